@@ -1,5 +1,7 @@
 """What the commands have in common: the options of a measurement, and getting PyTorch ready for it."""
+import contextlib
 import os
+import signal
 import sys
 
 
@@ -51,3 +53,17 @@ def ready(given, program):
         print(f"{program}: --device cuda, but torch {torch.__version__} sees no CUDA device; use --device cpu", file=sys.stderr)
         return False
     return True
+
+
+@contextlib.contextmanager
+def deadline(seconds, doing):
+    """Raises TimeoutError in the body once `seconds` have passed."""
+    def late(signum, frame):
+        raise TimeoutError(f"{doing} took more than {seconds:g} s")
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

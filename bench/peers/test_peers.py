@@ -120,6 +120,19 @@ class Program(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("stacked only", rows[0]["error"])
 
+    def test_jax_gives_a_row_installed_or_not(self):
+        status, rows, _ = self.rows("--batch", "8", "--members", "2", "--modes", "jax")
+        self.assertEqual([(row["name"], row["peer"]) for row in rows], [("collective-debug-b8-k2", "jax")])
+        if status == 0:
+            self.assertTrue(0 < rows[0]["low"] <= rows[0]["ms"] <= rows[0]["high"], rows[0])
+        else:
+            self.assertIn("has no jax", rows[0]["error"])
+
+    def test_jax_knows_revision_r1_alone(self):
+        status, rows, _ = self.rows("--batch", "8", "--revision", "r2", "--modes", "jax")
+        self.assertEqual(status, 1)
+        self.assertIn("revision r1", rows[0]["error"])
+
     def test_a_batch_of_one_is_bad_usage(self):
         self.assertEqual(self.rows("--batch", "1")[0], 2)
 

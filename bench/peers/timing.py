@@ -6,10 +6,11 @@ say how the run is built, `graph` that the whole step is captured and replayed; 
 import contextlib
 import json
 import platform
-import signal
 import time
 
 import torch
+
+from command import deadline
 
 LEAST_WINDOWS = 7
 WARMUP_SECONDS = 2
@@ -59,20 +60,6 @@ def captured(step, warmup=5):
     with torch.cuda.graph(graph):
         step()
     return graph.replay
-
-
-@contextlib.contextmanager
-def deadline(seconds, doing):
-    """Raises TimeoutError in the body once `seconds` have passed."""
-    def late(signum, frame):
-        raise TimeoutError(f"{doing} took more than {seconds:g} s")
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def loaded_blas():

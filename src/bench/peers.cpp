@@ -92,7 +92,13 @@ bool read_peer_row(const std::string& line, PeerTimes& into) {
     peer.high = number("high");
     if (row.contains("error") && row["error"].is_string()) peer.error = row["error"].get<std::string>();
     if (!(peer.ms > 0) && peer.error.empty()) peer.error = "gave no time";
-    if (row.contains("versions") && row["versions"].is_object()) into.versions = versions_text(row["versions"]);
+    if (row.contains("versions") && row["versions"].is_object()) {
+        const nlohmann::json& versions = row["versions"];
+        if (versions.contains("jax"))  // behind PyTorch's rows
+            into.versions += (into.versions.empty() ? "jax " : ", jax ") + versions.value("jax", std::string("?"));
+        else
+            into.versions = versions_text(versions);
+    }
     into.peers.push_back(std::move(peer));
     return true;
 }

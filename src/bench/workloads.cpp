@@ -106,6 +106,19 @@ void add_language(std::vector<Workload>& all, bool gpu) {
     all.push_back(row);
 }
 
+/// Many models at once, beside what JAX makes of them.
+void add_many_members(std::vector<Workload>& all) {
+    const auto one =
+        std::find_if(all.begin(), all.end(), [](const Workload& row) { return row.name == "collective-debug-b128"; });
+    one->peer_modes = "eager,graph,compile+graph,stacked+graph,stacked+compile+graph,jax";
+    for (const int members : {16, 64, 256}) {
+        Workload row{fmt::format("collective-debug-b128-k{}", members), "collective", "debug", 128, members, false};
+        row.peer_modes = "stacked+graph,stacked+compile+graph,jax";
+        row.bar = 1.5;
+        all.push_back(row);
+    }
+}
+
 }  // namespace
 
 std::vector<Workload> all_workloads(ops::DeviceKind device) {
@@ -120,6 +133,7 @@ std::vector<Workload> all_workloads(ops::DeviceKind device) {
         full.f32 = true;
         all.push_back(full);
     }
+    if (gpu) add_many_members(all);
     add_energy_flow(all, gpu);
     add_leak_cnn(all, gpu);
     add_language(all, gpu);

@@ -40,6 +40,17 @@ TEST(Bench, WorkloadsOnRequestRunWhenNamedAlone) {
     EXPECT_LT(usual->size(), all.size());
 }
 
+TEST(Bench, ManyMembersMeetJaxOnAGpu) {
+    const auto all = all_workloads(ops::DeviceKind::cuda);
+    for (const int members : {16, 64, 256}) {
+        const auto row = select_workloads(all, {"collective-debug-b128-k" + std::to_string(members)});
+        ASSERT_TRUE(row.ok()) << row.error().text();
+        EXPECT_EQ(row->front().members, members);
+        EXPECT_EQ(row->front().bar, 1.5);
+        EXPECT_NE(row->front().peer_modes.find("jax"), std::string::npos);
+    }
+}
+
 TEST(Bench, EnergyFlowHasItsBarsAndNothingSkippedInTheRowsThatHaveOne) {
     const std::map<std::string, double> bars{{"energy_flow-debug", 2},
                                              {"energy_flow-experiment", 1.5},
@@ -141,11 +152,12 @@ TEST(Peers, RowsAreReadAndNoiseIsNot) {
         times));
     EXPECT_TRUE(read_peer_row(R"({"peer": "graph", "error": "needs cuda"})", times));
     EXPECT_TRUE(read_peer_row(R"({"peer": "odd", "ms": null})", times));
-    ASSERT_EQ(times.peers.size(), 3u);
+    EXPECT_TRUE(read_peer_row(R"({"peer": "jax", "ms": 0.5, "versions": {"jax": "0.4.30"}})", times));
+    ASSERT_EQ(times.peers.size(), 4u);
     EXPECT_EQ(times.peers[0].ms, 12.5);
     EXPECT_EQ(times.peers[1].error, "needs cuda");
     EXPECT_FALSE(times.peers[2].error.empty());
-    EXPECT_EQ(times.versions, "torch 1.13.1, openblas, 2 threads");
+    EXPECT_EQ(times.versions, "torch 1.13.1, openblas, 2 threads, jax 0.4.30");
 }
 
 TEST(Peers, ChildInheritsNoBlockedOrIgnoredSignals) {

@@ -50,6 +50,11 @@ constexpr Shape kShapes[] = {
     {1, 1, 193, 8, 9},
     {1, 1, 8, 8, 1100}};
 
+/// Just enough matrices for each of the wide tiles on CUDA, in groups since every member is also run alone. Rows, columns and
+/// summed elements end inside of tiles, in some inside of 16 bytes.
+constexpr Shape kMany[] = {{2, 24, 37, 24, 40}, {2, 20, 100, 8, 72}, {1, 70, 100, 72, 64},
+                           {2, 50, 33, 10, 17}, {1, 60, 250, 8, 33}, {2, 70, 100, 8, 16}};
+
 /// Two rows that happen to be close together make a large inv_std, which multiplies the rounding of z.
 double slack_of(const Shape& s) { return s.b <= 2 ? 10 : 1; }
 
@@ -180,6 +185,9 @@ void add_dense_cases(std::vector<OpCase>& cases) {
             cases.push_back(forward(shape, config));
             cases.push_back(backward(shape, config));
         }
+    for (const Shape& shape : kMany) cases.push_back(forward(shape, shape.out == 16 ? kLinear : kHidden));
+    cases.push_back(forward(kMany[1], {Norm::batch_eval, Activation::relu, 0}));
+    cases.push_back(forward(kMany[3], {Norm::none, Activation::relu, 0.2f}));
     cases.push_back(forward({1, 1, 0, 5, 3}, kHead));
     cases.push_back(backward({1, 1, 0, 5, 3}, kHead));
     cases.push_back(forward({1, 1, 32, 784, 256}, kHidden));
@@ -221,6 +229,14 @@ void add_linear_cases(std::vector<OpCase>& cases) {
     for (const Shape& shape : kShapes) {
         cases.push_back(dgrad(shape, "plain"));
         cases.push_back(wgrad(shape, "plain"));
+    }
+    for (const Shape& shape : kMany) {
+        OpCase c = dgrad({shape.k, shape.g, shape.b, shape.out, shape.in}, "many");
+        if (shape.k == 2) {
+            c.slots[linear_dgrad::dx].values = uniform(-1, 1);
+            c.accumulates(linear_dgrad::dx);
+        }
+        cases.push_back(c);
     }
     cases.push_back(wgrad({1, 1, 32, 784, 128}, "plain"));
     cases.push_back(dgrad({1, 1, 32, 256, 384}, "plain"));

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/context.h"
 #include "ops/dense/dense.h"
+#include "ops/dense/wide.h"
 
 namespace millrace::ops::cuda {
 
@@ -15,6 +16,11 @@ KernelResult make_fused_dense_forward(Context&, const Bound& forward);
 /// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel.
 bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);
 KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward);
+/// The same in wide tiles.
+KernelResult make_wide_forward(Context&, const Bound& forward, const wide::Tiling&);
+KernelResult make_wide_backward(Context&, const Bound& dgrad, const Bound* backward, const wide::Tiling&);
+/// Whether eight neighbouring columns of the product belong to one group of the layer.
+bool has_wide_runs(const Bound& dgrad, const Bound& backward);
 /// Whether a weight gradient can share a launch; sums over very many rows stay with the library, which splits them.
 bool groups_wgrad(const Context&, const Bound& wgrad);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);

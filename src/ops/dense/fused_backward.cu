@@ -271,6 +271,14 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     if (shape.count() == 0) return make_kernel([] {});
     const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
     const Shape tiling = backward_shape(c, shape, b != nullptr, a.summed, vector && !c.deterministic);
+    if (d && (!b || (has_wide_runs(*d, *b) && wide::has_activation(b->params<DenseParams>().activation)))) {
+        const bool whole_pieces = vector && a.w_vector && a.summed % 8 == 0 && shape.cols % 8 == 0;
+        const wide::Extent extent{shape.rows, shape.cols, std::int64_t{shape.g} * (c.deterministic ? 1 : shape.k), b != nullptr,
+                                  whole_pieces};
+        const std::int64_t cost = wide::strip_cost(tiling, extent, c.multiprocessors);
+        if (const auto wide = wide::tiling_for(extent, cost, 32, c.multiprocessors); wide.columns > 0)
+            return make_wide_backward(c, *d, b, wide);
+    }
     a.row_tile = tiling.row_tile;
     a.row_tiles = tiling.row_tiles;
     const auto kernel = kernel_for<BackwardKernels>(tiling, vector);

@@ -1,0 +1,226 @@
+// linear_dgrad and dense_backward in wide tiles (wide_tile.cuh): dz of the layer above times its weights, then dropout,
+// activation and batch norm of this layer in reverse.
+
+#include "ops/cuda/context.h"
+#include "ops/dense/fused.h"
+#include "ops/dense/layer_args.cuh"
+#include "ops/dense/wide_tile.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+using namespace wide;
+
+/// The layer is absent when `dz` is null, then dx is written.
+struct WideBackward : LayerBackward<bf16> {
+    Mat<const bf16> dz_above, w;
+    Mat<bf16> dx;
+    int rows, row_tile, row_tiles;
+    int summed, product_cols, cols;  ///< columns of one group of dz_above, of dx, of dz
+    bool whole_runs;                 ///< runs of what is written, of dx and of saved begin at multiples of 16 bytes
+    bool add_dx, early;
+};
+
+template <int kColumns>
+struct alignas(16) ColumnTable {
+    float gamma[kColumns], beta[kColumns];
+    float scale[kColumns], sum[kColumns], dot[kColumns];  ///< dz = scale * du - sum - xhat * dot
+};
+
+/// Turns the sums of a row, pairs of columns of four tiles, into a run of eight columns: lane q of four gets tile q.
+__device__ inline void to_runs(Sums<4>& acc, int i, float (&v)[8]) {
+    const int m = i / 2, h = i % 2 * 2;
+    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+    float at[4][2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int t = 0; t < 4; t += 2) {  // exchange with the neighbour: tiles of its parity
+            const float kept = odd ? acc[m][t + 1][h + e] : acc[m][t][h + e];
+            const float got = __shfl_xor_sync(0xffffffffu, odd ? acc[m][t][h + e] : acc[m][t + 1][h + e], 1);
+            at[t][e] = odd ? got : kept;
+            at[t + 1][e] = odd ? kept : got;
+        }
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+            const float kept = high ? at[t + 2][e] : at[t][e];
+            const float got = __shfl_xor_sync(0xffffffffu, high ? at[t][e] : at[t + 2][e], 2);
+            v[2 * t + e] = high ? got : kept;
+            v[2 * (t + 2) + e] = high ? kept : got;
+        }
+    }
+}
+
+/// Eight values from memory, zeros beyond `count`.
+__device__ inline uint4 load_eight(const bf16* at, int count, bool whole) {
+    if (whole && count >= 8) return *reinterpret_cast<const uint4*>(at);
+    return fetch8<false>(at, 0, count);
+}
+__device__ inline float half_of(const uint4& eight, int j) {
+    const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+    return j % 2 == 0 ? low_half(words[j / 2]) : high_half(words[j / 2]);
+}
+
+/// v: dy in, du out; sums of du and of du * xhat over all rows of the batch, which `table` gets.
+template <class T>
+__device__ void through_activation(const WideBackward& a, float (&v)[4][8], const uint4 (&saved)[4], const Owner<T>& own,
+                                   float* strips, ColumnTable<T::kColumns>& table, int k, int group, int layer_column, int count,
+                                   float factor, const DropoutKey& key) {
+    const DropoutRule rule = dropout_rule(key);
+    const bool batch = a.p.norm == Norm::batch_train, relu = a.p.activation == Activation::relu;
+    float sum[8] = {}, dot[8] = {}, gamma[8], beta[8];
+    load_columns<8>(table.gamma + own.column, gamma);
+    load_columns<8>(table.beta + own.column, beta);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int row = own.row + 8 * i;
+        const bool there = row < a.rows && count > 0;
+        if (there && rule.threshold != 0)
+            drop_run<8>(key, rule, (static_cast<std::uint64_t>(group) * a.rows + row) * a.cols + layer_column, v[i]);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            const float xhat = half_of(saved[i], j);
+            const float u = batch ? gamma[j] * xhat + beta[j] : xhat;
+            v[i][j] = there ? v[i][j] * (!relu || u > 0 ? 1.0f : 0.0f) : 0;
+            sum[j] += v[i][j];
+            if (batch) dot[j] += v[i][j] * xhat;
+        }
+    }
+    sum_over_rows<8>(sum);
+    if (batch) sum_over_rows<8>(dot);
+    if ((threadIdx.x & 31) < 4) {
+        float* to = strips + 2 * T::kColumns * own.strip + own.column;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            to[j] = sum[j];
+            to[T::kColumns + j] = dot[j];
+        }
+    }
+    __syncthreads();
+    if (const int c = threadIdx.x; c < T::kColumns) {
+        float totals[2] = {};
+        for (int s = 0; s < static_cast<int>(blockDim.x) / (32 * T::kAcross); ++s) {
+            totals[0] += strips[2 * T::kColumns * s + c];
+            totals[1] += strips[2 * T::kColumns * s + T::kColumns + c];
+        }
+        const float share = factor / static_cast<float>(a.rows);
+        table.scale[c] = factor;
+        table.sum[c] = share * totals[0];
+        table.dot[c] = share * totals[1];
+        if (const int column = blockIdx.x * T::kColumns + c; column < a.product_cols) {
+            const int flat = blockIdx.y * a.product_cols + column;
+            a.put_gradients(k, flat / a.cols, flat % a.cols, totals[0], totals[1]);
+        }
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads, 2) wide_backward_kernel(const __grid_constant__ WideBackward a) {
+    extern __shared__ uint4 memory[];
+    __shared__ ColumnTable<T::kColumns> table;
+    if (!a.early) begin_kernel();
+    const int k = blockIdx.z / a.row_tiles, row0 = (blockIdx.z % a.row_tiles) * a.row_tile, product_group = blockIdx.y;
+    const int rows = min(a.row_tile, a.rows - row0), column0 = blockIdx.x * T::kColumns;
+    const RightSummed<T> right{a.w.row(k, product_group, 0) + column0, a.w.stride_row, a.product_cols - column0, a.summed};
+    begin_right<T>(memory, right);
+    if (a.early) begin_kernel();
+
+    const Owner<T> own;
+    const int column = column0 + own.column, count = a.product_cols - column;
+    const int flat = product_group * a.product_cols + column;  // groups of dx lie side by side, and so do those of dy
+    const int group = a.dz ? flat / a.cols : product_group, layer_column = a.dz ? flat % a.cols : column;
+    const bool batch = a.dz && a.p.norm == Norm::batch_train;
+    uint4 saved[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int row = own.row + 8 * i;
+        saved[i] = make_uint4(0, 0, 0, 0);
+        if (a.dz && a.saved && row < rows && count > 0)
+            saved[i] = load_eight(a.saved.row(k, group, row) + layer_column, count, a.whole_runs);
+    }
+    float factor = 0;  // thread c is responsible for column c
+    if (const int c = threadIdx.x; batch && c < T::kColumns && column0 + c < a.product_cols) {
+        const int at = product_group * a.product_cols + column0 + c;
+        const float gamma = a.gamma.row(k, at / a.cols, 0)[at % a.cols];
+        factor = gamma * a.inv_std.row(k, at / a.cols, 0)[at % a.cols];
+        table.gamma[c] = gamma;
+        table.beta[c] = a.beta.row(k, at / a.cols, 0)[at % a.cols];
+    }
+    const DropoutKey key = a.dz ? dropout_key({a.p.dropout, a.p.op_number}, a.state, k) : DropoutKey{};
+    Sums<4> acc = {};
+    product<T>(acc, memory, Left<T>{a.dz_above.row(k, product_group, row0), a.dz_above.stride_row, rows, a.summed}, right, own);
+
+    float v[4][8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        to_runs(acc, i, v[i]);
+        if (a.add_dx && own.row + 8 * i < rows && count > 0) {
+            const uint4 before = load_eight(a.dx.row(k, product_group, row0 + own.row + 8 * i) + column, count, a.whole_runs);
+#pragma unroll
+            for (int j = 0; j < 8; ++j) v[i][j] += half_of(before, j);
+        }
+    }
+    if (a.dz)
+        through_activation<T>(a, v, saved, own, reinterpret_cast<float*>(memory), table, k, group, layer_column, count, factor,
+                              key);
+    __syncthreads();
+    if (count <= 0) return;
+    float scale[8], sum[8], dot[8];
+    load_columns<8>(table.scale + own.column, scale);
+    load_columns<8>(table.sum + own.column, sum);
+    load_columns<8>(table.dot + own.column, dot);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int row = row0 + own.row + 8 * i;
+        if (own.row + 8 * i >= rows) break;
+        if (batch) {
+#pragma unroll
+            for (int j = 0; j < 8; ++j) v[i][j] = scale[j] * v[i][j] - sum[j] - half_of(saved[i], j) * dot[j];
+        }
+        std::uint32_t words[4];
+        pack_run<8>(v[i], words);
+        bf16* out = a.dz ? a.dz.row(k, group, row) + layer_column : a.dx.row(k, product_group, row) + column;
+        store_words<8>(out, words, count, a.whole_runs);
+    }
+}
+
+}  // namespace
+
+bool has_wide_runs(const Bound& d, const Bound& b) {
+    const int product_cols = d[linear_dgrad::dx].cols, cols = b[dense_backward::dz].cols;
+    return product_cols == cols || (product_cols % 8 == 0 && cols % 8 == 0);
+}
+
+KernelResult make_wide_backward(Context& c, const Bound& d, const Bound* b, const Tiling& tiling) {
+    const Operand &dx = d[linear_dgrad::dx], &dz = d[linear_dgrad::dz], &w = d[linear_dgrad::w];
+    WideBackward a{};
+    bool whole_runs = aligned16(dx);
+    if (b) {
+        static_cast<LayerBackward<bf16>&>(a) = layer_backward<bf16>(*b);
+        const Operand &out = (*b)[dense_backward::dz], &saved = (*b)[dense_backward::saved];
+        a.cols = out.cols;
+        whole_runs = aligned16(out) && (!d.accumulates(linear_dgrad::dx) || whole_runs) && (!saved.present() || aligned16(saved));
+    }
+    a.dz_above = dz;
+    a.w = w;
+    a.dx = dx;
+    a.rows = dx.rows;
+    a.row_tile = tiling.row_tile;
+    a.row_tiles = tiling.row_tiles;
+    a.summed = dz.cols;
+    a.product_cols = dx.cols;
+    a.whole_runs = whole_runs;
+    a.add_dx = d.accumulates(linear_dgrad::dx);
+    a.early = c.early;
+    const auto kernel = !tiling.whole_pieces   ? wide_backward_kernel<Tile<4, 1, false>>
+                        : tiling.columns == 64 ? wide_backward_kernel<Tile<4, 2, true>>
+                                               : wide_backward_kernel<Tile<4, 1, true>>;
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    const dim3 grid(blocks_for(dx.cols, tiling.columns), dx.g, dx.k * tiling.row_tiles);
+    auto made = make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(), a);
+    made->keeps_inner = b != nullptr;
+    return KernelResult(std::move(made));
+}
+
+}  // namespace millrace::ops::cuda
