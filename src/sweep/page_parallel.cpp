@@ -10,8 +10,8 @@ namespace millrace::sweep {
 namespace {
 
 constexpr double kTop = 52, kHeight = 300, kBottom = 14, kLeft = 66, kRight = 96, kBetween = 116, kLeast = 990;
-constexpr double kAlternative = 0.12;  // the part of an axis that is the number behind `or`
-constexpr size_t kMostTicks = 12;
+constexpr double kAlternative = 0.12;           // the part of an axis that is the number behind `or`
+constexpr size_t kMostTicks = 12, kMany = 400;  // of so many trials the lines are thinner
 
 double y_of(double share) { return kTop + kHeight * (1 - share); }
 
@@ -121,12 +121,13 @@ std::string parallel_section(const PageView& view) {
         "<section aria-labelledby=\"parallel\"><h2 id=\"parallel\">Which values go together</h2>\n<p class=\"soft\">One line for "
         "each trial, through its parameters to its result. Colour: {}. Faint lines are trials that are not complete or violate a "
         "constraint, with their last report.</p>\n<figure class=\"card\">{}<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-        "aria-label=\"Parallel coordinates\"><svg class=\"parallel\" viewBox=\"0 0 {:.0f} {:.0f}\" style=\"min-width:{:.0f}px\" "
+        "aria-label=\"Parallel coordinates\"><svg class=\"parallel{}\" viewBox=\"0 0 {:.0f} {:.0f}\" "
+        "style=\"min-width:{:.0f}px\" "
         "role=\"img\" aria-label=\"Parallel coordinates of {}, one axis for each of {} and {}. The table of trials has the same "
         "numbers.\">{}{}</svg></div></figure></section>\n",
-        plot::xml_text(objective_text(view.data.objectives[0])), legend(view), width, kTop + kHeight + kBottom,
-        std::max(720.0, 0.85 * width), count_text(view.trials.size(), "trial"), count_text(parameters, "parameter"),
-        count_text(view.objectives(), "objective"), lines, rails);
+        plot::xml_text(objective_text(view.data.objectives[0])), legend(view), view.trials.size() > kMany ? " dense" : "", width,
+        kTop + kHeight + kBottom, std::max(720.0, 0.85 * width), count_text(view.trials.size(), "trial"),
+        count_text(parameters, "parameter"), count_text(view.objectives(), "objective"), lines, rails);
 }
 
 }  // namespace millrace::sweep

@@ -34,7 +34,8 @@ main p{overflow-wrap:anywhere}
 .parallel text{font-size:11px;fill:var(--soft);paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}
 .parallel .title{font-size:13px;font-weight:600;fill:var(--ink)}
 .parallel .line{fill:none;stroke-width:1.6;stroke-linejoin:round;opacity:.9}
-.parallel .early{stroke-width:1;opacity:.4}
+.parallel.dense .line{stroke-width:.8;opacity:.45}
+.parallel .early,.parallel.dense .early{stroke-width:1;opacity:.4}
 .parallel .none{stroke-dasharray:3 4;opacity:.5}
 .parallel .rail{stroke:var(--soft);stroke-width:1.5}.parallel .goal{stroke-width:2.5}.parallel text.goal{stroke-width:4px}
 .parallel .tick{stroke:var(--soft)}
@@ -45,7 +46,7 @@ main p{overflow-wrap:anywhere}
 .finalists td:first-child{font-weight:700}
 .settings code{display:inline-block;background:var(--code);border-radius:5px;padding:0 .35rem;margin:0 .15rem .2rem 0;overflow-wrap:anywhere}
 .finalists dl{margin:.4rem 0 0}.finalists dd{margin:0 0 .5rem}.finalists pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;max-height:16rem;overflow:auto}
-.shares{margin-top:0}.shares{table-layout:fixed}.shares th{width:min(15rem,40%);color:var(--ink);font-size:1rem;overflow-wrap:anywhere}.shares td{vertical-align:middle}.shares tr:last-child th{border-bottom:0}.shares .num{width:4.2rem}
+.shares{margin-top:0}.shares{table-layout:fixed}.shares th{width:15rem;color:var(--ink);font-size:1rem;overflow-wrap:anywhere}.shares td{vertical-align:middle}.shares tr:last-child th{border-bottom:0}.shares .num{width:4.2rem}
 .share{height:.9rem;min-width:2px;border-radius:4px;background:var(--q2)}
 .rows{max-height:36rem;overflow:auto;padding:0}
 #table{margin:0;font-size:.88rem;font-variant-numeric:tabular-nums}
@@ -64,11 +65,11 @@ main p{overflow-wrap:anywhere}
 #chosen{min-height:1.6em;color:var(--soft);font-size:.9rem;overflow-wrap:anywhere}
 .scripted{display:none}.js .scripted{display:inline}
 [data-t]{cursor:pointer}
-.line.on{stroke:var(--ink);stroke-width:4;opacity:1;stroke-dasharray:none}.dot.on{stroke:var(--ink);stroke-width:12}.curve.on{stroke:var(--ink);stroke-width:4}
+.parallel .line.on{stroke:var(--ink);stroke-width:4;opacity:1;stroke-dasharray:none}.dot.on{stroke:var(--ink);stroke-width:12}.curve.on{stroke:var(--ink);stroke-width:4}
 .keys .on span{font-weight:700}
 .run pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--code);border:1px solid var(--line);border-radius:8px;padding:.6rem .9rem;margin:.4rem 0 1rem}
 .run table{margin-top:.4rem}.run{overflow-wrap:anywhere}
-@media (max-width:720px){.verdict{padding:1.2rem}.rows{padding:0}}
+@media (max-width:720px){.shares th{width:40%}.verdict{padding:1.2rem}.rows{padding:0}}
 @media print{.rows{max-height:none;overflow:visible}#chosen{display:none}}
 )css";
 }
