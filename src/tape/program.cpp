@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 
+#include "tape/captures.h"
 #include "tensor/element.h"
 
 namespace millrace::tape {
@@ -14,6 +16,8 @@ using tensor::DType;
 using tensor::View;
 
 namespace {
+
+std::atomic<std::uint64_t> capture_count{0};
 
 /// A kernel may read and write everything of its records at any time while it runs.
 void touch(std::vector<Buffer>& buffers, const View& view, const ops::Group& group) {
@@ -158,8 +162,11 @@ base::Status Program::capture() {
     auto replay = store_.backend().capture([this] { run(); });
     if (!replay.ok()) return base::Error{fmt::format("cannot capture the program '{}'", name_)}.because(replay.error());
     replay_ = std::move(replay).value();
+    capture_count += 1;
     return base::ok();
 }
+
+std::uint64_t captures_so_far() { return capture_count; }
 
 void Program::launch() noexcept {
     if (replay_)

@@ -6,9 +6,8 @@
 #include <cstring>
 #include <limits>
 
-#include "base/orthonormal.h"
-#include "base/philox.h"
 #include "ops/optimizer/optimizer.h"
+#include "tape/initial.h"
 
 namespace millrace::tape {
 
@@ -19,38 +18,6 @@ using tensor::View;
 namespace {
 
 constexpr std::int64_t kTensorAlign = 64;  // elements: 128 bytes in bf16, so that rows of weights can be read 16 bytes at a time
-
-/// FNV-1a: the random stream of a tensor follows from its name alone.
-std::uint32_t stream_of(const std::string& name) {
-    std::uint32_t hash = 2166136261u;
-    for (unsigned char c : name) hash = (hash ^ c) * 16777619u;
-    return hash;
-}
-
-void draw(const Parameter& p, std::size_t member, std::uint64_t seed, std::uint32_t stream, std::vector<float>& values) {
-    const auto scale = static_cast<float>(p.init.scale);
-    switch (p.init.kind) {
-        case Init::Kind::constant: std::fill(values.begin(), values.end(), scale); break;
-        case Init::Kind::normal:
-            for (std::size_t i = 0; i < values.size(); ++i) values[i] = scale * base::random_normal(seed, 0, 0, stream, i);
-            break;
-        case Init::Kind::uniform:
-            for (std::size_t i = 0; i < values.size(); ++i)
-                values[i] = scale * (2 * base::uniform01(base::random_bits(seed, 0, 0, stream, i)) - 1);
-            break;
-        case Init::Kind::orthonormal:
-            values = base::random_orthonormal(p.rows, p.cols, seed, stream);
-            for (float& value : values) value *= scale;
-            break;
-        case Init::Kind::blocks: {
-            const std::vector<double>& parts =
-                p.init.members.empty() ? p.init.values : p.init.members[std::min(member, p.init.members.size() - 1)];
-            for (std::size_t i = 0; i < values.size(); ++i)
-                values[i] = static_cast<float>(parts[i * parts.size() / values.size()]);
-            break;
-        }
-    }
-}
 
 }  // namespace
 
@@ -163,17 +130,18 @@ base::Status Store::allocate() {
 void Store::initialize(const std::vector<std::uint64_t>& seeds) {
     MILLRACE_ASSERT(static_cast<int>(seeds.size()) == members(), "one seed per member");
     // The gaps between tensors too: a warm-up with a state of zeros leaves NaN there, and updates would carry it along.
-    const auto bytes = static_cast<std::size_t>(buffers_[kParams].bytes());
-    write(parameter_arena(), std::vector<std::byte>(bytes).data(), bytes);
-    for (std::size_t id = 0; id < parameters_.size(); ++id) {
-        const Parameter& p = parameters_[id];
-        std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
-        for (int member = 0; member < members(); ++member)
-            for (int group = 0; group < p.groups; ++group) {
-                const std::uint32_t stream = stream_of(p.names[static_cast<std::size_t>(group)]);
-                draw(p, static_cast<std::size_t>(member), seeds[static_cast<std::size_t>(member)], stream, values);
-                write_parameter(static_cast<ParameterId>(id), group, member, values);
+    for (const bool fixed : {false, true}) {
+        View slice = fixed ? arena_view(kFixed, fixed_width_) : parameter_arena();
+        std::vector<float> values(static_cast<std::size_t>(slice.cols));
+        for (std::size_t member = 0; member < seeds.size(); ++member, slice.offset += slice.stride_k) {
+            draw_slice(parameters_, fixed, member, seeds[member], values);
+            if (slice.dtype == DType::f64) {
+                const std::vector<double> wide(values.begin(), values.end());
+                write(slice, wide.data(), wide.size() * sizeof(double));
+            } else {
+                write(slice, values.data(), values.size() * sizeof(float));
             }
+        }
     }
     refresh_copies();
     reset_groups();
@@ -330,8 +298,7 @@ void Store::refresh_copies() {
     std::vector<float> wide(n);
     std::vector<std::uint16_t> narrow(n);
     read(parameter_arena(), wide.data(), n * sizeof(float));
-    const auto rounded = options_.precision == Precision::bf16 ? tensor::to_bf16 : tensor::to_f16;
-    for (std::size_t i = 0; i < n; ++i) narrow[i] = rounded(wide[i]);
+    round_copies(options_.precision, wide, narrow);
     write(copy16(), narrow.data(), n * sizeof(std::uint16_t));
 }
 

@@ -1,7 +1,7 @@
 // The groups of a store's parameters: their segments of the trained arena and their table in device memory.
 #include <algorithm>
 
-#include "tape/store.h"
+#include "tape/initial.h"
 
 namespace millrace::tape {
 
@@ -31,8 +31,7 @@ void Store::set_segments() {
 void Store::reset_groups() {
     std::vector<ops::GroupState> table;
     for (int member = 0; member < members(); ++member)
-        for (const Group& group : groups_)
-            table.push_back({.decay_factor = group.decay_factor, .trainable = group.fixed ? 0u : 1u});
+        for (const Group& group : groups_) table.push_back(initial_state(group));
     write_groups(table);
 }
 

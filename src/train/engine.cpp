@@ -214,7 +214,7 @@ void Engine::start_afresh(const RunSettings& settings) {
          {store_->gradient_arena(), store_->first_moment(), store_->second_moment(), store_->ring(), store_->ring_counter()})
         clear(view);
     std::vector<ops::MemberState> states(static_cast<std::size_t>(members()));
-    optim::apply(settings.optimizer, states);
+    apply_settings(settings, states);
     optim::set_loss_scale(store_->options().precision, states);
     store_->write_states(states);
     store_->initialize(settings.seeds);

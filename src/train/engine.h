@@ -62,8 +62,10 @@ public:
 
     /// Loss and accuracy of every member on `part`, and what the model's family measures besides, also on each domain where the
     /// data has several: no batch has rows of two. Waits for the device; the members' state is as before afterwards. Empty when
-    /// the part has no samples, or when `stop` was not 0 before the end.
-    base::Result<std::vector<Score>> evaluate(data::Part part, const std::atomic<int>* stop = nullptr);
+    /// the part has no samples, or when `stop` was not 0 before the end. `wanted`: members of which the family measures
+    /// something; empty: all.
+    base::Result<std::vector<Score>> evaluate(data::Part part, const std::atomic<int>* stop = nullptr,
+                                              const std::vector<bool>& wanted = {});
 
     using Build = std::function<models::Outputs(tape::Builder& builder, data::BatchSource& source, data::Part part)>;
     /// What a program of one row that `build` writes keeps after a run on sample number `position` of `part`, from 0. Plans and
@@ -123,6 +125,7 @@ private:
     void start_afresh(const RunSettings& settings);
     /// What the host collects of one member in an evaluation pass.
     struct Collected {
+        bool wanted = true;
         std::unique_ptr<models::Scoring> scoring;       ///< null: the family has none
         std::unique_ptr<models::Scoring> domain;        ///< of the section alone, where there are several
         std::vector<std::int32_t> labels, predictions;  ///< with class_reports_

@@ -7,6 +7,29 @@ namespace millrace::train {
 
 using data::Part;
 
+namespace {
+
+/// A tensor of all members, read with one copy.
+class EachMember {
+public:
+    EachMember(const tape::Program& program, tensor::View view, std::size_t members) {
+        view.k = view.stride_k == 0 ? 1 : static_cast<std::int32_t>(members);
+        values_ = program.read(view);
+        each_ = values_.size() / static_cast<std::size_t>(view.k);
+    }
+    [[nodiscard]] std::vector<double> of(std::size_t member) const {
+        const std::size_t begin = each_ == values_.size() ? 0 : member * each_;
+        return {values_.begin() + static_cast<std::ptrdiff_t>(begin),
+                values_.begin() + static_cast<std::ptrdiff_t>(begin + each_)};
+    }
+
+private:
+    std::vector<double> values_;
+    std::size_t each_;
+};
+
+}  // namespace
+
 base::Status Engine::await_batch(Part part, std::uint64_t batch, std::int64_t first, std::int64_t rows) {
     return source_->await_rows({part, 0, first, rows, batch}, [&]() -> base::Result<std::uint64_t> {
         backend_->synchronize();
@@ -18,25 +41,28 @@ base::Status Engine::await_batch(Part part, std::uint64_t batch, std::int64_t fi
 void Engine::score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const {
     batch.program->launch();
     const models::Outputs& outputs = batch.outputs;
-    for (std::size_t k = 0; k < members.size(); ++k) {
-        const auto read = [&](tensor::View view) {
-            view.offset += static_cast<std::int64_t>(k) * view.stride_k;
-            view.k = 1;
-            return batch.program->read(view);
-        };
-        if (members[k].scoring) {
-            std::vector<std::vector<double>> tensors;
-            for (const tensor::View& view : outputs.kept) tensors.push_back(read(view));
-            members[k].scoring->add(tensors);
-            if (members[k].domain) members[k].domain->add(tensors);
+    if (std::ranges::any_of(members, [](const Collected& member) { return member.scoring != nullptr; })) {
+        std::vector<EachMember> tensors;
+        for (const tensor::View& view : outputs.kept) tensors.emplace_back(*batch.program, view, members.size());
+        for (std::size_t k = 0; k < members.size(); ++k) {
+            if (!members[k].scoring) continue;
+            std::vector<std::vector<double>> own;
+            for (const EachMember& tensor : tensors) own.push_back(tensor.of(k));
+            members[k].scoring->add(own);
+            if (members[k].domain) members[k].domain->add(own);
         }
-        if (!class_reports_ || !outputs.labels.present()) continue;
-        const std::vector<double> scores = read(outputs.prediction.view);
-        for (auto row = scores.begin(); row != scores.end(); row += outputs.prediction.view.cols) {
+    }
+    if (!class_reports_ || !outputs.labels.present()) return;
+    const EachMember scores(*batch.program, outputs.prediction.view, members.size()),
+        labels(*batch.program, outputs.labels, members.size());
+    for (std::size_t k = 0; k < members.size(); ++k) {
+        if (!members[k].wanted) continue;
+        const std::vector<double> own = scores.of(k);
+        for (auto row = own.begin(); row != own.end(); row += outputs.prediction.view.cols) {
             const auto largest = std::max_element(row, row + outputs.prediction.view.cols);  // the first of equals, as the loss
             members[k].predictions.push_back(static_cast<std::int32_t>(largest - row));
         }
-        for (const double label : read(outputs.labels)) members[k].labels.push_back(static_cast<std::int32_t>(label));
+        for (const double label : labels.of(k)) members[k].labels.push_back(static_cast<std::int32_t>(label));
     }
 }
 
@@ -58,7 +84,7 @@ base::Status Engine::score_section(Part part, std::size_t section, const std::fu
     }
     store_->write_states(states);
     for (std::size_t k = 0; k < members.size() && !domains_.empty(); ++k)
-        members[k].domain = model_->scoring(part, static_cast<int>(k));
+        if (members[k].wanted) members[k].domain = model_->scoring(part, static_cast<int>(k));
     for (std::int64_t i = 0; i < of.batches && !stopped(); ++i, ++batch) {
         MILLRACE_TRY(await_batch(part, batch, first + i * eval_batch_, eval_batch_));
         score_batch(pass.whole, members);
@@ -81,14 +107,17 @@ base::Status Engine::score_section(Part part, std::size_t section, const std::fu
     return base::ok();
 }
 
-base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<int>* stop) {
+base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<int>* stop, const std::vector<bool>& wanted) {
     const auto stopped = [stop] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; };
     const Pass& pass = passes_[data::index_of(part)];
     const std::int32_t rows = source_->samples(part);
     if (pass.sections.empty() || rows == 0) return std::vector<Score>{};
     const std::vector<ops::MemberState> before = store_->read_states();
     std::vector<Collected> collected(before.size());
-    for (int k = 0; k < members(); ++k) collected[static_cast<std::size_t>(k)].scoring = model_->scoring(part, k);
+    for (std::size_t k = 0; k < collected.size(); ++k) {
+        collected[k].wanted = wanted.empty() || wanted[k];
+        if (collected[k].wanted) collected[k].scoring = model_->scoring(part, static_cast<int>(k));
+    }
     for (std::size_t section = 0; section < pass.sections.size(); ++section)
         MILLRACE_TRY(score_section(part, section, stopped, collected));
     store_->write_states(before);

@@ -25,6 +25,7 @@ void add_train_keys(base::Schema& schema) {
     schema
         .integer("train.micro_batch", 0, "rows that go through the model at once, a divisor of train.batch; 0: the most that fit")
         .between(0, 1 << 20);
+    schema.real("train.dropout_scale", 1, "factor on every dropout rate of the model").between(0, 1000).per_member();
     schema.bytes("train.memory", "0B", "memory that the plan may take on the device; 0B: what is free");
     schema.boolean("train.capture", true, "replay the step as one launch where the device can");
     schema.duration("train.log_interval", "1s", "time covered by one row of metrics.jsonl").between(0.001, 86400);

@@ -136,7 +136,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
             return refuse("the position of a member");
     MILLRACE_TRY(models::load_weights(engine.store(), checkpoint, true, engine.model().attachments()));
     std::vector<ops::MemberState> members = state.members;
-    optim::apply(settings.optimizer, members);
+    apply_settings(settings, members);
     optim::set_loss_scale(engine.store().options().precision, members);
     engine.store().write_states(members);
     return write_groups(engine.store(), state);

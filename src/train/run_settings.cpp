@@ -129,6 +129,7 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     MILLRACE_LET(optimizer, read_optimizer(recipe, epoch.count()));
     settings.optimizer = optimizer;
     MILLRACE_TRY(optim::validate(settings.optimizer, settings.members));
+    settings.dropout_scale = recipe.reals("train.dropout_scale");
     settings.checkpoint.every_epochs = static_cast<std::uint32_t>(recipe.integer("checkpoint.every_epochs"));
     settings.checkpoint.every_time = recipe.duration("checkpoint.every_time");
     settings.checkpoint.keep = static_cast<std::uint32_t>(recipe.integer("checkpoint.keep"));
@@ -142,6 +143,11 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
             fmt::format("telemetry.interval = {} leaves no time for anything but looking; at least {}, or 0s: never",
                         base::exact_duration(settings.telemetry.interval), base::exact_duration(kShortestInterval)));
     return settings;
+}
+
+void apply_settings(const RunSettings& settings, std::vector<ops::MemberState>& states) {
+    optim::apply(settings.optimizer, states);
+    for (std::size_t k = 0; k < states.size(); ++k) states[k].dropout_scale = static_cast<float>(settings.dropout_scale.of(k));
 }
 
 base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_samples, std::int32_t minimum) {

@@ -51,9 +51,13 @@ struct RunSettings {
     base::Rank rank;                    ///< of this machine among those that train together
     std::vector<data::Domain> domains;  ///< learned one after the other, for `epochs` / their number each; empty: one whole
     optim::OptimizerSettings optimizer;
+    optim::PerMember<double> dropout_scale = 1;
     CheckpointSettings checkpoint;
     TelemetrySettings telemetry;
 };
+
+/// Writes the hyper-parameters into every member's state; identity and progress stay.
+void apply_settings(const RunSettings& settings, std::vector<ops::MemberState>& states);
 
 /// Refuses values that contradict each other or the data (a batch larger than the training set, lists of the wrong length).
 base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t training_samples);

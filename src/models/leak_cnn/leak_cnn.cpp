@@ -101,7 +101,7 @@ VotingRules LeakCnn::rules(data::Part part, int member) const {
     rules.votes = config_.classes.together.empty() ? 1 : config_.classes.together.front();
     rules.windows_per_vote = 1;
     for (std::size_t i = 1; i < config_.classes.together.size(); ++i) rules.windows_per_vote *= config_.classes.together[i];
-    rules.second_head = of_member(config_.auxiliary, static_cast<std::size_t>(member)) > 0;
+    rules.second_head = store_->read_parameter(auxiliary_, 0, member).front() > 0;  // a search changes it while members train
     if (part != data::Part::validation)
         rules.threshold = static_cast<double>(store_->read_parameter(threshold_, 0, member).front());
     return rules;

@@ -117,7 +117,8 @@ public:
     base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override;
 
     void upload(std::byte* device, const void* host, std::size_t bytes) override {
-        (void)cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, context_.stream);
+        // By address: `host` may be device memory, too, when a member is copied to another.
+        (void)cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, context_.stream);
         (void)cudaStreamSynchronize(context_.stream);
     }
     void download(void* host, const std::byte* device, std::size_t bytes) override {

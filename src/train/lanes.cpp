@@ -1,0 +1,341 @@
+#include "train/lanes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "models/registry.h"
+#include "optim/update.h"
+#include "tape/captures.h"
+#include "tape/initial.h"
+#include "tape/slices.h"
+#include "train/lane_recipes.h"
+#include "train/metrics_reader.h"
+#include "train/recipe_keys.h"
+#include "train/setup.h"
+
+namespace millrace::train {
+namespace {
+
+constexpr int kMostLanes = 1024;
+constexpr std::uint64_t kStepsAhead = 64;  // launched and not finished: enough to hide the host, few enough to stop soon
+constexpr std::chrono::microseconds kAheadWait{50};
+
+/// In front of a slice: this, the recipe's text, then the member's bytes.
+struct SliceHeader {
+    char magic[8] = {'M', 'R', 'L', 'A', 'N', 'E', '0', '1'};
+    std::uint64_t precision = 0, recipe_bytes = 0, member_bytes = 0;
+};
+
+}  // namespace
+
+struct Lanes::Impl {
+    /// Values that a recipe sets in a parameter of the group kSettings.
+    struct Setting {
+        tape::ParameterId id = tape::kNoParameter;
+        std::vector<std::vector<float>> groups;
+        friend bool operator==(const Setting&, const Setting&) = default;
+    };
+    struct Lane {
+        std::optional<base::Recipe> recipe;  ///< absent: empty
+        std::vector<Setting> settings;
+        bool partial = false;  ///< an epoch was stopped
+    };
+    /// A recipe that was checked against the program, and what follows from it.
+    struct Trial {
+        RunSettings settings;
+        std::unique_ptr<tape::Store> declared;  ///< one member, never allocated
+    };
+
+    Impl(Setup made, base::Recipe shape)
+        : setup(std::move(made)),
+          structure(std::move(shape)),
+          slices(setup.engine->store()),
+          reader(store().ring_rows(), store().options().ring_capacity, setup.engine->members()),
+          table(static_cast<std::size_t>(setup.engine->members())) {}
+
+    [[nodiscard]] tape::Store& store() const { return setup.engine->store(); }
+    Lane& at(int lane) { return table.at(static_cast<std::size_t>(lane)); }
+    base::Status check_lane(int lane, bool filled) const;
+    base::Result<Trial> trial_of(const base::Recipe& recipe) const;
+    static std::vector<Setting> settings_of(const tape::Store& declared);
+    void write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const;
+    void set_trainable(int lane, bool trainable) const;
+    [[nodiscard]] bool any_filled() const;
+    base::Result<StepSums> train(const std::atomic<int>* stop, bool& stopped);
+    base::Result<std::vector<std::optional<LaneScore>>> score(data::Part part, const std::atomic<int>* stop);
+
+    Setup setup;
+    const base::Recipe structure;
+    tape::MemberSlices slices;
+    std::unique_ptr<ops::Memory> fresh;  ///< a slice whose moments are zero
+    MetricsReader reader;
+    std::vector<Lane> table;
+    std::uint64_t launched = 0;  ///< steps, equal to pushes into the ring
+    double step_ms = 0;
+};
+
+Lanes::Lanes(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Lanes::~Lanes() = default;
+
+std::vector<std::string> Lanes::fusible_keys(const base::Recipe& recipe) { return train::fusible_keys(recipe); }
+std::string Lanes::structure(const base::Recipe& recipe) { return structural_part(recipe).to_toml(); }
+
+base::Result<std::unique_ptr<Lanes>> Lanes::create(const base::Recipe& recipe, int lanes, const Adapter& adapt) {
+    if (lanes < 1 || lanes > kMostLanes)
+        return base::Error{fmt::format("{} lanes; from 1 to {} would be right", lanes, kMostLanes)};
+    MILLRACE_TRY(check_trial(recipe));
+    MILLRACE_LET(several, with_members(recipe, lanes));
+    // As one batch: a trial alone is not split either where it fits, and other micro-batches round differently.
+    MILLRACE_LET(setup, set_up(several, true, adapt, static_cast<std::int32_t>(recipe.integer("train.batch"))));
+    if (setup.engine->source().loader_counts(0))
+        return base::Error{
+            fmt::format("the data is {}, but lanes stand at different epochs and need all of it; fewer lanes or "
+                        "smaller data would be right",
+                        setup.loading)};
+    auto impl = std::make_unique<Impl>(std::move(setup), structural_part(recipe));
+    MILLRACE_LET(fresh, impl->setup.engine->backend().allocate_shared(impl->slices.bytes()));
+    impl->fresh = std::move(fresh);
+    for (int lane = 0; lane < lanes; ++lane) impl->set_trainable(lane, false);
+    return std::unique_ptr<Lanes>(new Lanes(std::move(impl)));
+}
+
+base::Status Lanes::Impl::check_lane(int lane, bool filled) const {
+    if (lane < 0 || lane >= static_cast<int>(table.size()))
+        return base::Error{fmt::format("there is no lane {} among {}", lane, table.size())};
+    const Lane& of = table[static_cast<std::size_t>(lane)];
+    if (filled && !of.recipe) return base::Error{fmt::format("lane {} carries no trial", lane)};
+    if (filled && of.partial)
+        return base::Error{fmt::format("lane {} stopped within an epoch; fill or restore it to go on", lane)};
+    return base::ok();
+}
+
+base::Result<Lanes::Impl::Trial> Lanes::Impl::trial_of(const base::Recipe& recipe) const {
+    if (const auto differences = structure.differences(structural_part(recipe)); !differences.empty()) {
+        const base::RecipeDifference& first = differences.front();
+        const std::string what = fmt::format(
+            "the lanes were built for {} = {}, not {}; a recipe of that structure, or lanes of its own, would be right",
+            first.name, first.left, first.right);
+        return recipe.has(first.name) ? recipe.bad(first.name, what) : base::Error{what};
+    }
+    MILLRACE_TRY(check_trial(recipe));
+    Trial trial;
+    MILLRACE_LET(settings, read_settings(recipe, setup.settings.rank.share(static_cast<std::int32_t>(setup.data.train))));
+    trial.settings = std::move(settings);
+    MILLRACE_LET(model, models::make(recipe, setup.engine->source().fields()));
+    tape::StoreOptions options = store().options();
+    options.members = 1;
+    trial.declared = std::make_unique<tape::Store>(setup.engine->backend(), options);
+    MILLRACE_TRY(model->declare(*trial.declared));
+    MILLRACE_ASSERT(trial.declared->parameters().size() == store().parameters().size(), "equal structures declare alike");
+    return trial;
+}
+
+std::vector<Lanes::Impl::Setting> Lanes::Impl::settings_of(const tape::Store& declared) {
+    std::vector<Setting> settings;
+    for (std::size_t i = 0; i < declared.parameters().size(); ++i) {
+        const tape::Parameter& p = declared.parameters()[i];
+        if (declared.groups()[static_cast<std::size_t>(p.group_ids.front())].name != tape::kSettings) continue;
+        settings.push_back({static_cast<tape::ParameterId>(i), {}});
+        for (int group = 0; group < p.groups; ++group) settings.back().groups.push_back(tape::draw_matrix(p, group, 0, 0));
+    }
+    return settings;
+}
+
+void Lanes::Impl::write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const {
+    for (std::size_t i = 0; i < now.size(); ++i) {
+        if (now[i] == before[i]) continue;  // what training put there stays
+        for (std::size_t group = 0; group < now[i].groups.size(); ++group)
+            store().write_parameter(now[i].id, static_cast<int>(group), lane, now[i].groups[group]);
+    }
+}
+
+void Lanes::Impl::set_trainable(int lane, bool trainable) const {
+    std::vector<ops::GroupState> groups = slices.read_groups(lane);
+    for (std::size_t i = 0; i < groups.size(); ++i) groups[i].trainable = trainable && !store().groups()[i].fixed ? 1 : 0;
+    slices.write_groups(lane, groups);
+}
+
+bool Lanes::Impl::any_filled() const {
+    return std::ranges::any_of(table, [](const Lane& lane) { return lane.recipe.has_value(); });
+}
+
+base::Status Lanes::fill(int lane, const base::Recipe& recipe) {
+    MILLRACE_TRY(impl_->check_lane(lane, false));
+    MILLRACE_LET(trial, impl_->trial_of(recipe));
+    std::vector<ops::MemberState> state(1);
+    state.front().seed = trial.settings.seeds.front();
+    apply_settings(trial.settings, state);
+    optim::set_loss_scale(impl_->store().options().precision, state);
+    impl_->slices.draw(*trial.declared, state.front(), impl_->fresh->data());
+    impl_->slices.write(lane, impl_->fresh->data());
+    impl_->at(lane) = {recipe, Impl::settings_of(*trial.declared), false};
+    return impl_->setup.engine->backend().check();
+}
+
+base::Result<LaneSlice> Lanes::save(int lane) {
+    MILLRACE_TRY(impl_->check_lane(lane, true));
+    const std::string recipe = impl_->at(lane).recipe->to_toml();
+    SliceHeader header;
+    header.precision = static_cast<std::uint64_t>(impl_->store().options().precision);
+    header.recipe_bytes = recipe.size();
+    header.member_bytes = impl_->slices.bytes();
+    LaneSlice slice;
+    slice.bytes.resize(sizeof header + recipe.size() + impl_->slices.bytes());
+    std::memcpy(slice.bytes.data(), &header, sizeof header);
+    std::memcpy(slice.bytes.data() + sizeof header, recipe.data(), recipe.size());
+    impl_->slices.read(lane, slice.bytes.data() + sizeof header + recipe.size());
+    MILLRACE_TRY(impl_->setup.engine->backend().check());
+    return slice;
+}
+
+base::Status Lanes::restore(int lane, const LaneSlice& slice) {
+    MILLRACE_TRY(impl_->check_lane(lane, false));
+    SliceHeader header;
+    if (slice.bytes.size() >= sizeof header) std::memcpy(&header, slice.bytes.data(), sizeof header);
+    const std::size_t left = slice.bytes.size() - std::min(slice.bytes.size(), sizeof header);
+    if (left == 0 || std::memcmp(header.magic, SliceHeader{}.magic, sizeof header.magic) != 0 || header.recipe_bytes > left ||
+        header.member_bytes != left - header.recipe_bytes)
+        return base::Error{fmt::format("{} bytes are no slice of a lane, or not all of one", slice.bytes.size())};
+    const auto* text = reinterpret_cast<const char*>(slice.bytes.data() + sizeof header);
+    MILLRACE_LET(recipe, parse_recipe({text, header.recipe_bytes}, "the recipe of the slice", {}));
+    MILLRACE_LET(trial, impl_->trial_of(recipe));
+    const tape::Precision precision = impl_->store().options().precision;
+    if (header.precision != static_cast<std::uint64_t>(precision) || header.member_bytes != impl_->slices.bytes())
+        return base::Error{fmt::format("the slice is of another precision or another model; the lanes have {} bytes in {}",
+                                       impl_->slices.bytes(), tape::name_of(precision))};
+    impl_->slices.write(lane, slice.bytes.data() + sizeof header + header.recipe_bytes);
+    impl_->at(lane) = {std::move(recipe), Impl::settings_of(*trial.declared), false};
+    return impl_->setup.engine->backend().check();
+}
+
+base::Status Lanes::copy(int from, int to) {
+    for (const int lane : {from, to}) MILLRACE_TRY(impl_->check_lane(lane, true));
+    const ops::MemberState source = impl_->slices.read_state(from);
+    ops::MemberState state = impl_->slices.read_state(to);
+    impl_->slices.copy(from, to);
+    impl_->write_settings(to, impl_->at(to).settings, impl_->at(from).settings);
+    state.loss_scale = source.loss_scale;
+    state.good_steps = source.good_steps;
+    impl_->slices.write_state(to, state);
+    return impl_->setup.engine->backend().check();
+}
+
+base::Status Lanes::set(int lane, const base::Recipe& recipe) {
+    MILLRACE_TRY(impl_->check_lane(lane, true));
+    MILLRACE_LET(trial, impl_->trial_of(recipe));
+    std::vector<ops::MemberState> state{impl_->slices.read_state(lane)};
+    state.front().seed = trial.settings.seeds.front();
+    apply_settings(trial.settings, state);
+    impl_->slices.write_state(lane, state.front());
+    std::vector<Impl::Setting> settings = Impl::settings_of(*trial.declared);
+    impl_->write_settings(lane, settings, impl_->at(lane).settings);
+    impl_->at(lane) = {recipe, std::move(settings), false};
+    return impl_->setup.engine->backend().check();
+}
+
+void Lanes::clear(int lane) {
+    MILLRACE_ASSERT(impl_->check_lane(lane, false).ok(), "no such lane");
+    impl_->set_trainable(lane, false);
+    impl_->at(lane) = {};
+}
+
+/// Launches the steps of an epoch and sums what they leave in the ring, which is host memory.
+base::Result<StepSums> Lanes::Impl::train(const std::atomic<int>* stop, bool& stopped) {
+    Engine& engine = *setup.engine;
+    StepSums sums(engine.members());
+    std::uint64_t first_clock = 0, last_clock = 0;
+    const auto drain = [&] {
+        reader.drain([&](RingRows rows) {
+            sums.add(rows);
+            last_clock = rows.front().clock;
+            if (sums.steps() == 1) first_clock = last_clock;
+        });
+    };
+    const auto steps = static_cast<std::uint64_t>(engine.epoch().count());
+    for (std::uint64_t index = 0; index < steps && !stopped; ++index) {
+        MILLRACE_TRY(engine.await_rows(launched, [this] { return base::Result<std::uint64_t>(reader.consumed()); }));
+        engine.launch_step(index);
+        launched += 1;
+        for (drain(); launched - reader.consumed() >= kStepsAhead; drain()) {
+            MILLRACE_TRY(engine.backend().check());
+            std::this_thread::sleep_for(kAheadWait);
+        }
+        stopped = stop != nullptr && stop->load(std::memory_order_relaxed) != 0;
+    }
+    engine.backend().synchronize();
+    MILLRACE_TRY(engine.backend().check());
+    while (reader.consumed() < launched) drain();
+    if (steps > 1 && last_clock >= first_clock && !stopped)
+        step_ms = 1e-6 * static_cast<double>(last_clock - first_clock) / static_cast<double>(steps - 1);
+    return sums;
+}
+
+base::Result<std::vector<std::optional<LaneScore>>> Lanes::Impl::score(data::Part part, const std::atomic<int>* stop) {
+    Engine& engine = *setup.engine;
+    std::vector<bool> filled;
+    for (const Lane& lane : table) filled.push_back(lane.recipe.has_value());
+    MILLRACE_LET(scores, engine.evaluate(part, stop, filled));
+    const std::vector<ops::MemberState> states = store().read_states();
+    std::vector<std::optional<LaneScore>> results(table.size());
+    for (std::size_t k = 0; k < table.size(); ++k) {
+        if (!filled[k]) continue;
+        LaneScore& result = results[k].emplace();
+        result.epoch = states[k].epoch;
+        if (k >= scores.size()) continue;
+        const Score& score = scores[k];
+        const std::string prefix = fmt::format("{}_", data::name_of(part));
+        result.metrics[prefix + "loss"] = score.loss;
+        if (engine.model().classifies()) result.metrics[prefix + "accuracy"] = score.accuracy;
+        for (const models::Figure& figure : score.more.figures)
+            result.metrics[part == data::Part::test ? prefix + figure.name : figure.name] = figure.value;
+        result.diverged = !std::isfinite(score.loss);
+    }
+    return results;
+}
+
+base::Result<std::vector<std::optional<LaneScore>>> Lanes::run_epoch(const std::atomic<int>* stop) {
+    using Scores = std::vector<std::optional<LaneScore>>;
+    for (int lane = 0; lane < lanes(); ++lane)
+        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->check_lane(lane, true));
+    if (!impl_->any_filled()) return Scores(impl_->table.size());
+    bool stopped = stop != nullptr && stop->load(std::memory_order_relaxed) != 0;
+    if (stopped) return Scores{};
+    Engine& engine = *impl_->setup.engine;
+    // Until all is scored: an error leaves part of an epoch behind, too.
+    for (Impl::Lane& lane : impl_->table) lane.partial = lane.recipe.has_value();
+    MILLRACE_LET(sums, impl_->train(stop, stopped));
+    if (stopped) return Scores{};
+    MILLRACE_LET(scores, impl_->score(data::Part::validation, stop));
+    if (stop != nullptr && stop->load(std::memory_order_relaxed) != 0) return Scores{};
+    for (std::size_t k = 0; k < scores.size(); ++k) {
+        impl_->table[k].partial = false;
+        if (!scores[k]) continue;
+        const MemberSums& member = sums.members[k];
+        scores[k]->metrics["train_loss"] = member.mean_loss();
+        if (engine.model().classifies()) scores[k]->metrics["train_accuracy"] = member.accuracy();
+        scores[k]->metrics["parameters"] = static_cast<double>(impl_->store().trainable_count());
+        scores[k]->metrics["step_ms"] = impl_->step_ms / lanes();
+        scores[k]->diverged = scores[k]->diverged || member.steps == 0 || !std::isfinite(member.mean_loss());
+    }
+    return scores;
+}
+
+base::Result<std::vector<std::optional<LaneScore>>> Lanes::test() {
+    if (impl_->setup.engine->source().samples(data::Part::test) == 0)
+        return base::Error{fmt::format("{} has no part to test with", impl_->setup.data.name)};
+    for (int lane = 0; lane < lanes(); ++lane)
+        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->check_lane(lane, true));
+    return impl_->score(data::Part::test, nullptr);
+}
+
+int Lanes::lanes() const { return static_cast<int>(impl_->table.size()); }
+std::uint64_t Lanes::captures() const { return tape::captures_so_far(); }
+double Lanes::step_ms() const { return impl_->step_ms; }
+std::int64_t Lanes::memory_used() const { return impl_->setup.engine->memory_used(); }
+
+}  // namespace millrace::train

@@ -1,0 +1,84 @@
+#pragma once
+// The member table of a search: K members of one engine, each carrying a trial or none. All lanes step in lockstep; trials come,
+// go and change between epochs, and nothing is planned or captured again for it. A trial equals a run of its recipe alone: to the
+// bit on the CPU, and on a GPU with `deterministic = true`.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/recipe.h"
+#include "base/result.h"
+
+namespace millrace::data {
+class BatchSource;
+}
+
+namespace millrace::train {
+
+/// Everything of one member: parameters, moments, running statistics, group table, state. Plain bytes of one layout.
+struct LaneSlice {
+    std::vector<std::byte> bytes;
+};
+
+/// What an epoch left of the trial in a lane.
+struct LaneScore {
+    /// train_loss, train_accuracy, validation_loss, validation_accuracy, what the family measures, parameters, step_ms (of the
+    /// program, over its lanes). Accuracies of classifiers alone, validation where samples were set aside.
+    std::map<std::string, double> metrics;
+    std::uint32_t epoch = 0;  ///< epochs that this trial has completed
+    bool diverged = false;    ///< a loss is not finite, or every step of the epoch was dropped
+};
+
+class Lanes {
+public:
+    using Adapter = std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)>;
+    /// Builds one program of `lanes` members for recipes of the structure of `recipe`: plans and captures once. All lanes are
+    /// empty. `adapt` wraps the source of the data, for tests.
+    static base::Result<std::unique_ptr<Lanes>> create(const base::Recipe& recipe, int lanes, const Adapter& adapt = {});
+    /// The keys of `recipe` that a lane takes without a new program ("optim.lr", ...).
+    static std::vector<std::string> fusible_keys(const base::Recipe& recipe);
+    /// Equal for recipes that share a program.
+    static std::string structure(const base::Recipe& recipe);
+    ~Lanes();
+    Lanes(const Lanes&) = delete;
+    Lanes& operator=(const Lanes&) = delete;
+
+    /// A fresh trial: parameters drawn from the recipe's seed, moments and state reset, hyper-parameters of the recipe. Refuses
+    /// another structure and names the key.
+    base::Status fill(int lane, const base::Recipe& recipe);
+    /// Of a filled lane.
+    base::Result<LaneSlice> save(int lane);
+    /// To any lane of a program of the same structure. The trial goes on to the bit.
+    base::Status restore(int lane, const LaneSlice& slice);
+    /// Weights, moments and statistics of `from` to `to` on the device; hyper-parameters, seed and progress of `to` stay (PBT).
+    base::Status copy(int from, int to);
+    /// New hyper-parameters for the trial in the lane; weights and progress stay (PBT).
+    base::Status set(int lane, const base::Recipe& recipe);
+    /// The lane is empty: it does not update and is not scored.
+    void clear(int lane);
+
+    /// One epoch of all lanes, then validation of the filled ones; empty lanes have no score. No elements when `stop` was set
+    /// before the end: the filled lanes then hold part of an epoch and refuse everything but fill(), restore() and clear().
+    base::Result<std::vector<std::optional<LaneScore>>> run_epoch(const std::atomic<int>* stop = nullptr);
+    /// test_loss, test_accuracy, what the family measures there: of the filled lanes as they are, for finalists.
+    base::Result<std::vector<std::optional<LaneScore>>> test();
+
+    [[nodiscard]] int lanes() const;
+    [[nodiscard]] std::uint64_t captures() const;    ///< of this process so far; refilling adds none
+    [[nodiscard]] double step_ms() const;            ///< of the program, in the newest epoch
+    [[nodiscard]] std::int64_t memory_used() const;  ///< bytes that setting up took
+
+private:
+    struct Impl;
+    explicit Lanes(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace::train
