@@ -40,13 +40,20 @@ RawValue raw_value(const toml::node& node) {
     return out;
 }
 
-void flatten(const toml::table& table, const std::string& prefix, const std::string& place, std::vector<RawEntry>& out) {
+void flatten(const toml::table& table, const std::string& prefix, const std::string& place, ListsOfTables lists,
+             std::vector<RawEntry>& out) {
     for (const auto& [key, node] : table) {
         const std::string part = is_bare(key.str()) ? std::string{key.str()} : quoted_text(key.str());
         const std::string name = prefix.empty() ? part : prefix + "." + part;
         const toml::table* inner = node.as_table();
         if (inner != nullptr && !inner->empty()) {
-            flatten(*inner, name, place, out);
+            flatten(*inner, name, place, lists, out);
+            continue;
+        }
+        const toml::array* list = node.as_array();
+        if (lists == ListsOfTables::opened && list != nullptr && !list->empty() && list->is_homogeneous<toml::table>()) {
+            for (size_t i = 0; i < list->size(); ++i)
+                flatten(*list->get_as<toml::table>(i), fmt::format("{}[{}]", name, i), place, lists, out);
             continue;
         }
         const size_t line = key.source().begin.line;
@@ -102,7 +109,7 @@ size_t too_deep_line(std::string_view text) {
 
 }  // namespace
 
-Result<std::vector<RawEntry>> read_toml(std::string_view text, const std::string& place) {
+Result<std::vector<RawEntry>> read_toml(std::string_view text, const std::string& place, ListsOfTables lists) {
     if (const size_t line = too_deep_line(text); line > 0)
         return Error{fmt::format("tables or lists are nested more than {} deep; a key looks like train.epochs", kDeepest),
                      fmt::format("{}:{}", place, line)};
@@ -112,7 +119,7 @@ Result<std::vector<RawEntry>> read_toml(std::string_view text, const std::string
         return Error{std::string{error.description()}, fmt::format("{}:{}", place, error.source().begin.line)};
     }
     std::vector<RawEntry> out;
-    flatten(parsed.table(), "", place, out);
+    flatten(parsed.table(), "", place, lists, out);
     std::stable_sort(out.begin(), out.end(), [](const RawEntry& a, const RawEntry& b) { return a.line < b.line; });
     return out;
 }

@@ -19,7 +19,10 @@ struct RawEntry {
 
 /// All values of a document in the order of their lines; empty tables appear as entries. Broken TOML, duplicate keys and invalid
 /// UTF-8 are errors at "place:line".
-Result<std::vector<RawEntry>> read_toml(std::string_view text, const std::string& place);
+/// A list of tables is one value, or, when asked for, an entry "list[0].key" for each key of its tables.
+enum class ListsOfTables { whole, opened };
+Result<std::vector<RawEntry>> read_toml(std::string_view text, const std::string& place,
+                                        ListsOfTables lists = ListsOfTables::whole);
 
 /// One literal, as on a command line: 3, 1e-3, true, "text", [1, 2].
 Result<RawValue> read_toml_literal(std::string_view text);

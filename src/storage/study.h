@@ -79,8 +79,10 @@ public:
     static base::Result<Study> open(std::unique_ptr<Database> database, StudyDescription description, std::string worker,
                                     const base::Clock& clock);
 
-    /// Adds trials and returns their numbers, dense from 0 over all workers.
-    base::Result<std::vector<int64_t>> add(std::span<const NewTrial> trials);
+    /// Adds trials and returns their numbers, dense from 0 over all workers. With `first`, nothing is added and no number
+    /// returned unless the study has exactly that many trials: another worker was faster, and what these were chosen by is out of
+    /// date.
+    base::Result<std::vector<int64_t>> add(std::span<const NewTrial> trials, std::optional<int64_t> first = std::nullopt);
 
     /// Claims up to `count` trials, the lowest numbers first: waiting ones, and running ones whose heartbeat is older than
     /// `grace`. No two workers get the same one.

@@ -129,7 +129,7 @@ Result<std::vector<int64_t>> Study::for_owned(std::span<const Entry> entries, Nu
     return lost;
 }
 
-Result<std::vector<int64_t>> Study::add(std::span<const NewTrial> trials) {
+Result<std::vector<int64_t>> Study::add(std::span<const NewTrial> trials, std::optional<int64_t> expected) {
     for (const NewTrial& trial : trials) {
         bool fits = trial.configuration.size() == description_.space.size();
         for (size_t i = 0; fits && i < trial.configuration.size(); ++i) {
@@ -143,6 +143,7 @@ Result<std::vector<int64_t>> Study::add(std::span<const NewTrial> trials) {
     MILLRACE_LET(rows, database_->run("SELECT COUNT(*) FROM trials WHERE study_id = $1", {study_id_}));
     const auto first = std::get<int64_t>(rows.front().front());
     std::vector<int64_t> numbers;
+    if (expected && *expected != first) return numbers;
     for (const NewTrial& trial : trials) {
         numbers.push_back(first + static_cast<int64_t>(numbers.size()));
         MILLRACE_TRY(insert(numbers.back(), trial));

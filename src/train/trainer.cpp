@@ -80,21 +80,6 @@ base::Result<std::optional<InitialWeights>> initial_weights(const TrainRequest& 
 
 Path numbered(const Path& base, int number) { return number == 1 ? base : Path(fmt::format("{}-{}", base.string(), number)); }
 
-/// Makes the first folder of that name or with a number behind it that does not exist. Making it is what claims it, so two
-/// processes that start together get two.
-base::Result<Path> claim_folder(const Path& base) {
-    std::error_code failed;
-    fs::create_directories(base.parent_path(), failed);
-    if (failed) return io::system_error("cannot create", base.parent_path(), failed.value());
-    for (int number = 1; number <= kMostNumbers; ++number) {
-        const Path candidate = numbered(base, number);
-        if (mkdir(candidate.c_str(), 0777) == 0) return candidate;
-        if (errno != EEXIST) return io::system_error("cannot create the run directory", candidate, errno);
-    }
-    return base::Error{fmt::format("exists, and so do {} with a number behind it; name a folder with --out", kMostNumbers),
-                       base.string()};
-}
-
 }  // namespace
 
 base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& request, const std::vector<Listener*>& listeners,
@@ -152,7 +137,7 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
     }
     Path out = request.out;
     if (request.number_if_taken && !request.resume) {
-        MILLRACE_LET(claimed, claim_folder(request.out));
+        MILLRACE_LET(claimed, claim_run_directory(request.out));
         out = claimed;
     }
     MILLRACE_LET(directory, record::RunDirectory::open(out, request.resume ? record::RunStart::kResume : record::RunStart::kNew,
@@ -176,6 +161,19 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
 }
 
 Path default_run_directory(const std::string& recipe_path) { return Path("runs") / Path(recipe_path).stem(); }
+
+base::Result<Path> claim_run_directory(const Path& base) {
+    std::error_code failed;
+    fs::create_directories(base.parent_path(), failed);
+    if (failed) return io::system_error("cannot create", base.parent_path(), failed.value());
+    for (int number = 1; number <= kMostNumbers; ++number) {
+        const Path candidate = numbered(base, number);
+        if (mkdir(candidate.c_str(), 0777) == 0) return candidate;
+        if (errno != EEXIST) return io::system_error("cannot create the run directory", candidate, errno);
+    }
+    return base::Error{fmt::format("exists, and so do {} with a number behind it; name a folder with --out", kMostNumbers),
+                       base.string()};
+}
 
 base::Result<Path> newest_run_directory(const Path& base) {
     std::error_code ignored;

@@ -41,6 +41,9 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
 
 /// `runs/<stem of the recipe>`: where a run goes that was given no folder.
 io::Path default_run_directory(const std::string& recipe_path);
+/// Makes the first of `base`, `base`-2, `base`-3 and so on that does not exist. Making it is what claims it, so two processes
+/// that start together get two.
+base::Result<io::Path> claim_run_directory(const io::Path& base);
 /// The newest of `base`, `base`-2, `base`-3 and so on that exist.
 base::Result<io::Path> newest_run_directory(const io::Path& base);
 

@@ -161,6 +161,15 @@ TEST_P(StudyTest, ClaimsTakeWaitingAndForsakenTrials) {
     EXPECT_EQ(must(first.claim(8, seconds{60})), (Numbers{1, 2})) << "the report of trial 0 was a heartbeat";
 }
 
+TEST_P(StudyTest, TrialsChosenByWhatIsOutOfDateAreNotAdded) {
+    Study one = open(one_objective(), "w1"), two = open(one_objective(), "w2");
+    const std::vector<NewTrial> trials = {{kInRange}, {kWithAlternative}};
+    EXPECT_EQ(must(one.add(trials, 0)), (Numbers{0, 1}));
+    EXPECT_EQ(must(two.add(trials, 0)), Numbers{}) << "there are two by now";
+    EXPECT_EQ(must(two.add(trials, 2)), (Numbers{2, 3}));
+    EXPECT_EQ(must(one.trials()).size(), 4U);
+}
+
 TEST_P(StudyTest, TrialsAreGivenBackPausedAndResumedOnce) {
     Study first = open(one_objective(), "w1"), second = open(one_objective(), "w2");
     must(first.add(std::vector<NewTrial>{{kInRange}, {kInRange}}));
