@@ -64,8 +64,13 @@ std::vector<BatchCandidate> batch_candidates(const Facts& facts) {
     const std::int64_t own = facts.step_rows();
     std::vector<BatchCandidate> all{{own, {}, {}}};
     const bool whole = facts.micro_batch == facts.batch;
-    for (std::int64_t rows = own * kBatchRange; rows >= 1 && rows * kBatchRange >= own; rows = rows % 2 == 0 ? rows / 2 : 0) {
-        if (rows == own || rows > facts.samples || rows < facts.minimum_rows) continue;
+    std::vector<std::int64_t> sizes;  // the nearest first: time may run out
+    for (std::int64_t times = 2; times <= kBatchRange; times *= 2) {
+        sizes.push_back(own * times);
+        if (own % times == 0) sizes.push_back(own / times);
+    }
+    for (const std::int64_t rows : sizes) {
+        if (rows > facts.samples || rows < facts.minimum_rows) continue;
         BatchCandidate candidate{rows, {}, {}};
         if (facts.accumulate > 1 && rows % facts.batch == 0) {
             candidate.settings = {setting("train.accumulate", rows / facts.batch)};

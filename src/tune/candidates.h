@@ -36,7 +36,8 @@ struct BatchCandidate {
     Settings settings;
     Settings split;  ///< the same in micro-batches that are known to fit; empty: there is no such way
 };
-/// Steps of an eighth to eight times the recipe's rows, the recipe's own first, as far as the data goes. `facts` has the
+/// Steps of an eighth to eight times the recipe's rows, the recipe's own and the nearest first, as far as the data
+/// goes. `facts` has the
 /// micro-batch that was chosen.
 std::vector<BatchCandidate> batch_candidates(const Facts& facts);
 

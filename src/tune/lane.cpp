@@ -116,9 +116,10 @@ base::Result<Window> Lane::window(double seconds) {
             const auto before = now();
             MILLRACE_TRY(steps(1));
             step_seconds_ = std::chrono::duration<double>(now() - before).count();
-            if (i > 0 && now() - begin > std::chrono::duration<double>(seconds)) break;
+            if (now() - begin > std::chrono::duration<double>(seconds)) break;
         }
     }
+    if (step_seconds_ > seconds) return long_step();
     const auto count = static_cast<std::uint64_t>(std::clamp(seconds / step_seconds_, 2.0, static_cast<double>(kMostSteps)));
     const std::optional<double> before = joules();
     MILLRACE_LET(rows, steps(count));
@@ -132,6 +133,22 @@ base::Result<Window> Lane::window(double seconds) {
     if (!(window.seconds > 0) || !(samples > first)) return base::Error{"its steps were too short for the device's clock"};
     step_seconds_ = window.seconds / static_cast<double>(count - 1);
     window.seconds_per_sample = window.seconds / (samples - first);
+    window.wait_share = std::min(1.0, std::chrono::duration<double>(starved_).count() / window.seconds);
+    if (before && after && *after > *before) window.joules_per_sample = (*after - *before) / samples;
+    return window;
+}
+
+/// By the host's clock: what it adds is nothing beside the step.
+base::Result<Window> Lane::long_step() {
+    const std::optional<double> before = joules();
+    const auto begin = now();
+    MILLRACE_LET(rows, steps(1));
+    Window window;
+    window.seconds = step_seconds_ = std::chrono::duration<double>(now() - begin).count();
+    const std::optional<double> after = joules();
+    double samples = 0;
+    for (const ops::MetricsRow& row : rows) samples += row.rows;
+    window.seconds_per_sample = window.seconds / samples;
     window.wait_share = std::min(1.0, std::chrono::duration<double>(starved_).count() / window.seconds);
     if (before && after && *after > *before) window.joules_per_sample = (*after - *before) / samples;
     return window;

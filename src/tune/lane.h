@@ -44,7 +44,7 @@ public:
     static base::Result<std::unique_ptr<Lane>> open(const base::Recipe& recipe, const Settings& settings,
                                                     sense::Source* machine = nullptr);
 
-    /// Runs steps for about `seconds`, at least two; waits for the device.
+    /// Runs steps for about `seconds`, at least one; waits for the device.
     base::Result<Window> window(double seconds);
     /// Runs `count` steps and gives what they left, [count][K]; waits for the device.
     base::Result<std::vector<ops::MetricsRow>> steps(std::uint64_t count);
@@ -59,6 +59,7 @@ public:
 
 private:
     explicit Lane(train::Setup setup, sense::Source* machine);
+    base::Result<Window> long_step();
     base::Status hold_back();
     void drain();
     [[nodiscard]] std::optional<double> joules() const;

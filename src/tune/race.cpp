@@ -33,6 +33,7 @@ public:
          const std::function<void(std::size_t)>& before_window)
         : ways_(ways), options_(options), clock_(clock), before_window_(before_window) {
         result_.ways.resize(ways.size());
+        took_.resize(ways.size());
         for (std::size_t i = 0; i < ways.size(); ++i) running_.push_back(i);
     }
 
@@ -56,13 +57,16 @@ private:
         for (std::size_t at = 0; at < running_.size(); ++at) {
             // Rotated: none always follows the same other.
             const std::size_t way = running_[(at + result_.rounds) % running_.size()];
-            if (clock_.now() >= options_.deadline) {
+            const auto begin = clock_.now();
+            if (begin >= options_.deadline || begin + took_[way] > options_.deadline) {
                 if (result_.rounds > 0)
                     for (const std::size_t each : timed) result_.ways[each].windows.pop_back();
                 return false;
             }
             if (before_window_) before_window_(way);
             auto window = ways_[way](options_.window_seconds);
+            // What the first window took in setting up does not come again.
+            if (result_.rounds > 0) took_[way] = clock_.now() - begin;
             if (window.ok()) {
                 result_.ways[way].windows.push_back(*window);
                 timed.push_back(way);
@@ -94,12 +98,14 @@ private:
             way.ratio = {std::exp(log.value), std::exp(log.low), std::exp(log.high)};
         }
         if (!options_.eliminate) return;
-        std::erase_if(running_, [&](std::size_t i) {
-            const Timed& way = result_.ways[i];
-            const double low = std::log(way.ratio.low);
-            const std::size_t rounds = way.windows.size();
-            return i != result_.fastest && ((rounds >= kLeastRounds && low > 0) || (rounds >= 2 && low > kHopeless));
-        });
+        std::erase_if(running_, [&](std::size_t i) { return i != result_.fastest && is_slower(result_.ways[i]); });
+    }
+
+    /// By measurement: fewer rounds show large differences alone.
+    static bool is_slower(const Timed& way) {
+        const double low = std::log(way.ratio.low);
+        const std::size_t rounds = way.windows.size();
+        return (rounds >= kLeastRounds && low > 0) || (rounds >= 2 && low > kHopeless);
     }
 
     [[nodiscard]] bool decided() const {
@@ -111,11 +117,11 @@ private:
         });
     }
 
-    /// One that was left out may still be tied: slower by measurement, and too little to matter.
     void prefer() {
         for (std::size_t i = 0; result_.any && i < result_.ways.size(); ++i) {
             const Timed& way = result_.ways[i];
-            if (!way.ok() || way.ratio.value > 1 + options_.tie) continue;
+            // One that was left out may still be tied: slower by measurement, and too little to matter.
+            if (!way.ok() || (is_slower(way) && way.ratio.value > 1 + options_.tie)) continue;
             result_.preferred = i;
             return;
         }
@@ -126,6 +132,7 @@ private:
     const base::Clock& clock_;
     const std::function<void(std::size_t)>& before_window_;
     std::vector<std::size_t> running_;
+    std::vector<std::chrono::nanoseconds> took_;  ///< the newest window of each way
     RaceResult result_;
 };
 

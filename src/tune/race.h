@@ -45,7 +45,7 @@ struct Timed {
 struct RaceResult {
     std::vector<Timed> ways;    ///< as given
     std::size_t fastest = 0;    ///< the lowest median ratio
-    std::size_t preferred = 0;  ///< the first way that is not slower than the fastest, up to a tie
+    std::size_t preferred = 0;  ///< the first way that is not shown to be slower than the fastest, by more than a tie
     bool any = false;           ///< some way was timed; the two above mean nothing without
     std::size_t rounds = 0;
 };

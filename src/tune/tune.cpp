@@ -71,10 +71,15 @@ private:
     struct Way {
         Settings settings, otherwise = {};                       ///< the latter where the first cannot be set up; empty: none
         std::int64_t memory = 0, step_samples = 0, members = 1;  ///< once it was set up
+        double expected_seconds = 0;                             ///< of a step; 0: not known
     };
 
-    Timer timer_of(Way& way) {
-        return [this, &way](double seconds) -> base::Result<Window> {
+    Timer timer_of(Way& way, std::chrono::nanoseconds deadline) {
+        return [this, &way, deadline](double seconds) -> base::Result<Window> {
+            // The first window of a way takes two steps.
+            const double left = std::chrono::duration<double>(deadline - clock_.now()).count();
+            if (way.step_samples == 0 && 2 * way.expected_seconds > left)
+                return base::Error{fmt::format("a step would take about {:.1f} s, and no time was left", way.expected_seconds)};
             auto lane = lanes_.get(way.settings);
             if (!lane.ok() && !way.otherwise.empty()) {
                 way.settings = std::exchange(way.otherwise, {});
@@ -91,7 +96,7 @@ private:
     /// Times the ways in turns and adds their rows; the index of the first is that of the recipe.
     RaceResult run_race(const std::string& stage, std::vector<Way>& ways, RaceOptions options) {
         std::vector<Timer> timers;
-        for (Way& way : ways) timers.push_back(timer_of(way));
+        for (Way& way : ways) timers.push_back(timer_of(way, options.deadline));
         const RaceResult result = race(timers, options, clock_, [&](std::size_t i) {
             progress(fmt::format("{}: {}", stage, settings_text(ways[i].settings)));
         });
@@ -193,7 +198,10 @@ private:
     void batch_stage() {
         std::vector<Way> ways;
         const std::vector<BatchCandidate> candidates = batch_candidates(facts_);
-        for (const BatchCandidate& each : candidates) ways.push_back({each.settings, each.split});
+        for (const BatchCandidate& each : candidates) {
+            ways.push_back({each.settings, each.split});
+            ways.back().expected_seconds = static_cast<double>(each.rows) / fastest_rate(1e-9);
+        }
         RaceOptions options;
         options.deadline = moment(kBatchEnd);
         options.eliminate = false;

@@ -67,6 +67,18 @@ TEST_F(Races, TiesGoToTheFirstWay) {
     EXPECT_EQ(result.preferred, 0u);
 }
 
+TEST_F(Races, KeepTheFirstWayUntilAnotherIsShownToBeFaster) {
+    RaceOptions options;
+    options.window_seconds = 1;
+    options.deadline = clock_.now() + 6s;
+    const RaceResult result = run({way(1.2, 0), way(1.0, 0)}, options);
+    EXPECT_EQ(result.rounds, 3u);
+    EXPECT_EQ(result.fastest, 1u);
+    EXPECT_EQ(result.preferred, 0u) << "three rounds show no difference of a fifth";
+    options.deadline = clock_.now() + 6s;
+    EXPECT_EQ(run({way(2, 0), way(1.0, 0)}, options).preferred, 1u);
+}
+
 TEST_F(Races, AWayThatFailsIsARow) {
     const Timer broken = [](double) -> base::Result<Window> { return base::Error{"the plan does not fit"}; };
     const RaceResult result = run({broken, way(1, 0.01), way(1.2, 0.01)});
@@ -189,8 +201,8 @@ TEST(Candidates, StayWithinTheDataAndTheMachine) {
     facts.samples = 300;
     std::vector<std::int64_t> sizes;
     for (const BatchCandidate& each : batch_candidates(facts)) sizes.push_back(each.rows);
-    EXPECT_EQ(sizes, (std::vector<std::int64_t>{64, 256, 128, 32, 16, 8}));
-    EXPECT_EQ(settings_text(batch_candidates(facts)[1].split), "train.batch=256 train.micro_batch=64");
+    EXPECT_EQ(sizes, (std::vector<std::int64_t>{64, 128, 32, 256, 16, 8}));
+    EXPECT_EQ(settings_text(batch_candidates(facts)[3].split), "train.batch=256 train.micro_batch=64");
     facts.threads = 6;
     facts.cores = 6;
     std::string all;
