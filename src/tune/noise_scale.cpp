@@ -60,7 +60,12 @@ NoiseScale noise_scale(std::span<const NormPair> points, double small, double bi
 Span time_to_target(const NoiseScale& noise, double batch, double own_batch, const Span& sample_time) {
     // Samples to the target are proportional to B (1 + B_noise / B).
     const auto samples = [&](double scale) { return (batch + scale) / (own_batch + scale); };
-    const double a = samples(noise.samples.low), b = samples(noise.samples.high);
+    double least = noise.samples.low, most = noise.samples.high;
+    for (const double part : noise.segments) {
+        least = std::min(least, part);
+        most = std::max(most, part);
+    }
+    const double a = samples(least), b = samples(most);
     return {samples(noise.samples.value) * sample_time.value, std::min(a, b) * sample_time.low,
             std::max(a, b) * sample_time.high};
 }

@@ -16,6 +16,7 @@ namespace {
 constexpr double kSettingsEnd = 0.25, kRowsEnd = 0.38, kLoaderEnd = 0.5, kBatchEnd = 0.65, kNoiseEnd = 0.95;
 constexpr std::size_t kBatchRounds = 12;
 constexpr double kNoWait = 0.01;
+constexpr double kWidestTarget = 2;  ///< an interval beyond says nothing
 
 class Tuner {
 public:
@@ -233,8 +234,9 @@ private:
             if (row.stage != "batch" || !row.failure.empty()) continue;
             // Ratios to one way within rounds: the machine's wandering is not in them.
             const Span time{row.ratio.value / own.ratio.value, row.ratio.low / own.ratio.value, row.ratio.high / own.ratio.value};
-            row.time_to_target = time_to_target(report_.noise.scale, static_cast<double>(row.step_rows),
-                                                static_cast<double>(own.step_rows), row.own ? Span{1, 1, 1} : time);
+            const Span target = time_to_target(report_.noise.scale, static_cast<double>(row.step_rows),
+                                               static_cast<double>(own.step_rows), row.own ? Span{1, 1, 1} : time);
+            if (target.high <= kWidestTarget * target.low) row.time_to_target = target;
         }
     }
 
