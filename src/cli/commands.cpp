@@ -25,6 +25,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
   millrace sweep recipes/study-NAME.toml
   millrace eval runs/slow
+  millrace tune recipes/NAME.toml
   millrace watch --plot run.svg -- python train.py
   millrace record -o runs/mine -- python train.py
   millrace diagnose runs/mine --html mine.html
@@ -51,6 +52,7 @@ base::Result<int> parse_and_run(Context& context) {
     add_models(program);
     add_data(program);
     add_bench(program);
+    add_tune(program);
     add_watch(program, context);
     add_record(program, context);
     add_diagnose(program);

@@ -22,6 +22,19 @@ TEST_F(BadInput, Usage) {
                        {"sleep", std::string("A command to run follows --: millrace ") + command + " -- COMMAND\nTry: "});
 }
 
+TEST_F(BadInput, Tuning) {
+    write("mine.toml", "seed = 1\n");
+    expect_refusal(call({"tune"}), {"RECIPE"});
+    expect_refusal(call({"tune", path("absent.toml"), "--out", path("t.toml")}), {"absent.toml"});
+    expect_refusal(call({"tune", path("recipe.toml"), "--seconds", "0"}), {"--seconds"});
+    expect_refusal(call({"tune", path("recipe.toml"), "--free", "rate", "--out", path("t.toml")}), {"--free", "rate", "batch"});
+    expect_refusal(call({"tune", path("recipe.toml"), "--out", path("recipe.toml")}), {"recipe.toml"});
+    expect_refusal(call({"tune", path("recipe.toml"), "--out", path("mine.toml")}),
+                   {"mine.toml", "not written by millrace tune"});
+    expect_refusal(call({"tune", path("recipe.toml"), "--out", ""}), {"--out"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "t.toml"));
+}
+
 TEST_F(BadInput, MissingFiles) {
     expect_refusal(call({"train", path("absent.toml")}), {"absent.toml"});
     expect_refusal(train("run", {"--set", "data.path=" + path("absent")}), {"data.path", "absent"});

@@ -14,9 +14,9 @@ TEST_F(Commands, VersionAndHelp) {
     EXPECT_EQ(call({"--version"}).out, std::string("millrace ") + base::version() + "\n");
     const Said help = call({"--help"});
     EXPECT_EQ(help.status, 0);
-    for (const char* word : {"train", "eval", "models", "data", "bench", "watch", "Examples"})
+    for (const char* word : {"train", "eval", "models", "data", "bench", "tune", "watch", "Examples"})
         EXPECT_NE(help.out.find(word), std::string::npos) << word;
-    for (const char* command : {"train", "eval", "models", "bench", "watch"})
+    for (const char* command : {"train", "eval", "models", "bench", "tune", "watch"})
         EXPECT_EQ(call({command, "--help"}).status, 0) << command;
 }
 

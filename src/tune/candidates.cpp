@@ -1,0 +1,89 @@
+#include "tune/candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace millrace::tune {
+namespace {
+
+constexpr std::int64_t kLeastRowsAtOnce = 16;
+constexpr std::size_t kMostRowCandidates = 5;
+constexpr std::int64_t kBatchRange = 8;
+
+Setting setting(const char* key, std::int64_t value) { return {key, fmt::format("{}", value)}; }
+
+}  // namespace
+
+Facts facts_of(const base::Recipe& recipe, Lane& lane, bool precision_free) {
+    Facts facts;
+    facts.gpu = lane.engine().backend().kind() == ops::DeviceKind::cuda;
+    facts.precisions = {lane.setup().precision};
+    if (facts.gpu && (precision_free || recipe.text("precision") == "auto"))
+        for (const char* other : {"bf16", "f32"})
+            if (other != lane.setup().precision && !(other == std::string("bf16") && ops::cuda_lacks_bf16()))
+                facts.precisions.emplace_back(other);
+    facts.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    facts.threads = lane.setup().threads;
+    facts.batch = lane.setup().settings.batch;
+    facts.accumulate = lane.setup().settings.optimizer.accumulation;
+    facts.micro_batch = lane.engine().micro_batch();
+    facts.samples = lane.engine().source().samples(data::Part::train);
+    facts.minimum_rows = lane.engine().model().minimum_rows();
+    return facts;
+}
+
+std::vector<Settings> machine_candidates(const Facts& facts) {
+    std::vector<Settings> all{{}};
+    if (facts.gpu) {
+        for (std::size_t i = 1; i < facts.precisions.size(); ++i) all.push_back({{"precision", facts.precisions[i]}});
+        return all;
+    }
+    for (int threads = facts.cores; threads >= 1; threads = threads == 1 ? 0 : (threads + 1) / 2)
+        if (threads != facts.threads) all.push_back({setting("threads", threads)});
+    return all;
+}
+
+std::vector<Settings> row_candidates(const Facts& facts) {
+    std::vector<Settings> all{{}};
+    if (!facts.may_split()) return all;
+    const std::int64_t rows = facts.step_rows();
+    for (std::int64_t at_once = rows; at_once >= kLeastRowsAtOnce && all.size() < kMostRowCandidates; at_once /= 2) {
+        if (at_once != facts.micro_batch && facts.batch % at_once == 0)
+            all.push_back({setting("train.micro_batch", at_once)});
+        else if (at_once > facts.batch)
+            all.push_back({setting("train.batch", at_once), setting("train.accumulate", rows / at_once),
+                           setting("train.micro_batch", at_once)});
+        if (at_once % 2 != 0) break;
+    }
+    return all;
+}
+
+std::vector<BatchCandidate> batch_candidates(const Facts& facts) {
+    const std::int64_t own = facts.step_rows();
+    std::vector<BatchCandidate> all{{own, {}, {}}};
+    const bool whole = facts.micro_batch == facts.batch;
+    std::vector<std::int64_t> sizes;  // the nearest first: time may run out
+    for (std::int64_t times = 2; times <= kBatchRange; times *= 2) {
+        sizes.push_back(own * times);
+        if (own % times == 0) sizes.push_back(own / times);
+    }
+    for (const std::int64_t rows : sizes) {
+        if (rows > facts.samples || rows < facts.minimum_rows) continue;
+        BatchCandidate candidate{rows, {}, {}};
+        if (facts.accumulate > 1 && rows % facts.batch == 0) {
+            candidate.settings = {setting("train.accumulate", rows / facts.batch)};
+        } else {
+            const std::int64_t at_once = whole || rows % facts.micro_batch != 0 ? rows : facts.micro_batch;
+            candidate.settings = {setting("train.batch", rows), setting("train.micro_batch", at_once)};
+            if (facts.accumulate > 1) candidate.settings.push_back(setting("train.accumulate", 1));
+            if (facts.may_split() && at_once > facts.micro_batch && rows % facts.micro_batch == 0)
+                candidate.split = joined(candidate.settings, {setting("train.micro_batch", facts.micro_batch)});
+        }
+        all.push_back(std::move(candidate));
+    }
+    return all;
+}
+
+}  // namespace millrace::tune

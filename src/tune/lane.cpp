@@ -1,0 +1,181 @@
+#include "tune/lane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "base/clock.h"
+#include "train/recipe_keys.h"
+
+namespace millrace::tune {
+namespace {
+
+constexpr std::uint64_t kInFlight = 64;  // as in training
+constexpr std::chrono::microseconds kHoldBack{20};
+constexpr std::uint64_t kMostSteps = 20000;  ///< of a window
+constexpr double kWarmUpSeconds = 0.1;
+
+std::chrono::nanoseconds now() { return base::SteadyClock::shared().now(); }
+
+}  // namespace
+
+std::string settings_text(const Settings& settings) {
+    std::string text;
+    for (const Setting& each : settings) text += fmt::format("{}{}={}", text.empty() ? "" : " ", each.key, each.value);
+    return text.empty() ? "as it is" : text;
+}
+
+Settings joined(Settings settings, const Settings& more) {
+    for (const Setting& each : more) {
+        const auto same = std::ranges::find(settings, each.key, &Setting::key);
+        if (same == settings.end())
+            settings.push_back(each);
+        else
+            same->value = each.value;
+    }
+    return settings;
+}
+
+base::Result<base::Recipe> with_settings(const base::Recipe& recipe, const Settings& settings) {
+    std::vector<std::string> flags;
+    for (const Setting& each : settings) flags.push_back(each.key + "=" + each.value);
+    return train::parse_recipe(recipe.to_toml(), "the recipe", {std::move(flags), {}});
+}
+
+base::Result<std::unique_ptr<Lane>> Lane::open(const base::Recipe& recipe, const Settings& settings, sense::Source* machine) {
+    MILLRACE_LET(own, with_settings(recipe, settings));
+    MILLRACE_LET(setup, train::set_up(own, true));
+    return std::unique_ptr<Lane>(new Lane(std::move(setup), machine));
+}
+
+Lane::Lane(train::Setup setup, sense::Source* machine)
+    : setup_(std::move(setup)),
+      machine_(machine),
+      reader_(engine().store().ring_rows(), engine().store().options().ring_capacity, engine().members()) {}
+
+std::int64_t Lane::step_samples() const {
+    const train::EpochSteps& epoch = setup_.engine->epoch();
+    return (epoch.regular > 0 ? epoch.step : epoch.last).total() * setup_.engine->members();
+}
+
+void Lane::drain() {
+    (void)reader_.drain([this](train::RingRows rows) { rows_.insert(rows_.end(), rows.begin(), rows.end()); });
+}
+
+base::Status Lane::hold_back() {
+    while (step_ > kInFlight && !reader_.arrived(step_ - kInFlight)) {
+        MILLRACE_TRY(engine().backend().check());
+        std::this_thread::sleep_for(kHoldBack);
+    }
+    drain();
+    return base::ok();
+}
+
+base::Result<std::vector<ops::MetricsRow>> Lane::steps(std::uint64_t count) {
+    const auto each = static_cast<std::uint64_t>(engine().epoch().count());
+    const data::StepsDone done = [this]() -> base::Result<std::uint64_t> {
+        MILLRACE_TRY(engine().backend().check());
+        drain();
+        return reader_.consumed();
+    };
+    rows_.clear();
+    starved_ = {};
+    for (std::uint64_t i = 0; i < count; ++i) {
+        const auto begin = now();
+        MILLRACE_TRY(engine().await_rows(step_, done));
+        // The host runs ahead of the device: a wait costs nothing while steps are under way.
+        if (step_ > 0 && reader_.arrived(step_)) starved_ += now() - begin;
+        engine().launch_step(step_++ % each);
+        MILLRACE_TRY(hold_back());
+    }
+    engine().backend().synchronize();
+    MILLRACE_TRY(engine().backend().check());
+    drain();
+    return std::move(rows_);
+}
+
+base::Status Lane::skip_rows() {
+    const std::uint64_t step = step_;
+    MILLRACE_TRY(engine().await_rows(step_++, [step]() -> base::Result<std::uint64_t> { return step; }));
+    return base::ok();
+}
+
+std::optional<double> Lane::joules() const {
+    if (machine_ == nullptr || setup_.engine->backend().kind() != ops::DeviceKind::cuda) return std::nullopt;
+    sense::Sample sample;
+    machine_->read(now(), sample);
+    return sample.gpus.empty() ? std::nullopt : sample.gpus.front().energy_joules;
+}
+
+base::Result<Window> Lane::window(double seconds) {
+    if (step_seconds_ == 0) {  // kernels load, caches fill
+        const auto begin = now();
+        for (int i = 0; i < 3 || now() - begin < std::chrono::duration<double>(kWarmUpSeconds); ++i) {
+            const auto before = now();
+            MILLRACE_TRY(steps(1));
+            step_seconds_ = std::chrono::duration<double>(now() - before).count();
+            if (now() - begin > std::chrono::duration<double>(seconds)) break;
+        }
+    }
+    if (step_seconds_ > seconds) return long_step();
+    const auto count = static_cast<std::uint64_t>(std::clamp(seconds / step_seconds_, 2.0, static_cast<double>(kMostSteps)));
+    const std::optional<double> before = joules();
+    MILLRACE_LET(rows, steps(count));
+    const std::optional<double> after = joules();
+    const auto members = static_cast<std::size_t>(engine().members());
+    double samples = 0, first = 0;
+    for (const ops::MetricsRow& row : rows) samples += row.rows;
+    for (std::size_t k = 0; k < members; ++k) first += rows[k].rows;
+    Window window;
+    window.seconds = 1e-9 * static_cast<double>(rows.back().clock - rows.front().clock);
+    if (!(window.seconds > 0) || !(samples > first)) return base::Error{"its steps were too short for the device's clock"};
+    step_seconds_ = window.seconds / static_cast<double>(count - 1);
+    window.seconds_per_sample = window.seconds / (samples - first);
+    window.wait_share = std::min(1.0, std::chrono::duration<double>(starved_).count() / window.seconds);
+    if (before && after && *after > *before) window.joules_per_sample = (*after - *before) / samples;
+    return window;
+}
+
+/// By the host's clock: what it adds is nothing beside the step.
+base::Result<Window> Lane::long_step() {
+    const std::optional<double> before = joules();
+    const auto begin = now();
+    MILLRACE_LET(rows, steps(1));
+    Window window;
+    window.seconds = step_seconds_ = std::chrono::duration<double>(now() - begin).count();
+    const std::optional<double> after = joules();
+    double samples = 0;
+    for (const ops::MetricsRow& row : rows) samples += row.rows;
+    window.seconds_per_sample = window.seconds / samples;
+    window.wait_share = std::min(1.0, std::chrono::duration<double>(starved_).count() / window.seconds);
+    if (before && after && *after > *before) window.joules_per_sample = (*after - *before) / samples;
+    return window;
+}
+
+void copy_weights(train::Engine& from, train::Engine& to, bool optimizer) {
+    using Arena = tape::Store::Arena;
+    tape::Store &before = from.store(), &after = to.store();
+    for (std::size_t i = 0; i < before.parameters().size(); ++i) {
+        const tape::Parameter& p = before.parameters()[i];
+        const auto id = static_cast<tape::ParameterId>(i);
+        for (int group = 0; group < p.groups; ++group)
+            for (const auto& [arena, there] :
+                 {std::pair{Arena::value, true},
+                  std::pair{Arena::first_moment, optimizer && !p.fixed && before.first_moment().present()},
+                  std::pair{Arena::second_moment, optimizer && !p.fixed && before.second_moment().present()}}) {
+                if (!there) continue;
+                const std::vector<float> values = before.read_parameter(id, group, 0, arena);
+                for (int member = 0; member < after.members(); ++member) after.write_parameter(id, group, member, values, arena);
+            }
+    }
+    after.refresh_copies();
+    if (!optimizer) return;
+    std::vector<ops::GroupState> table = before.read_groups(), all;
+    table.resize(before.groups().size());
+    for (int member = 0; member < after.members(); ++member) all.insert(all.end(), table.begin(), table.end());
+    after.write_groups(all);
+}
+
+}  // namespace millrace::tune

@@ -1,0 +1,158 @@
+#include "tune/noise_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace millrace::tune {
+namespace {
+
+constexpr std::size_t kPoints = 24;
+constexpr std::int64_t kMostBig = 32, kLeastBig = 4;  ///< small batches of a big one
+constexpr double kTrainingShare = 0.4, kBigShare = 0.7;
+constexpr std::uint64_t kOtherOrder = 0x9e3779b97f4a7c15ull;
+
+/// Mean of the squared norms that steps of `batch` rows left, of those that are finite; an epoch's last step may be shorter.
+double mean_square(const std::vector<ops::MetricsRow>& rows, std::int64_t batch) {
+    double sum = 0, count = 0;
+    for (const ops::MetricsRow& row : rows) {
+        const double norm = row.grad_norm;
+        if (row.rows != batch || row.nonfinite != 0 || !std::isfinite(norm)) continue;
+        sum += norm * norm;
+        count += 1;
+    }
+    return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
+}
+
+class Measuring {
+public:
+    Measuring(const NoiseRequest& request, const base::Clock& clock) : request_(request), clock_(clock) {}
+
+    base::Status run(NoiseRun& result) {
+        MILLRACE_TRY(choose_sizes(result));
+        MILLRACE_TRY(open(result));
+        MILLRACE_TRY(plan());
+        std::vector<NormPair> points;
+        for (std::size_t i = 0; i < points_ && clock_.now() < request_.deadline; ++i) {
+            MILLRACE_TRY(trained_->steps(steps_));
+            MILLRACE_LET(pair, norms(result));
+            if (std::isfinite(pair.small + pair.big)) points.push_back(pair);
+            if (request_.progress) request_.progress(static_cast<double>(i + 1) / static_cast<double>(points_));
+        }
+        result.steps = trained_->done();
+        result.points = points.size();
+        result.scale = noise_scale(points, static_cast<double>(result.small), static_cast<double>(result.big));
+        if (points.size() < kLeastPoints)
+            return base::Error{fmt::format("there was time for {} points, not {}", points.size(), kLeastPoints)};
+        if (!result.scale.known)
+            return base::Error{
+                fmt::format("its interval is wider than a factor of 2: {}",
+                            std::isfinite(result.scale.samples.high)
+                                ? fmt::format("{:.0f} to {:.0f}", result.scale.samples.low, result.scale.samples.high)
+                                : "no gradient stands out of the noise")};
+        return base::ok();
+    }
+
+private:
+    [[nodiscard]] double seconds_left() const { return std::chrono::duration<double>(request_.deadline - clock_.now()).count(); }
+
+    base::Status choose_sizes(NoiseRun& result) {
+        const Facts& facts = request_.facts;
+        result.small = facts.may_split() && facts.batch % 4 == 0 ? std::max<std::int64_t>(1, facts.batch / 4) : facts.batch;
+        // A big batch takes a large part of the epoch at most: sampling without repetition would take noise away.
+        const double row_seconds = request_.step_seconds / static_cast<double>(facts.step_rows());
+        for (times_ = kMostBig; times_ >= kLeastBig; times_ /= 2) {
+            result.big = result.small * times_;
+            const double point = seconds_left() * (1 - kTrainingShare) / static_cast<double>(kLeastPoints + 2);
+            if (result.big * 8 <= facts.samples && row_seconds * static_cast<double>(result.big) < kBigShare * point)
+                return base::ok();
+        }
+        if (result.small * kLeastBig * 8 > facts.samples)
+            return base::Error{
+                fmt::format("{} samples to train on are too few for batches of {}", facts.samples, result.small * kLeastBig)};
+        return base::Error{"the steps are too slow for the time that was left; more --seconds would be needed"};
+    }
+
+    base::Status open(const NoiseRun& result) {
+        const auto rows = fmt::format("{}", result.small);
+        const Settings still{{"optim.lr", "0"},
+                             {"optim.weight_decay", "0"},
+                             {"train.batch", rows},
+                             {"train.accumulate", "1"},
+                             {"train.micro_batch", rows}};
+        MILLRACE_LET(trained, Lane::open(request_.recipe, request_.settings));
+        trained_ = std::move(trained);
+        MILLRACE_LET(small, Lane::open(request_.recipe, joined(request_.settings, still)));
+        small_ = std::move(small);
+        MILLRACE_LET(big, Lane::open(request_.recipe, joined(joined(request_.settings, still),
+                                                             {{"train.accumulate", fmt::format("{}", times_)}})));
+        big_ = std::move(big);
+        for (Lane* lane : {small_.get(), big_.get()}) {
+            // Samples that the training has just seen would not stand for the rest.
+            std::vector<ops::MemberState> states = lane->engine().store().read_states();
+            for (ops::MemberState& state : states) state.seed ^= kOtherOrder;
+            lane->engine().store().write_states(states);
+        }
+        return base::ok();
+    }
+
+    base::Result<double> seconds_of(Lane& lane, std::uint64_t count) {
+        MILLRACE_TRY(lane.steps(1));
+        const auto begin = clock_.now();
+        MILLRACE_TRY(lane.steps(count));
+        return std::chrono::duration<double>(clock_.now() - begin).count() / static_cast<double>(count);
+    }
+
+    base::Status plan() {
+        MILLRACE_LET(small, seconds_of(*small_, 4));
+        MILLRACE_LET(big, seconds_of(*big_, 1));
+        const double left = seconds_left();
+        points_ = kPoints;
+        while (points_ > kLeastPoints && left * (1 - kTrainingShare) / static_cast<double>(points_) * kBigShare < big)
+            points_ -= 4;
+        const double point = std::max(0.0, left * (1 - kTrainingShare) / static_cast<double>(points_));
+        const auto count = [](double value, double least, double most) {
+            return static_cast<std::uint64_t>(std::clamp(value, least, most));
+        };
+        big_count_ = count(kBigShare * point / big, 1, 16);
+        small_count_ = count((1 - kBigShare) * point / small, 4, 64);
+        const train::RunSettings& settings = trained_->setup().settings;
+        const auto epoch = static_cast<std::uint64_t>(trained_->engine().epoch().count());
+        std::uint64_t total = settings.epochs * epoch;
+        if (settings.step_limit > 0) total = std::min(total, settings.step_limit);
+        const double affordable = std::max(0.0, kTrainingShare * left / request_.step_seconds);
+        steps_ = count(std::min(affordable, static_cast<double>(total)) / static_cast<double>(points_), 1, 1e9);
+        return base::ok();
+    }
+
+    base::Result<NormPair> norms(const NoiseRun& sizes) {
+        copy_weights(trained_->engine(), small_->engine(), false);
+        copy_weights(trained_->engine(), big_->engine(), false);
+        MILLRACE_LET(small, small_->steps(small_count_));
+        MILLRACE_LET(big, big_->steps(big_count_));
+        return NormPair{mean_square(small, sizes.small), mean_square(big, sizes.big)};
+    }
+
+    const NoiseRequest& request_;
+    const base::Clock& clock_;
+    std::unique_ptr<Lane> trained_, small_, big_;
+    std::int64_t times_ = 0;
+    std::size_t points_ = 0;
+    std::uint64_t steps_ = 0, small_count_ = 0, big_count_ = 0;
+};
+
+}  // namespace
+
+NoiseRun measure_noise(const NoiseRequest& request, const base::Clock& clock) {
+    NoiseRun result;
+    const base::Status ran = Measuring(request, clock).run(result);
+    if (!ran.ok()) {
+        result.reason = ran.error().text();
+        result.scale.known = false;
+    }
+    return result;
+}
+
+}  // namespace millrace::tune

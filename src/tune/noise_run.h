@@ -1,0 +1,36 @@
+#pragma once
+// Measures the gradient noise scale of a recipe in a short training.
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "tune/candidates.h"
+#include "tune/noise_scale.h"
+
+namespace millrace::tune {
+
+struct NoiseRun {
+    NoiseScale scale;
+    std::string reason;       ///< why the scale is not known; empty: it is
+    std::uint64_t steps = 0;  ///< trained
+    std::size_t points = 0;
+    std::int64_t small = 0, big = 0;  ///< batch sizes of the norms
+};
+
+struct NoiseRequest {
+    const base::Recipe& recipe;
+    Settings settings;        ///< with which it trains
+    Facts facts;              ///< with these settings
+    double step_seconds = 0;  ///< of a step of the recipe
+    std::chrono::nanoseconds deadline{};
+    std::function<void(double share)> progress = {};
+};
+
+/// Trains the recipe and stops at points along the way, where two engines whose weights stay take the norms of small and of big
+/// batches. Big batches are accumulated from small ones, so that norms over the rows of a batch see the same number of rows in
+/// both.
+NoiseRun measure_noise(const NoiseRequest& request, const base::Clock& clock);
+
+}  // namespace millrace::tune

@@ -1,0 +1,38 @@
+#pragma once
+// The gradient noise scale B_noise = tr(Sigma) / |G|^2 (McCandlish et al. 2018, appendix A.1), from squared gradient norms at two
+// batch sizes: E |g_B|^2 = |G|^2 + tr(Sigma) / B. A batch well below it saves no time per sample, one well above it saves no
+// steps: steps to a target are proportional to 1 + B_noise / B.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tune/race.h"
+
+namespace millrace::tune {
+
+constexpr std::size_t kLeastPoints = 8;  ///< below, B_noise is not known
+
+/// At one moment of training: means of the squared norm over several batches of either size, at the same weights.
+struct NormPair {
+    double small = 0, big = 0;
+};
+
+struct NoiseScale {
+    Span samples;                  ///< B_noise with an interval of 95 %
+    std::vector<double> segments;  ///< B_noise of consecutive parts of the training
+    bool known = false;            ///< the interval is no wider than a factor of 2
+};
+
+/// `points` are in the order of training, at the batch sizes `small` < `big`. Numerator and denominator are averaged over each of
+/// four parts of the training, and B_noise is the mean over these parts, because steps add up: a steep beginning with its large
+/// gradients does not outweigh the rest. The interval comes from drawing points anew within each part.
+NoiseScale noise_scale(std::span<const NormPair> points, double small, double big, std::uint64_t seed = 1);
+
+/// Time to the same loss with steps of `batch` samples over that of steps of `own_batch`. `sample_time` is the time per sample of
+/// the one over that of the other. The interval covers B_noise from its least to its greatest part of the training, because a
+/// target may lie anywhere in it.
+Span time_to_target(const NoiseScale& noise, double batch, double own_batch, const Span& sample_time = {1, 1, 1});
+
+}  // namespace millrace::tune

@@ -1,0 +1,281 @@
+#include "tune/tune.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "fake_clock.h"
+#include "train/tiny_run.h"
+#include "tune/loader.h"
+#include "tune/report.h"
+
+namespace millrace::tune {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Ways of known speed on a machine that wanders from round to round; every window takes its time of the fake clock.
+class Races : public ::testing::Test {
+protected:
+    Timer way(double seconds, double noise) {
+        counts_.push_back(0);
+        return [this, seconds, noise, i = counts_.size() - 1](double window) -> base::Result<Window> {
+            counts_[i] += 1;
+            clock_.advance(std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * window)));
+            const double drift = 1 + 0.3 * std::sin(std::chrono::duration<double>(clock_.now()).count() / 50);
+            Window timed;
+            timed.seconds = window;
+            timed.seconds_per_sample = seconds * drift * std::exp(noise * normal_(random_));
+            return timed;
+        };
+    }
+    RaceResult run(const std::vector<Timer>& ways, RaceOptions options = {}) {
+        if (options.deadline == 0ns) options.deadline = clock_.now() + 1000s;
+        return race(ways, options, clock_);
+    }
+
+    base::FakeClock clock_;
+    std::mt19937_64 random_{7};
+    std::normal_distribution<double> normal_;
+    std::vector<int> counts_;
+};
+
+TEST_F(Races, FindTheBestOfNoisyWays) {
+    int right = 0;
+    for (int trial = 0; trial < 50; ++trial) {
+        const RaceResult result = run({way(1.10, 0.02), way(1.05, 0.02), way(1.00, 0.02), way(1.06, 0.02), way(1.2, 0.02)});
+        right += result.fastest == 2 && result.preferred == 2;
+        EXPECT_LE(result.ways[result.preferred].ratio.value, 1.03);
+    }
+    EXPECT_GE(right, 47);
+}
+
+TEST_F(Races, StopEarlyAndLeaveOutWhatIsSlow) {
+    const RaceResult result = run({way(1.0, 0.01), way(1.1, 0.01), way(2.0, 0.01)});
+    EXPECT_EQ(result.preferred, 0u);
+    EXPECT_EQ(counts_[2], 2) << "half as fast needs no more rounds";
+    EXPECT_EQ(result.rounds, 6u) << "six rounds separate what differs by ten times the noise";
+    EXPECT_GT(result.ways[1].ratio.low, 1);
+    EXPECT_NEAR(result.ways[1].ratio.value, 1.1, 0.03);
+}
+
+TEST_F(Races, TiesGoToTheFirstWay) {
+    const RaceResult result = run({way(1.004, 0.001), way(1.0, 0.001)});
+    EXPECT_EQ(result.fastest, 1u);
+    EXPECT_EQ(result.preferred, 0u);
+}
+
+TEST_F(Races, KeepTheFirstWayUntilAnotherIsShownToBeFaster) {
+    RaceOptions options;
+    options.window_seconds = 1;
+    options.deadline = clock_.now() + 6s;
+    const RaceResult result = run({way(1.2, 0), way(1.0, 0)}, options);
+    EXPECT_EQ(result.rounds, 3u);
+    EXPECT_EQ(result.fastest, 1u);
+    EXPECT_EQ(result.preferred, 0u) << "three rounds show no difference of a fifth";
+    options.deadline = clock_.now() + 6s;
+    EXPECT_EQ(run({way(2, 0), way(1.0, 0)}, options).preferred, 1u);
+}
+
+TEST_F(Races, AWayThatFailsIsARow) {
+    const Timer broken = [](double) -> base::Result<Window> { return base::Error{"the plan does not fit"}; };
+    const RaceResult result = run({broken, way(1, 0.01), way(1.2, 0.01)});
+    EXPECT_EQ(result.ways[0].failure, "the plan does not fit");
+    EXPECT_EQ(result.preferred, 1u);
+    EXPECT_FALSE(run({broken}).any);
+}
+
+TEST_F(Races, EndAtTheDeadline) {
+    RaceOptions options;
+    options.window_seconds = 1;
+    options.deadline = clock_.now() + 5s;
+    const RaceResult result = run({way(1, 0), way(1.02, 0)}, options);
+    EXPECT_EQ(result.rounds, 2u);
+    EXPECT_EQ(result.ways[0].windows.size(), 2u) << "half a round is no round";
+    options.deadline = clock_.now() + 1s;
+    const RaceResult cut = run({way(1, 0), way(1, 0)}, options);
+    EXPECT_TRUE(cut.ways[0].ok());
+    EXPECT_EQ(cut.ways[1].failure, "no time was left");
+}
+
+TEST(MedianSpan, HasOrderStatisticsAroundTheMedian) {
+    const Span few = median_span({3, 1, 2});
+    EXPECT_EQ(few.value, 2);
+    EXPECT_EQ(few.low, 1);
+    EXPECT_EQ(few.high, 3);
+    std::vector<double> values;
+    for (int i = 1; i <= 20; ++i) values.push_back(i);
+    const Span many = median_span(values);  // P(Bin(20, 1/2) <= 4) = 0.6 %, <= 5: 2.1 %
+    EXPECT_EQ(many.value, 10.5);
+    EXPECT_EQ(many.low, 6 - 1);
+    EXPECT_EQ(many.high, 16);
+}
+
+/// Norms of gradients of `dimensions` independent entries with a known B_noise that grows from `first` to `last`.
+std::vector<NormPair> drawn_norms(std::size_t points, double small, double big, double first, double last,
+                                  std::mt19937_64& random) {
+    constexpr int kDimensions = 200, kBatches = 4;
+    std::normal_distribution<double> normal;
+    std::vector<NormPair> pairs;
+    for (std::size_t i = 0; i < points; ++i) {
+        const double noise = first + (last - first) * static_cast<double>(i) / static_cast<double>(points - 1);
+        const double strength = 1 + 9.0 / static_cast<double>(i + 1);  // gradients shrink while it trains
+        const auto norm = [&](double batch) {
+            double sum = 0;
+            for (int b = 0; b < kBatches; ++b)
+                for (int d = 0; d < kDimensions; ++d) {
+                    const double entry = strength * (1 + std::sqrt(noise / batch) * normal(random));
+                    sum += entry * entry / kBatches;
+                }
+            return sum;
+        };
+        pairs.push_back({norm(small), norm(big)});
+    }
+    return pairs;
+}
+
+TEST(NoiseScale, IntervalContainsTheKnownScale) {
+    std::mt19937_64 random(3);
+    int inside = 0;
+    for (int trial = 0; trial < 40; ++trial) {
+        const NoiseScale scale = noise_scale(drawn_norms(24, 32, 512, 300, 300, random), 32, 512);
+        EXPECT_TRUE(scale.known);
+        EXPECT_NEAR(scale.samples.value, 300, 60);
+        inside += scale.samples.low <= 300 && 300 <= scale.samples.high;
+    }
+    EXPECT_GE(inside, 34);
+}
+
+TEST(NoiseScale, IsTheMeanOverTheTrainingNotOverItsSteepBeginning) {
+    std::mt19937_64 random(4);
+    const NoiseScale scale = noise_scale(drawn_norms(40, 32, 1024, 50, 450, random), 32, 1024);
+    EXPECT_NEAR(scale.samples.value, 250, 40);
+    ASSERT_EQ(scale.segments.size(), 4u);
+    EXPECT_LT(scale.segments.front(), scale.segments.back() / 2);
+}
+
+TEST(NoiseScale, IsNotKnownWhereTheIntervalIsWide) {
+    std::mt19937_64 random(5);
+    EXPECT_FALSE(noise_scale(drawn_norms(12, 8, 16, 1e5, 1e5, random), 8, 16).known);
+    EXPECT_FALSE(noise_scale(drawn_norms(7, 32, 512, 300, 300, random), 32, 512).known) << "seven points are too few";
+}
+
+TEST(NoiseScale, PredictsTheTimeToTarget) {
+    NoiseScale noise;
+    noise.samples = {300, 200, 400};
+    const Span half = time_to_target(noise, 200, 100, {0.5, 0.5, 0.5});
+    EXPECT_DOUBLE_EQ(half.value, 0.5 * 500 / 400);
+    EXPECT_DOUBLE_EQ(half.low, 0.5 * 600 / 500);
+    EXPECT_DOUBLE_EQ(half.high, 0.5 * 400 / 300);
+    noise.segments = {100, 500};
+    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).low, 700.0 / 600) << "a target at the end of the training";
+    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).high, 300.0 / 200) << "and at its beginning";
+}
+
+TEST(Verify, FindsWhereTheMeanLossReachesTheTarget) {
+    std::vector<double> losses;
+    for (int i = 0; i < 100; ++i) losses.push_back(100 - i);
+    // The mean of four steps is at most 50.5 when the newest loss is 49, step 52; half of the window lies behind.
+    EXPECT_EQ(samples_to_target(losses, 8, 32, 50.5), (52 - 2) * 8.0);
+    EXPECT_EQ(samples_to_target(losses, 64, 32, 50.5), (51 - 0.5) * 64.0) << "one step is longer than the window";
+    EXPECT_FALSE(samples_to_target(losses, 8, 32, 0.5));
+}
+
+TEST(Candidates, KeepTheRowsOfAStep) {
+    Facts facts;
+    facts.batch = 64;
+    facts.accumulate = 2;
+    facts.micro_batch = 64;
+    facts.samples = 1000;
+    const std::vector<Settings> rows = row_candidates(facts);
+    ASSERT_EQ(rows.size(), 4u);
+    EXPECT_TRUE(rows[0].empty());
+    EXPECT_EQ(settings_text(rows[1]), "train.batch=128 train.accumulate=1 train.micro_batch=128");
+    EXPECT_EQ(settings_text(rows[2]), "train.micro_batch=32");
+    facts.minimum_rows = 2;
+    EXPECT_EQ(row_candidates(facts).size(), 1u) << "a model that normalizes over rows is not split";
+}
+
+TEST(Candidates, StayWithinTheDataAndTheMachine) {
+    Facts facts;
+    facts.batch = facts.micro_batch = 64;
+    facts.samples = 300;
+    std::vector<std::int64_t> sizes;
+    for (const BatchCandidate& each : batch_candidates(facts)) sizes.push_back(each.rows);
+    EXPECT_EQ(sizes, (std::vector<std::int64_t>{64, 128, 32, 256, 16, 8}));
+    EXPECT_EQ(settings_text(batch_candidates(facts)[3].split), "train.batch=256 train.micro_batch=64");
+    facts.threads = 6;
+    facts.cores = 6;
+    std::string all;
+    for (const Settings& each : machine_candidates(facts)) all += settings_text(each) + ";";
+    EXPECT_EQ(all, "as it is;threads=3;threads=2;threads=1;");
+    EXPECT_EQ(reader_threads(1e6, 2.5e-6, 8), (std::vector<std::int64_t>{3, 4}));
+    EXPECT_EQ(reader_threads(1e6, 1, 2), (std::vector<std::int64_t>{2}));
+}
+
+class TuneRun : public train::TinyRun {};
+
+TEST_F(TuneRun, WritesARecipeThatTrains) {
+    const base::Recipe own = recipe({"train.batch=8", "threads=1"});
+    TuneOptions options;
+    options.seconds = 3;
+    options.verify = true;
+    std::vector<std::string> stages;
+    options.progress = [&](const std::string& what, double share) {
+        EXPECT_LE(share, 1);
+        if (stages.empty() || stages.back() != what) stages.push_back(what);
+    };
+    auto report = tune(own, options);
+    ASSERT_TRUE(report.ok()) << report.error().text();
+    EXPECT_LT(report->seconds, 20);
+    EXPECT_GT(stages.size(), 4u);
+    EXPECT_EQ(report->step_rows, 8);
+    std::size_t batches = 0;
+    for (const Row& row : report->rows) {
+        if (row.stage != "batch" || !row.failure.empty()) continue;
+        batches += 1;
+        EXPECT_GT(row.samples_per_second, 0);
+        EXPECT_NEAR(row.step_seconds * row.samples_per_second, static_cast<double>(row.step_rows), 1e-6);
+        EXPECT_EQ(row.chosen, row.own) << "the batch is the user's";
+        EXPECT_TRUE(report->noise.scale.known || !row.time_to_target);
+    }
+    EXPECT_GE(batches, 2u);
+    EXPECT_TRUE(report->noise.scale.known == report->noise.reason.empty()) << report->noise.reason;
+
+    report->changes = joined(report->changes, {{"threads", "2"}});
+    report->reasons = {"threads=2: a reason\nof two lines"};
+    const auto text = tuned_recipe(own, *report, "2026-01-31");
+    ASSERT_TRUE(text.ok()) << text.error().text();
+    EXPECT_EQ(text->rfind(kTunedMark, 0), 0u);
+    for (const char* part : {"2026-01-31", "# threads=2: a reason of two lines\n", "threads = 2\n", "batch = 8\n", "[model]\n"})
+        EXPECT_NE(text->find(part), std::string::npos) << part << *text;
+    auto tuned = train::parse_recipe(*text, "tuned.toml", {});
+    ASSERT_TRUE(tuned.ok()) << tuned.error().text();
+    EXPECT_EQ(tuned->text("data.path"), own.text("data.path"));
+    train::TrainRequest request;
+    request.out = folder_ / "run";
+    const auto trained = train::train(*tuned, request, {});
+    ASSERT_TRUE(trained.ok()) << trained.error().text();
+    EXPECT_GT(trained->step, 0u);
+    for (const std::string& printed : {report_text(*report), report_json(*report)})
+        EXPECT_NE(printed.find("threads"), std::string::npos) << printed;
+}
+
+TEST_F(TuneRun, WhatDoesNotFitIsARow) {
+    const base::Recipe own = recipe({"train.batch=32", "train.memory=10MiB", "eval.batch=1"});
+    TuneOptions options;
+    options.seconds = 2;
+    const auto report = tune(own, options);
+    ASSERT_TRUE(report.ok()) << report.error().text();
+    bool refused = false;
+    for (const Row& row : report->rows) refused = refused || row.failure.find("does not fit") != std::string::npos;
+    EXPECT_TRUE(refused) << report_text(*report);
+    const auto hopeless = tune(recipe({"train.memory=64KiB"}), options);
+    ASSERT_FALSE(hopeless.ok());
+    EXPECT_EQ(hopeless.error().exit_status, 2);
+}
+
+}  // namespace
+}  // namespace millrace::tune
