@@ -53,29 +53,28 @@ public:
     /// One matrix of a parameter, or of what has its place in the arena `buffer`. Points into `values`.
     std::span<const float> matrix(ParameterId id, int group, int member, tensor::BufferId buffer) {
         const tensor::View v = store_.parameter(id);
-        const auto [found, is_new] = copies_.try_emplace(buffer, values_.size());
-        if (is_new) values_.push_back(read(buffer));
+        const auto [found, is_new] = copies_.try_emplace(buffer, copies_.size());
+        if (is_new) {
+            if (found->second == values_.size()) values_.emplace_back();
+            read(buffer, values_[found->second]);
+        }
         const auto begin = static_cast<std::size_t>(v.offset + group * v.stride_g + member * v.stride_k);
         return std::span(values_[found->second])
             .subspan(begin, static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols));
     }
 
 private:
-    std::vector<float> read(tensor::BufferId id) {
+    void read(tensor::BufferId id, std::vector<float>& values) {
         const tape::Buffer& buffer = store_.buffers()[static_cast<std::size_t>(id)];
         tensor::View whole;
         whole.buffer = id;
         whole.dtype = buffer.dtype;
         const auto count = static_cast<std::size_t>(buffer.elements), bytes = static_cast<std::size_t>(buffer.bytes());
-        std::vector<float> values(count);
-        if (buffer.dtype != tensor::DType::f64) {
-            store_.read(whole, values.data(), bytes);
-            return values;
-        }
+        values.resize(count);
+        if (buffer.dtype != tensor::DType::f64) return store_.read(whole, values.data(), bytes);
         std::vector<double> wide(count);
         store_.read(whole, wide.data(), bytes);
         std::ranges::transform(wide, values.begin(), [](double value) { return static_cast<float>(value); });
-        return values;
     }
 
     tape::Store& store_;
@@ -181,8 +180,10 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
 
 }  // namespace
 
-WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments) {
+WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments,
+                          std::deque<std::vector<float>> memory) {
     WeightCopies copies;
+    copies.values = std::move(memory);
     copies.members.resize(static_cast<std::size_t>(store.members()));
     const std::vector<Moment> moments = moments_of(store);
     ArenaCopies arenas(store, copies.values);

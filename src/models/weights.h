@@ -28,8 +28,10 @@ struct WeightCopies {
 
 /// Model: parameters, running statistics and `num_batches_tracked` (I64 scalars, all equal to `batches`). Optimizer:
 /// `<name>.exp_avg` and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Attachments join the model as U8
-/// tensors, which must outlive the copies. Waits for the device once for each arena.
-WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments = {});
+/// tensors, which must outlive the copies. Waits for the device once for each arena. `memory`: values of
+/// earlier copies, whose pages are used again; fresh ones take longer than the copies.
+WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments = {},
+                          std::deque<std::vector<float>> memory = {});
 
 /// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing,
 /// additional or differently shaped tensors (a list of each, shortened) and attachments of other bytes, naming the file. Tensors

@@ -68,8 +68,8 @@ base::Status Checkpoints::on_stop(RunResult& result) {
 base::Status Checkpoints::save(bool is_best, io::CheckpointKind kind, IfUnsaved then) {
     Engine& engine = loop_.engine();
     const std::vector<models::Attachment> attachments = engine.model().attachments();
-    models::WeightCopies weights = models::copy_weights(engine.store(), batches_done(), attachments);
-    const io::Checkpoint checkpoint = checkpoint_now(weights);
+    weights_ = models::copy_weights(engine.store(), batches_done(), attachments, std::move(weights_.values));
+    const io::Checkpoint checkpoint = checkpoint_now();
     MILLRACE_TRY(engine.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
     saved_at_ = parts_.clock.now();
     const auto saved = parts_.store.save(checkpoint, is_best, kind);
@@ -87,7 +87,7 @@ base::Status Checkpoints::save(bool is_best, io::CheckpointKind kind, IfUnsaved 
     return base::ok();
 }
 
-io::Checkpoint Checkpoints::checkpoint_now(models::WeightCopies& weights) {
+io::Checkpoint Checkpoints::checkpoint_now() {
     Engine& engine = loop_.engine();
     RunState state;
     state.step = loop_.step();
@@ -107,7 +107,7 @@ io::Checkpoint Checkpoints::checkpoint_now(models::WeightCopies& weights) {
     state.metrics_offset = parts_.log.sync();
     io::Checkpoint checkpoint;
     checkpoint.step = state.step;
-    checkpoint.members = std::move(weights.members);
+    checkpoint.members = std::move(weights_.members);
     checkpoint.state = encode_state(state);
     checkpoint.compress_optimizer = loop_.setup().settings.checkpoint.compress;
     return checkpoint;

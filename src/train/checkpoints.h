@@ -40,13 +40,14 @@ private:
     /// When a checkpoint that cannot be written ends the run: only if there will be no later one.
     enum class IfUnsaved { goes_on, fails };
     base::Status save(bool is_best, io::CheckpointKind kind, IfUnsaved then);
-    /// Views into `weights`, which must outlive the result.
-    [[nodiscard]] io::Checkpoint checkpoint_now(models::WeightCopies& weights);
+    /// Takes the tensors of weights_, whose values must outlive the result.
+    [[nodiscard]] io::Checkpoint checkpoint_now();
     [[nodiscard]] RunFigures figures();
     [[nodiscard]] std::int64_t batches_done();
 
     const Parts parts_;
     Loop& loop_;
+    models::WeightCopies weights_;             ///< of the newest checkpoint: its memory serves the next
     std::optional<std::uint64_t> saved_step_;  ///< of the newest checkpoint; none before the first
     std::uint32_t saves_seen_ = 0;             ///< requests for a checkpoint that were answered
     const std::chrono::nanoseconds began_;

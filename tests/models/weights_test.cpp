@@ -42,8 +42,12 @@ TEST_F(CheckpointTensors, EveryArenaIsReadOnce) {
         rig.device = device;
         rig.precision = precision;
         begin(rig);
-        const WeightCopies copies = copy_weights(*rig.store, 3);
+        WeightCopies before = copy_weights(*rig.store, 2);
+        const float* const memory = before.values.front().data();
+        rig.training->run();
+        const WeightCopies copies = copy_weights(*rig.store, 3, {}, std::move(before.values));
         EXPECT_EQ(copies.values.size(), 4u) << "parameters, fixed ones, two moments";
+        EXPECT_EQ(copies.values.front().data(), memory);
         for (int member = 0; member < 2; ++member) {
             const io::MemberTensors& tensors = copies.members[static_cast<std::size_t>(member)];
             std::size_t model = 0, optimizer = 0;
