@@ -311,7 +311,7 @@ TEST_F(LanesRun, RefusesWhatALaneCannotTake) {
     refused(table->restore(1, {}), "no slice");
     const auto other = lanes(1, {"train.batch=32"});
     refused(other->restore(0, table->save(0).value()), "train.batch");
-    for (const char* bad : {"train.steps=5", "members=3"}) {
+    for (const char* bad : {"train.steps=5", "members=3", "train.debug_nonfinite=true"}) {
         const auto made = Lanes::create(recipe({bad}), 2);
         ASSERT_FALSE(made.ok()) << bad;
         EXPECT_EQ(made.error().exit_status, 2);
