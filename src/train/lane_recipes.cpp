@@ -81,6 +81,11 @@ base::Status check_trial(const base::Recipe& recipe) {
         return recipe.bad("train.steps",
                           fmt::format("train.steps = {}, but lanes train whole epochs; train.steps = 0 would be right",
                                       recipe.integer("train.steps")));
+    if (recipe.boolean("train.debug_nonfinite"))
+        return recipe.bad(
+            "train.debug_nonfinite",
+            "train.debug_nonfinite ends a run at the first value that is not finite, but lanes go on beside a trial "
+            "that diverges; false would be right");
     for (const char* key : {"structure.operations", "data.domains"})
         if (recipe.has(key) && !recipe.text(key).empty())
             return recipe.bad(

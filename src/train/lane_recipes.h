@@ -18,7 +18,8 @@ base::Recipe structural_part(const base::Recipe& recipe);
 /// The recipe with K members of equal values.
 base::Result<base::Recipe> with_members(const base::Recipe& recipe, int members);
 
-/// Refuses what a lane cannot carry: several members, an end by steps, structures that change, data learned in turns.
+/// Refuses what a lane cannot carry: several members, an end by steps or by the first value that is not finite, structures that
+/// change, data learned in turns.
 base::Status check_trial(const base::Recipe& recipe);
 
 }  // namespace millrace::train

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstring>
 #include <thread>
 
@@ -12,18 +10,14 @@
 #include "optim/update.h"
 #include "tape/captures.h"
 #include "tape/initial.h"
-#include "tape/slices.h"
 #include "train/lane_recipes.h"
-#include "train/metrics_reader.h"
+#include "train/lanes_impl.h"
 #include "train/recipe_keys.h"
-#include "train/setup.h"
 
 namespace millrace::train {
 namespace {
 
 constexpr int kMostLanes = 1024;
-constexpr std::uint64_t kStepsAhead = 64;  // launched and not finished: enough to hide the host, few enough to stop soon
-constexpr std::chrono::microseconds kAheadWait{50};
 
 /// In front of a slice: this, the recipe's text, then the member's bytes.
 struct SliceHeader {
@@ -32,66 +26,6 @@ struct SliceHeader {
 };
 
 }  // namespace
-
-struct Lanes::Impl {
-    /// Values that a recipe sets in a parameter of the group kSettings.
-    struct Setting {
-        tape::ParameterId id = tape::kNoParameter;
-        std::vector<std::vector<float>> groups;
-        friend bool operator==(const Setting&, const Setting&) = default;
-    };
-    struct Lane {
-        std::optional<base::Recipe> recipe;  ///< absent: empty
-        std::vector<Setting> settings;
-        bool partial = false;  ///< an epoch was stopped
-    };
-    /// A recipe that was checked against the program, and what follows from it.
-    struct Trial {
-        RunSettings settings;
-        std::unique_ptr<tape::Store> declared;  ///< one member, never allocated
-    };
-
-    /// A fresh trial that is not on the device yet.
-    struct Fresh {
-        int lane = 0;
-        std::unique_ptr<tape::Store> declared;
-        ops::MemberState state;
-    };
-
-    Impl(Setup made, base::Recipe shape)
-        : setup(std::move(made)),
-          structure(std::move(shape)),
-          slices(setup.engine->store()),
-          reader(store().ring_rows(), store().options().ring_capacity, setup.engine->members()),
-          table(static_cast<std::size_t>(setup.engine->members())) {}
-
-    [[nodiscard]] tape::Store& store() const { return setup.engine->store(); }
-    Lane& at(int lane) { return table.at(static_cast<std::size_t>(lane)); }
-    base::Status check_lane(int lane, bool filled) const;
-    /// The same of a filled lane, once all trials are on the device.
-    base::Status settle(int lane);
-    base::Status settle();
-    void forget(int lane) {
-        std::erase_if(fresh, [lane](const Fresh& trial) { return trial.lane == lane; });
-    }
-    base::Result<Trial> trial_of(const base::Recipe& recipe) const;
-    static std::vector<Setting> settings_of(const tape::Store& declared);
-    void write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const;
-    void set_trainable(int lane, bool trainable) const;
-    [[nodiscard]] bool any_filled() const;
-    base::Result<StepSums> train(const std::atomic<int>* stop, bool& stopped);
-    base::Result<std::vector<std::optional<LaneScore>>> score(data::Part part, const std::atomic<int>* stop);
-
-    Setup setup;
-    const base::Recipe structure;
-    tape::MemberSlices slices;
-    std::vector<Fresh> fresh;
-    std::vector<std::unique_ptr<ops::Memory>> drawn;  ///< slices whose moments are zero, one for each core at most
-    MetricsReader reader;
-    std::vector<Lane> table;
-    std::uint64_t launched = 0;  ///< steps, equal to pushes into the ring
-    double step_ms = 0;
-};
 
 Lanes::Lanes(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Lanes::~Lanes() = default;
@@ -284,95 +218,6 @@ void Lanes::clear(int lane) {
     impl_->forget(lane);
     impl_->set_trainable(lane, false);
     impl_->at(lane) = {};
-}
-
-/// Launches the steps of an epoch and sums what they leave in the ring, which is host memory.
-base::Result<StepSums> Lanes::Impl::train(const std::atomic<int>* stop, bool& stopped) {
-    Engine& engine = *setup.engine;
-    StepSums sums(engine.members());
-    std::uint64_t first_clock = 0, last_clock = 0;
-    const auto drain = [&] {
-        reader.drain([&](RingRows rows) {
-            sums.add(rows);
-            last_clock = rows.front().clock;
-            if (sums.steps() == 1) first_clock = last_clock;
-        });
-    };
-    const auto steps = static_cast<std::uint64_t>(engine.epoch().count());
-    for (std::uint64_t index = 0; index < steps && !stopped; ++index) {
-        MILLRACE_TRY(engine.await_rows(launched, [this] { return base::Result<std::uint64_t>(reader.consumed()); }));
-        engine.launch_step(index);
-        launched += 1;
-        for (drain(); launched - reader.consumed() >= kStepsAhead; drain()) {
-            MILLRACE_TRY(engine.backend().check());
-            std::this_thread::sleep_for(kAheadWait);
-        }
-        stopped = stop != nullptr && stop->load(std::memory_order_relaxed) != 0;
-    }
-    engine.backend().synchronize();
-    MILLRACE_TRY(engine.backend().check());
-    while (reader.consumed() < launched) drain();
-    if (steps > 1 && last_clock >= first_clock && !stopped)
-        step_ms = 1e-6 * static_cast<double>(last_clock - first_clock) / static_cast<double>(steps - 1);
-    return sums;
-}
-
-base::Result<std::vector<std::optional<LaneScore>>> Lanes::Impl::score(data::Part part, const std::atomic<int>* stop) {
-    Engine& engine = *setup.engine;
-    std::vector<bool> filled;
-    for (const Lane& lane : table) filled.push_back(lane.recipe.has_value());
-    MILLRACE_LET(scores, engine.evaluate(part, stop, filled));
-    const std::vector<ops::MemberState> states = store().read_states();
-    std::vector<std::optional<LaneScore>> results(table.size());
-    for (std::size_t k = 0; k < table.size(); ++k) {
-        if (!filled[k]) continue;
-        LaneScore& result = results[k].emplace();
-        result.epoch = states[k].epoch;
-        if (k >= scores.size()) continue;
-        const Score& score = scores[k];
-        const std::string prefix = fmt::format("{}_", data::name_of(part));
-        result.metrics[prefix + "loss"] = score.loss;
-        if (engine.model().classifies()) result.metrics[prefix + "accuracy"] = score.accuracy;
-        for (const models::Figure& figure : score.more.figures)
-            result.metrics[part == data::Part::test ? prefix + figure.name : figure.name] = figure.value;
-        result.diverged = !std::isfinite(score.loss);
-    }
-    return results;
-}
-
-base::Result<std::vector<std::optional<LaneScore>>> Lanes::run_epoch(const std::atomic<int>* stop) {
-    using Scores = std::vector<std::optional<LaneScore>>;
-    for (int lane = 0; lane < lanes(); ++lane)
-        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->settle(lane));
-    if (!impl_->any_filled()) return Scores(impl_->table.size());
-    bool stopped = stop != nullptr && stop->load(std::memory_order_relaxed) != 0;
-    if (stopped) return Scores{};
-    Engine& engine = *impl_->setup.engine;
-    // Until all is scored: an error leaves part of an epoch behind, too.
-    for (Impl::Lane& lane : impl_->table) lane.partial = lane.recipe.has_value();
-    MILLRACE_LET(sums, impl_->train(stop, stopped));
-    if (stopped) return Scores{};
-    MILLRACE_LET(scores, impl_->score(data::Part::validation, stop));
-    if (stop != nullptr && stop->load(std::memory_order_relaxed) != 0) return Scores{};
-    for (std::size_t k = 0; k < scores.size(); ++k) {
-        impl_->table[k].partial = false;
-        if (!scores[k]) continue;
-        const MemberSums& member = sums.members[k];
-        scores[k]->metrics["train_loss"] = member.mean_loss();
-        if (engine.model().classifies()) scores[k]->metrics["train_accuracy"] = member.accuracy();
-        scores[k]->metrics["parameters"] = static_cast<double>(impl_->store().trainable_count());
-        scores[k]->metrics["step_ms"] = impl_->step_ms / lanes();
-        scores[k]->diverged = scores[k]->diverged || member.steps == 0 || !std::isfinite(member.mean_loss());
-    }
-    return scores;
-}
-
-base::Result<std::vector<std::optional<LaneScore>>> Lanes::test() {
-    if (impl_->setup.engine->source().samples(data::Part::test) == 0)
-        return base::Error{fmt::format("{} has no part to test with", impl_->setup.data.name)};
-    for (int lane = 0; lane < lanes(); ++lane)
-        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->settle(lane));
-    return impl_->score(data::Part::test, nullptr);
 }
 
 int Lanes::lanes() const { return static_cast<int>(impl_->table.size()); }

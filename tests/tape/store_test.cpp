@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/philox.h"
+#include "tape/initial.h"
 #include "tape/tape_rig.h"
 
 namespace millrace::tape {
@@ -79,6 +81,27 @@ TEST(Initialize, DependsOnNameAndSeedAlone) {
     EXPECT_NE(drawn(*alone.store, only), before) << "another seed";
     alone.store->initialize({40});
     EXPECT_EQ(drawn(*alone.store, only), before);
+}
+
+TEST(Initialize, EveryElementHasItsOwnNumberWhoeverDrawsIt) {
+    TapeRig rig(kCpuPlace);
+    rig.store->add_matrix({"w"}, 251, 1013, Init::normal(0.5));  // several threads, and a tail of three
+    rig.store->add_matrix({"u"}, 3, 3, Init::uniform(2));
+    rig.allocate();
+    std::uint32_t stream[2] = {2166136261u, 2166136261u};  // FNV-1a of the names
+    stream[0] = (stream[0] ^ 'w') * 16777619u;
+    stream[1] = (stream[1] ^ 'u') * 16777619u;
+    const std::vector<float> w = drawn(*rig.store, 0), u = drawn(*rig.store, 1);
+    for (std::size_t i = 0; i < w.size(); ++i) ASSERT_EQ(w[i], 0.5f * base::random_normal(40, 0, 0, stream[0], i)) << i;
+    for (std::size_t i = 0; i < u.size(); ++i)
+        EXPECT_EQ(u[i], 2 * (2 * base::uniform01(base::random_bits(40, 0, 0, stream[1], i)) - 1)) << i;
+    std::vector<float> one(static_cast<std::size_t>(rig.store->parameter_arena().cols), 7), many = one;
+    std::vector<std::uint16_t> narrow(one.size(), 7);
+    draw_slice(rig.store->parameters(), false, 0, 40, one, {Precision::bf16, narrow}, 1);
+    draw_slice(rig.store->parameters(), false, 0, 40, many, {}, 5);
+    EXPECT_EQ(one, many);
+    EXPECT_EQ(one[w.size()], 0) << "between two tensors";
+    for (std::size_t i = 0; i < one.size(); ++i) ASSERT_EQ(narrow[i], tensor::to_bf16(one[i])) << i;
 }
 
 TEST(Initialize, MemberEqualsTheOnlyMemberOfItsSeed) {

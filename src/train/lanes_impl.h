@@ -1,0 +1,75 @@
+#pragma once
+// What lanes consist of: an engine, and for each of its members the trial that it carries.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tape/slices.h"
+#include "train/lanes.h"
+#include "train/metrics_reader.h"
+#include "train/setup.h"
+
+namespace millrace::train {
+
+struct Lanes::Impl {
+    /// Values that a recipe sets in a parameter of the group kSettings.
+    struct Setting {
+        tape::ParameterId id = tape::kNoParameter;
+        std::vector<std::vector<float>> groups;
+        friend bool operator==(const Setting&, const Setting&) = default;
+    };
+    struct Lane {
+        std::optional<base::Recipe> recipe;  ///< absent: empty
+        std::vector<Setting> settings;
+        bool partial = false;  ///< an epoch was stopped
+    };
+    /// A recipe that was checked against the program, and what follows from it.
+    struct Trial {
+        RunSettings settings;
+        std::unique_ptr<tape::Store> declared;  ///< one member, never allocated
+    };
+
+    /// A fresh trial that is not on the device yet.
+    struct Fresh {
+        int lane = 0;
+        std::unique_ptr<tape::Store> declared;
+        ops::MemberState state;
+    };
+
+    Impl(Setup made, base::Recipe shape)
+        : setup(std::move(made)),
+          structure(std::move(shape)),
+          slices(setup.engine->store()),
+          reader(store().ring_rows(), store().options().ring_capacity, setup.engine->members()),
+          table(static_cast<std::size_t>(setup.engine->members())) {}
+
+    [[nodiscard]] tape::Store& store() const { return setup.engine->store(); }
+    Lane& at(int lane) { return table.at(static_cast<std::size_t>(lane)); }
+    base::Status check_lane(int lane, bool filled) const;
+    /// The same of a filled lane, once all trials are on the device.
+    base::Status settle(int lane);
+    base::Status settle();
+    void forget(int lane) {
+        std::erase_if(fresh, [lane](const Fresh& trial) { return trial.lane == lane; });
+    }
+    base::Result<Trial> trial_of(const base::Recipe& recipe) const;
+    static std::vector<Setting> settings_of(const tape::Store& declared);
+    void write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const;
+    void set_trainable(int lane, bool trainable) const;
+    [[nodiscard]] bool any_filled() const;
+    base::Result<StepSums> train(const std::atomic<int>* stop, bool& stopped);
+    base::Result<std::vector<std::optional<LaneScore>>> score(data::Part part, const std::atomic<int>* stop);
+
+    Setup setup;
+    const base::Recipe structure;
+    tape::MemberSlices slices;
+    std::vector<Fresh> fresh;
+    std::vector<std::unique_ptr<ops::Memory>> drawn;  ///< slices whose moments are zero, one for each core at most
+    MetricsReader reader;
+    std::vector<Lane> table;
+    std::uint64_t launched = 0;  ///< steps, equal to pushes into the ring
+    double step_ms = 0;
+};
+
+}  // namespace millrace::train
