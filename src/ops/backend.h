@@ -115,6 +115,10 @@ public:
 
     /// How the records, bound to memory or to stand-in addresses, are joined.
     [[nodiscard]] virtual std::vector<Group> group(std::span<const Bound> records) const;
+    /// What is prepared between these always runs one after the other, in this order and each at least once, so that a kernel may
+    /// rely on what an earlier one left.
+    virtual void begin_program() {}
+    virtual void end_program() {}
     /// Kernels for the records, in order and joined as `groups` says. `records` must outlive the kernels.
     [[nodiscard]] virtual base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
                                                                                      std::span<const Group> groups) = 0;

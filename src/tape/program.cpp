@@ -138,6 +138,13 @@ base::Status Program::prepare() {
         for (std::size_t s = 0; s < ops::kMaxSlots; ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
         bound_[r].condition = bind(records_[r].condition);
     }
+    store_.backend().begin_program();
+    const base::Status prepared = prepare_sections();
+    store_.backend().end_program();
+    return prepared;
+}
+
+base::Status Program::prepare_sections() {
     kernels_.clear();
     auto next = groups_.begin();
     for (const Section& section : sections_) {

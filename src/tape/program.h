@@ -94,6 +94,7 @@ public:
     void write(const tensor::View& view, const std::vector<double>& values) const;
 
 private:
+    base::Status prepare_sections();
     /// Asks the backend for its rewrites, before memory is planned.
     void join_records();
     [[nodiscard]] std::byte* address(const tensor::View& view) const;

@@ -41,7 +41,7 @@ struct Context {
     bool deterministic = false;
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
-    std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the section being prepared (squares.h)
+    std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the program being prepared (squares.h)
     /// Where copies of weights that a region shares with others go (they must be made even when it is left out), and their
     /// stream.
     std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;

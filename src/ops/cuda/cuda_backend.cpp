@@ -152,6 +152,14 @@ public:
                                                 : std::nullopt;
     }
     [[nodiscard]] std::vector<Group> group(std::span<const Bound> records) const override;
+    void begin_program() override {
+        context_.squares.clear();
+        in_program_ = true;
+    }
+    void end_program() override {
+        context_.squares.clear();
+        in_program_ = false;
+    }
     base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records, std::span<const Group> groups) override;
     [[nodiscard]] bool can_capture() const override { return true; }
     base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>& enqueue) override;
@@ -166,6 +174,7 @@ private:
     Context context_;
     std::unique_ptr<RegionStream> region_;
     std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
+    bool in_program_ = false;       ///< between begin_program and end_program
     bool updated_ = false;          ///< an update lies behind the record being prepared
     std::string description_, capability_;
     bool has_bf16_ = false;
@@ -272,7 +281,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
     std::vector<KernelPtr> kernels;
     context_.padded.clear();  // another section's, which may not run as often
     context_.packed.clear();
-    context_.squares.clear();
+    if (!in_program_) context_.squares.clear();  // of another program, which may not have run
     context_.early = updated_ = false;
     while (!groups.empty()) {
         const tensor::Operand& condition = records[groups.front().first].condition;
@@ -288,7 +297,6 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
     }
     context_.padded.clear();
     context_.packed.clear();
-    context_.squares.clear();
     return kernels;
 }
 

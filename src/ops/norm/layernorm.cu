@@ -216,11 +216,11 @@ __global__ void input_block_kernel(BackwardArgs<T> a) {
 
 constexpr int kParameterLanes = 8, kSumLanes = 32;
 
-/// How rows are cut for the sums over them, by their number alone: 528 chunks, four for each multiprocessor of an H200, of 8
-/// rows (one a warp) to 64; from 65,536 rows on 1,024 chunks.
-int chunk_rows_for(int rows) {
-    const int wanted = (rows + 528 * kWarps - 1) / (528 * kWarps) * kWarps;
-    return std::max(std::clamp(wanted, kWarps, 64), (rows + 1023) / 1024);
+/// How rows are cut for the sums over them, by their number in all `matrices` that share a launch: 528 chunks, four for each
+/// multiprocessor of an H200, of 8 rows (one a warp) to 64; from 65,536 rows of one on 1,024 chunks.
+int chunk_rows_for(int rows, int matrices) {
+    const std::int64_t wanted = (std::int64_t{rows} * matrices + 528 * kWarps - 1) / (528 * kWarps) * kWarps;
+    return std::max(static_cast<int>(std::clamp<std::int64_t>(wanted, kWarps, 64)), (rows + 1023) / 1024);
 }
 
 /// 32 columns of one chunk of rows a block.
@@ -305,7 +305,8 @@ KernelResult make_layernorm_backward(Context& c, const Bound& b) {
     using namespace layernorm_backward;
     const Operand& in = b[x];
     if (in.k * in.g * in.cols == 0) return make_kernel([] {});
-    const int chunk_rows = chunk_rows_for(in.rows);
+    // Pinned runs cut the rows of a member as if it were alone.
+    const int chunk_rows = chunk_rows_for(in.rows, c.deterministic ? 1 : in.k * in.g);
     const int chunks = std::max(1, (in.rows + chunk_rows - 1) / chunk_rows);
     const auto floats =
         static_cast<std::size_t>(in.k * in.g) * static_cast<std::size_t>(chunks) * 2 * static_cast<std::size_t>(in.cols);

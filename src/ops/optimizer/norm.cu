@@ -118,7 +118,9 @@ std::vector<Piece> pieces_of(const Operand& grads, const std::vector<std::shared
             remaining -= size;
         }
     std::ranges::sort(pieces, {}, &Piece::begin);
-    const std::int64_t slice = (remaining + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4;
+    // Where little is to be read, each piece costs a block its latency: no shorter ones than a block reads at once.
+    const std::int64_t equal = (remaining + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4,
+                       slice = pieces.empty() ? equal : std::max<std::int64_t>(equal, 16 * kThreads);
     std::vector<Piece> all;
     std::int64_t at = 0;
     const auto read_until = [&](std::int64_t end) {

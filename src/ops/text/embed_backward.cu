@@ -27,6 +27,7 @@ struct BackwardArgs {
     int vocabulary;
     int members;
     int chunks, position_blocks;  ///< blocks of the first kernel that sort and that sum over sequences, for each member
+    int together;                 ///< positions that a block sums
     bool add_table, add_position;
     TokenKey* keys;  ///< [K][count()]
     float* squares;  ///< [K][square_parts()]: sums of squares of dtable, by run_kernel, then by border_kernel; null: nobody wants
@@ -50,24 +51,25 @@ struct BackwardArgs {
     }
 };
 
-/// One position and tile of columns: sequences in strides of kChunkRows, then these sums in order.
+/// `together` positions from `first_at` on and a tile of columns, each by as many rows of threads: sequences in strides of those,
+/// then these sums in order.
 template <class T, int W>
-__device__ void sum_position(const BackwardArgs<T>& a, int k, int at, int tile, float (&sums)[kChunkRows][kLanes * W]) {
+__device__ void sum_positions(const BackwardArgs<T>& a, int k, int first_at, int tile, float (&sums)[kChunkRows][kLanes * W]) {
     constexpr int kBatch = 2;  // loads under way at once; more take more registers than two blocks of a multiprocessor have
     const EmbedShape& shape = a.shape;
-    const int c = (tile * kLanes + threadIdx.x) * W;
+    const int c = (tile * kLanes + threadIdx.x) * W, rows = kChunkRows / a.together, at = first_at + threadIdx.y / rows;
     float sum[W] = {};
-    for (int first = threadIdx.y; first < shape.sequences && c < shape.cols; first += kBatch * kChunkRows) {
+    for (int first = threadIdx.y % rows; first < shape.sequences && c < shape.cols; first += kBatch * rows) {
         bool filled[kBatch];
         Run<T, W> v[kBatch];
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
-            const int b = first + i * kChunkRows;
+            const int b = first + i * rows;
             filled[i] = b < shape.sequences && at < shape.prefix + tokens_of(a.lengths, k, b, shape.tokens);
         }
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
-            if (filled[i]) v[i] = load_as_stored<W>(a.dy.row(k, 0, (first + i * kChunkRows) * shape.positions() + at) + c);
+            if (filled[i]) v[i] = load_as_stored<W>(a.dy.row(k, 0, (first + i * rows) * shape.positions() + at) + c);
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
 #pragma unroll
@@ -75,11 +77,12 @@ __device__ void sum_position(const BackwardArgs<T>& a, int k, int at, int tile, 
     }
     store_run(&sums[threadIdx.y][threadIdx.x * W], sum);
     __syncthreads();
-    const int column = threadIdx.y * kLanes + threadIdx.x, to = tile * kLanes * W + column;
-    if (column >= kLanes * W || to >= shape.cols) return;
+    const int thread = threadIdx.y * kLanes + threadIdx.x, which = thread / (kLanes * W), column = thread % (kLanes * W);
+    const int to = tile * kLanes * W + column;
+    if (which >= a.together || first_at + which >= shape.positions() || to >= shape.cols) return;
     float total = 0;
-    for (int y = 0; y < min(kChunkRows, shape.sequences); ++y) total += sums[y][column];
-    put(a.dposition.row(k, 0, at) + to, total, a.add_position);
+    for (int y = 0; y < min(rows, shape.sequences); ++y) total += sums[which * rows + y][column];
+    put(a.dposition.row(k, 0, first_at + which) + to, total, a.add_position);
 }
 
 /// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient. Blocks that sort
@@ -100,8 +103,9 @@ __global__ void __launch_bounds__(kChunk, 2) first_kernel(BackwardArgs<T> a) {
     }
     block -= a.chunks * a.members;
     if (block < a.position_blocks * a.members) {
-        const int k = block / a.position_blocks, at = block % a.position_blocks, positions = a.shape.positions();
-        sum_position<T, W>(a, k, at % positions, at / positions, memory.sums);
+        const int k = block / a.position_blocks, at = block % a.position_blocks;
+        const int across = (a.shape.positions() + a.together - 1) / a.together;
+        sum_positions<T, W>(a, k, at % across * a.together, at / across, memory.sums);
         return;
     }
     const int before = (a.chunks + a.position_blocks) * a.members, step = (gridDim.x - before) * kChunkRows;
@@ -291,7 +295,10 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
     return by_width(dy.dtype, dy.cols, {dy, dt, dp}, [&]<class T, int W>(T, std::integral_constant<int, W>) -> KernelResult {
         const bool add_table = b.accumulates(at::dtable), add_before = b.accumulates(at::dbefore);
         const unsigned tiles = column_tiles(dy.cols, W), members = static_cast<unsigned>(dy.k);
-        const int position_blocks = positions ? static_cast<int>(tiles) * shape.positions() : 0;
+        int together = 1;  // no rows of threads without a sequence
+        while (together < kChunk / (kLanes * 8) && 2 * together * shape.sequences <= kChunkRows) together *= 2;
+        const int position_blocks =
+            positions ? static_cast<int>(tiles) * static_cast<int>(blocks_for(shape.positions(), together)) : 0;
         BackwardArgs<T> args{.dy = dy,
                              .ids = ids,
                              .lengths = l,
@@ -302,6 +309,7 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
                              .members = dy.k,
                              .chunks = chunks,
                              .position_blocks = position_blocks,
+                             .together = together,
                              .add_table = add_table,
                              .add_position = b.accumulates(at::dposition),
                              .keys = static_cast<TokenKey*>(sorted),
