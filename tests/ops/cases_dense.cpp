@@ -248,6 +248,7 @@ void add_linear_cases(std::vector<OpCase>& cases) {
     OpCase tiles = wgrad({4, 52, 70, 136, 8}, "tiles_adding");
     tiles.slots[linear_wgrad::dw].values = uniform(-1, 1);
     cases.push_back(tiles.accumulates(linear_wgrad::dw));
+    cases.push_back(wgrad({2, 134, 37, 9, 5}, "tiles"));
     cases.push_back(dgrad({1, 1, 0, 5, 3}, "plain"));
     cases.push_back(wgrad({2, 1, 0, 5, 3}, "plain"));
     for (const Shape& many : {Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4100, 65, 48}, Shape{2, 1, 4097, 5, 3},

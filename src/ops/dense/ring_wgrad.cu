@@ -3,6 +3,7 @@
 // those of a warpgroup (compute capability 9.0a), whose summed index are the rows of both operands.
 
 #include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
 #include "ops/dense/wgrad_tile.cuh"
@@ -10,22 +11,32 @@
 namespace millrace::ops::cuda {
 namespace {
 
-constexpr int kThreads = 128, kDepth = 64, kStages = 3;
-constexpr int kBlocks = 3;  ///< that a multiprocessor holds
-/// Operands lie in shared memory in parts of 64 columns, each as hopper.cuh says: one of dz, two of x.
-constexpr std::uint32_t kPartBytes = kDepth * 128, kStageBytes = 3 * kPartBytes;
+constexpr int kThreads = 2 * kRingOutputs, kDepth = 64, kStages = 3;
+constexpr int kBlocks = 2;  ///< that a multiprocessor holds
+/// Operands lie in shared memory in parts of 64 columns, each as hopper.cuh says: two of dz, one for each warpgroup, and two of
+/// x.
+constexpr std::uint32_t kPartBytes = kDepth * 128, kRight = kRingOutputs / 64 * kPartBytes;
+constexpr std::uint32_t kStageBytes = kRight + kRingInputs / 64 * kPartBytes;
 constexpr std::size_t kBytes = 1024 + kStages * kStageBytes;
 
 __device__ int next(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
 
-/// Begins copies of kDepth rows of kColumns columns: zeros from row `rows` and column `cols` on.
+/// Begins copies of kDepth rows of kColumns columns to the address `to`, which is `memory` behind `base`: zeros from row `rows`
+/// and column `cols` on. vector: rows begin at multiples of 16 bytes.
 template <int kColumns>
-__device__ void stage(const bf16* from, int ld, int rows, int cols, std::uint32_t to) {
+__device__ void stage(const bf16* from, int ld, int rows, int cols, bool vector, std::uint32_t to, unsigned char* memory,
+                      std::uint32_t base) {
     constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;
     static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
     const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
     const int bytes = min(16, 2 * (cols - 8 * piece)), limit = bytes > 0 ? rows : 0;
     to += piece / 8 * kPartBytes + row * 128 + ((piece % 8 ^ (row & 7)) << 4);
+    if (!vector) {
+        for (int i = 0; i < kDepth; i += kStep)
+            *reinterpret_cast<uint4*>(memory + (to + 128 * i - base)) =
+                fetch8<false>(row + i < rows ? from + std::int64_t{row + i} * ld : nullptr, 8 * piece, cols);
+        return;
+    }
     from += 8 * piece;
 #pragma unroll
     for (int i = 0; i < kDepth; i += kStep) {
@@ -34,11 +45,37 @@ __device__ void stage(const bf16* from, int ld, int rows, int cols, std::uint32_
     }
 }
 
+/// Writes a thread's sums. Returns the sum of the squares of what was written.
+__device__ float put_sums(const WgradTile& tile, const float (&sums)[2][32]) {
+    const int row = static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+    const int col = static_cast<int>(threadIdx.x) % 4 * 2;
+    float squares = 0;
+    if (tile.pairs && !tile.accumulate && tile.outputs == kRingOutputs && tile.inputs == kRingInputs) {
+        const std::int64_t ld = tile.ld_dw;
+        float *at = tile.dw + row * ld + col, *below = at + 8 * ld;
+#pragma unroll
+        for (int j = 0; j < kRingInputs / 8; ++j) {
+            const float* v = sums[j / 8] + j % 8 * 4;
+            *reinterpret_cast<float2*>(at + 8 * j) = make_float2(v[0], v[1]);
+            *reinterpret_cast<float2*>(below + 8 * j) = make_float2(v[2], v[3]);
+            squares += v[0] * v[0] + v[1] * v[1] + (v[2] * v[2] + v[3] * v[3]);
+        }
+        return squares;
+    }
+#pragma unroll
+    for (int j = 0; j < kRingInputs / 8; ++j) {
+        const float* v = sums[j / 8] + j % 8 * 4;
+        squares += put_pair(tile, row, 8 * j + col, v[0], v[1]);
+        squares += put_pair(tile, row + 8, 8 * j + col, v[2], v[3]);
+    }
+    return squares;
+}
+
 __global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const WgradTile* tiles, int count) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ WgradTile of_stage[kStages];
     __shared__ float shared[32];
-    const std::uint32_t stages = (shared_address(memory_of_block) + 1023) / 1024 * 1024;
+    const std::uint32_t base = shared_address(memory_of_block), stages = (base + 1023) / 1024 * 1024;
     // What is fetched next: `step` of the tile `fetched`, number `number`. The tile behind it is read early, for a table is far.
     // No kernel writes the table.
     int number = blockIdx.x, step = 0, filled = 0;
@@ -50,8 +87,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const Wgr
             const std::uint32_t to = stages + filled * kStageBytes;
             const std::int64_t row = step * kDepth;
             const int rows = fetched.depth - step * kDepth;
-            stage<kRingOutputs>(fetched.dz + row * fetched.ld_dz, fetched.ld_dz, rows, fetched.outputs, to);
-            stage<kRingInputs>(fetched.x + row * fetched.ld_x, fetched.ld_x, rows, fetched.inputs, to + kPartBytes);
+            stage<kRingOutputs>(fetched.dz + row * fetched.ld_dz, fetched.ld_dz, rows, fetched.outputs, fetched.vector_dz, to,
+                                memory_of_block, base);
+            stage<kRingInputs>(fetched.x + row * fetched.ld_x, fetched.ld_x, rows, fetched.inputs, fetched.vector_x, to + kRight,
+                               memory_of_block, base);
             if (threadIdx.x == 0) of_stage[filled] = fetched;
             filled = next(filled);
             ++step;
@@ -74,8 +113,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const Wgr
             __syncthreads();  // all copies are there, and the stage that is filled next has been read
             if (left < 0) left = max(1, (of_stage[read].depth + kDepth - 1) / kDepth);
             const std::uint32_t from = stages + read * kStageBytes;
-            const std::uint64_t dz = hopper::summed_rows(from, kPartBytes),
-                                x = hopper::summed_rows(from + kPartBytes, kPartBytes);
+            const std::uint64_t dz = hopper::summed_rows(from + threadIdx.x / 128 * kPartBytes, kPartBytes),
+                                x = hopper::summed_rows(from + kRight, kPartBytes);
             hopper::products_begin();
 #pragma unroll
             for (int i = 0; i < kDepth / 16; ++i)
@@ -88,15 +127,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const Wgr
         hopper::hold(sums[0]);
         hopper::hold(sums[1]);
         const WgradTile& tile = of_stage[read];
-        const int row = static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
-        float squares = 0;
-#pragma unroll
-        for (int j = 0; j < kRingInputs / 8; ++j) {
-            const float* v = sums[j / 8] + j % 8 * 4;
-            const int col = 8 * j + static_cast<int>(threadIdx.x) % 4 * 2;
-            squares += put_pair(tile, row, col, v[0], v[1]);
-            squares += put_pair(tile, row + 8, col, v[2], v[3]);
-        }
+        const float squares = put_sums(tile, sums);
         put_squares(tile, squares, shared);
         read = next(read);
     }
@@ -106,8 +137,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const Wgr
 
 bool takes_ring_wgrad(const Context& c, const std::vector<WgradTile>& tiles) {
     return has_tile_products() && c.shared_limit >= kBytes &&
-           tiles.size() > static_cast<std::size_t>(kBlocks * c.multiprocessors) &&
-           std::all_of(tiles.begin(), tiles.end(), [](const WgradTile& t) { return t.vector_dz && t.vector_x; });
+           tiles.size() > static_cast<std::size_t>(kBlocks * c.multiprocessors);
 }
 
 KernelResult make_ring_wgrad(Context& c, const std::vector<WgradTile>& tiles, std::vector<DeviceTable> held) {

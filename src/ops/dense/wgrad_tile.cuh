@@ -44,9 +44,9 @@ __device__ inline void put_squares(const WgradTile& tile, float sum, float* shar
     if (threadIdx.x == 0) *tile.squares = sum;
 }
 
-/// Tiles of kRingOutputs x kRingInputs whose operands have whole runs: blocks go through them, and the operands of the next ones
-/// are under way meanwhile. For more tiles than run at once.
-constexpr int kRingOutputs = 64, kRingInputs = 128;
+/// Tiles of kRingOutputs x kRingInputs: blocks go through them, and the operands of the next ones are under way meanwhile. For
+/// more tiles than run at once.
+constexpr int kRingOutputs = 128, kRingInputs = 128;
 bool takes_ring_wgrad(const Context& c, const std::vector<WgradTile>& tiles);
 /// `held` lives as long as the kernel.
 KernelResult make_ring_wgrad(Context& c, const std::vector<WgradTile>& tiles, std::vector<DeviceTable> held);

@@ -29,8 +29,9 @@ struct Tiling {
     bool whole_pieces = true;
     [[nodiscard]] int strips() const { return (row_tile + 63) / 64 * 2; }  ///< of 32 rows, in pairs
     [[nodiscard]] int threads() const { return 32 * strips() * (columns == 64 ? 2 : 1); }
-    [[nodiscard]] std::size_t ring_bytes() const {
-        return std::size_t{2} * kDepth * kStages * static_cast<std::size_t>(32 * strips() + columns);
+    [[nodiscard]] std::size_t ring_bytes(int summed) const {
+        const int slices = std::clamp((summed + kDepth - 1) / kDepth, 1, kStages);
+        return std::size_t{2} * kDepth * static_cast<std::size_t>(slices * (32 * strips() + columns));
     }
 };
 

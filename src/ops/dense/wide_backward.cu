@@ -20,6 +20,7 @@ struct WideBackward : LayerBackward<bf16> {
     int summed, product_cols, cols;  ///< columns of one group of dz_above, of dx, of dz
     bool whole_runs;                 ///< runs of what is written, of dx and of saved begin at multiples of 16 bytes
     bool add_dx, early;
+    int ring;  ///< 16-byte places of the ring in shared memory; xhat follows, four places of each thread
 };
 
 template <int kColumns>
@@ -64,23 +65,29 @@ __device__ inline float half_of(const uint4& eight, int j) {
 
 /// v: dy in, du out; sums of du and of du * xhat over all rows of the batch, which `table` gets.
 template <class T>
-__device__ void through_activation(const WideBackward& a, float (&v)[4][8], const uint4 (&saved)[4], const Owner<T>& own,
+__device__ void through_activation(const WideBackward& a, float (&v)[4][8], const uint4* saved, const Owner<T>& own,
                                    float* strips, ColumnTable<T::kColumns>& table, int k, int group, int layer_column, int count,
                                    float factor, const DropoutKey& key) {
     const DropoutRule rule = dropout_rule(key);
     const bool batch = a.p.norm == Norm::batch_train, relu = a.p.activation == Activation::relu;
-    float sum[8] = {}, dot[8] = {}, gamma[8], beta[8];
-    load_columns<8>(table.gamma + own.column, gamma);
-    load_columns<8>(table.beta + own.column, beta);
+    float sum[8] = {}, dot[8] = {};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const int row = own.row + 8 * i;
         const bool there = row < a.rows && count > 0;
         if (there && rule.threshold != 0)
             drop_run<8>(key, rule, (static_cast<std::uint64_t>(group) * a.rows + row) * a.cols + layer_column, v[i]);
+        // Read for each row: kept in registers, these values would cost a third of the warps.
+        forget_memory();
+        const uint4 eight = a.saved ? saved[i * static_cast<int>(blockDim.x)] : make_uint4(0, 0, 0, 0);
+        float gamma[8], beta[8];
+        if (batch) {
+            load_columns<8>(table.gamma + own.column, gamma);
+            load_columns<8>(table.beta + own.column, beta);
+        }
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
-            const float xhat = half_of(saved[i], j);
+            const float xhat = half_of(eight, j);
             const float u = batch ? gamma[j] * xhat + beta[j] : xhat;
             v[i][j] = there ? v[i][j] * (!relu || u > 0 ? 1.0f : 0.0f) : 0;
             sum[j] += v[i][j];
@@ -115,8 +122,9 @@ __device__ void through_activation(const WideBackward& a, float (&v)[4][8], cons
     }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kMostThreads, 2) wide_backward_kernel(const __grid_constant__ WideBackward a) {
+/// kBlocks that a multiprocessor holds at once: a third costs registers, whose values then go through memory.
+template <class T, int kBlocks>
+__global__ void __launch_bounds__(kMostThreads, kBlocks) wide_backward_kernel(const __grid_constant__ WideBackward a) {
     extern __shared__ uint4 memory[];
     __shared__ ColumnTable<T::kColumns> table;
     if (!a.early) begin_kernel();
@@ -131,13 +139,18 @@ __global__ void __launch_bounds__(kMostThreads, 2) wide_backward_kernel(const __
     const int flat = product_group * a.product_cols + column;  // groups of dx lie side by side, and so do those of dy
     const int group = a.dz ? flat / a.cols : product_group, layer_column = a.dz ? flat % a.cols : column;
     const bool batch = a.dz && a.p.norm == Norm::batch_train;
-    uint4 saved[4];
+    uint4* saved = memory + a.ring + threadIdx.x;  // a thread reads what it copied itself: rows blockDim.x places apart
+    if (a.dz && a.saved) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const int row = own.row + 8 * i;
-        saved[i] = make_uint4(0, 0, 0, 0);
-        if (a.dz && a.saved && row < rows && count > 0)
-            saved[i] = load_eight(a.saved.row(k, group, row) + layer_column, count, a.whole_runs);
+        for (int i = 0; i < 4; ++i) {
+            const bool there = own.row + 8 * i < rows && count > 0;
+            const bf16* at = there ? a.saved.row(k, group, own.row + 8 * i) + layer_column : nullptr;
+            uint4* to = saved + i * static_cast<int>(blockDim.x);
+            if (!there || (a.whole_runs && count >= 8))
+                copy16(shared_address(to), there ? at : a.saved.data, there);
+            else
+                *to = fetch8<false>(at, 0, count);
+        }
     }
     float factor = 0;  // thread c is responsible for column c
     if (const int c = threadIdx.x; batch && c < T::kColumns && column0 + c < a.product_cols) {
@@ -166,17 +179,19 @@ __global__ void __launch_bounds__(kMostThreads, 2) wide_backward_kernel(const __
                               key);
     __syncthreads();
     if (count <= 0) return;
-    float scale[8], sum[8], dot[8];
-    load_columns<8>(table.scale + own.column, scale);
-    load_columns<8>(table.sum + own.column, sum);
-    load_columns<8>(table.dot + own.column, dot);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const int row = row0 + own.row + 8 * i;
         if (own.row + 8 * i >= rows) break;
         if (batch) {
+            forget_memory();
+            const uint4 eight = saved[i * static_cast<int>(blockDim.x)];
+            float scale[8], sum[8], dot[8];
+            load_columns<8>(table.scale + own.column, scale);
+            load_columns<8>(table.sum + own.column, sum);
+            load_columns<8>(table.dot + own.column, dot);
 #pragma unroll
-            for (int j = 0; j < 8; ++j) v[i][j] = scale[j] * v[i][j] - sum[j] - half_of(saved[i], j) * dot[j];
+            for (int j = 0; j < 8; ++j) v[i][j] = scale[j] * v[i][j] - sum[j] - half_of(eight, j) * dot[j];
         }
         std::uint32_t words[4];
         pack_run<8>(v[i], words);
@@ -213,12 +228,16 @@ KernelResult make_wide_backward(Context& c, const Bound& d, const Bound* b, cons
     a.whole_runs = whole_runs;
     a.add_dx = d.accumulates(linear_dgrad::dx);
     a.early = c.early;
-    const auto kernel = !tiling.whole_pieces   ? wide_backward_kernel<Tile<4, 1, false>>
-                        : tiling.columns == 64 ? wide_backward_kernel<Tile<4, 2, true>>
-                                               : wide_backward_kernel<Tile<4, 1, true>>;
-    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(blocks_for(dx.cols, tiling.columns), dx.g, dx.k * tiling.row_tiles);
-    auto made = make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(), a);
+    const bool many = std::int64_t{grid.x} * grid.y * grid.z > 2 * c.multiprocessors;
+    const auto kernel = !tiling.whole_pieces   ? wide_backward_kernel<Tile<4, 1, false>, 2>
+                        : tiling.columns == 32 ? wide_backward_kernel<Tile<4, 1, true>, 2>
+                        : many                 ? wide_backward_kernel<Tile<4, 2, true>, 3>
+                                               : wide_backward_kernel<Tile<4, 2, true>, 2>;
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    a.ring = static_cast<int>(tiling.ring_bytes(a.summed) / 16);
+    const std::size_t kept = a.dz.data != nullptr && a.saved.data != nullptr ? std::size_t{64} * tiling.threads() : 0;
+    auto made = make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(a.summed) + kept, a);
     made->keeps_inner = b != nullptr;
     return KernelResult(std::move(made));
 }

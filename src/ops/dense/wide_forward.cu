@@ -92,7 +92,7 @@ __device__ void batch_statistics(const WideForward& a, const Sums<T::kTiles>& ac
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads, 3) wide_forward_kernel(const __grid_constant__ WideForward a) {
+__global__ void __launch_bounds__(kMostThreads, T::kAcross + 1) wide_forward_kernel(const __grid_constant__ WideForward a) {
     constexpr int kRun = T::kRun;
     extern __shared__ uint4 memory[];
     __shared__ ColumnTable<T::kColumns> table;
@@ -178,7 +178,7 @@ KernelResult make_wide_forward(Context& c, const Bound& b, const Tiling& tiling)
                                                : wide_forward_kernel<Tile<2, 1, true>>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(blocks_for(oy.cols, tiling.columns), oy.g, oy.k * tiling.row_tiles);
-    return make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(), a);
+    return make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(ox.cols), a);
 }
 
 }  // namespace millrace::ops::cuda

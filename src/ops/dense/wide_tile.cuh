@@ -68,9 +68,19 @@ struct Left {
         const int piece = threadIdx.x % kPieces, at = kDepth * slice + 8 * piece, step = blockDim.x / kPieces;
         const bf16* row = first + r * stride;
         to += place<kPieces>(r, piece);
+        constexpr int kPasses = kPieces / T::kAcross;
+        uint4 v[kPasses];  // all under way before the first is needed
+        if constexpr (!T::kWhole) {
 #pragma unroll
-        for (int pass = 0; pass < kPieces / T::kAcross; ++pass) {  // steps of whole eights of rows keep the order of pieces
-            copy_piece<T::kWhole>(to, row, at, limit, r < rows && at < limit);
+            for (int pass = 0; pass < kPasses; ++pass)
+                v[pass] = fetch8<false>(r + pass * step < rows ? row + pass * step * stride : nullptr, at, limit);
+        }
+#pragma unroll
+        for (int pass = 0; pass < kPasses; ++pass) {  // steps of whole eights of rows keep the order of pieces
+            if constexpr (T::kWhole)
+                copy16(shared_address(to), row + at, r < rows && at < limit);
+            else
+                *to = v[pass];
             r += step;
             row += step * stride;
             to += step * kPieces;
