@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <numeric>
 
 #include "search/importance.h"
 #include "search/stream.h"
@@ -236,6 +238,11 @@ TEST(SweepPage, ColoursByRankAndFindsTheFront) {
     const size_t valued = counts[0] + counts[1] + counts[2] + counts[3] + counts[4];
     EXPECT_EQ(counts[0], (valued + 9) / 10);
     EXPECT_NEAR(static_cast<double>(counts[1]), static_cast<double>(counts[4]), 2);
+    const auto by_value = [&](size_t a, size_t b) { return view.metric(a, 0).value_or(0.5) < view.metric(b, 0).value_or(0.5); };
+    std::vector<size_t> positions(view.trials.size());
+    std::iota(positions.begin(), positions.end(), size_t{0});
+    EXPECT_EQ(view.colour(*std::max_element(positions.begin(), positions.end(), by_value)), 0u);
+    EXPECT_EQ(view.colour(*std::min_element(positions.begin(), positions.end(), by_value)), kColours - 1);
     ASSERT_FALSE(view.front.empty());
     for (const size_t one : view.front)
         for (size_t other = 0; other < view.trials.size(); ++other) {

@@ -87,11 +87,11 @@ TEST(SlurmScript, EndsAsItsWorkerDoesAndRequeuesAfter75) {
     std::getline(std::ifstream(requeued) >> std::ws, line);
     EXPECT_EQ(line, "requeue 12_3");
     // The signal goes through the script to the worker, which says how it ends.
-    const std::string worker = "trap 'exit 75' USR1; kill -USR1 $PPID; while :; do sleep 0.02; done";
+    const std::string worker = "trap 'exit 75' USR1; kill -USR1 $PPID; for i in $(seq 500); do sleep 0.02; done";
     EXPECT_EQ(run_script(folder, slurm_script(options, {"bash", "-c", worker})), 0);
     std::ifstream both(requeued);
     EXPECT_EQ(std::count(std::istreambuf_iterator<char>(both), {}, '\n'), 2);
-    const std::string ended = "trap 'exit 143' TERM; kill -TERM $PPID; while :; do sleep 0.02; done";
+    const std::string ended = "trap 'exit 143' TERM; kill -TERM $PPID; for i in $(seq 500); do sleep 0.02; done";
     EXPECT_EQ(run_script(folder, slurm_script(options, {"bash", "-c", ended})), 143);
 }
 

@@ -26,7 +26,7 @@ if [ "$SLURM_ARRAY_TASK_ID" = 2 ]; then
     [ -n "$SLURM_RESTART_COUNT" ] && exit 3
     trap 'exit 75' USR1
     touch "FOLDER/waits"
-    while :; do sleep 0.05; done
+    for i in $(seq 1000); do sleep 0.05; done
 fi
 exit 0
 """
