@@ -23,8 +23,8 @@ demo: setup ## train energy flow on built-in pairs of sentences and print how ma
 	@tools/demo
 
 test: build ## build and run all tests; GPU tests run when there is a GPU
-	@tools/setup --browser || echo "test: no Chromium, so the doctor's page is not opened in a browser"
-	@tools/setup --servers || echo "test: no PostgreSQL, so studies are not tested on a server"
+	@tools/setup --browser || echo "test: no Chromium, so pages are not opened in a browser"
+	@tools/setup --servers || echo "test: no PostgreSQL or Slurm, so studies are not tested on servers"
 	@ctest --preset release -j $(JOBS); status=$$?; tools/test-summary build || exit 1; exit $$status
 
 asan: setup ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -16,14 +16,14 @@ std::string html_page(std::string_view title, std::string_view style, const Page
 <meta name="referrer" content="no-referrer">
 <title>{}</title>
 <link rel="icon" href="data:,">
-<style>{}</style>
+<style>{}{}</style>
 </head>
 <body>
 {}<script>{}</script>
 </body>
 </html>
 )",
-                       script.sha256, xml_text(title), style, body, script.text);
+                       script.sha256, xml_text(title), page_style(), style, body, script.text);
 }
 
 }  // namespace millrace::plot

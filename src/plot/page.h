@@ -11,7 +11,11 @@ struct PageScript {
     std::string_view sha256;  ///< of `text`, in base 64: the one script that the page's policy lets run
 };
 
-/// A whole document. `title` is text; `style` is CSS; `body` is HTML whose foreign parts are escaped (xml_text).
+/// The look that all pages share: light and dark, wide and narrow, screen and paper. Cards, tiles, tables, chips, charts.
+std::string_view page_style();
+
+/// A whole document. `title` is text; `style` is CSS beside page_style(); `body` is HTML whose foreign parts are escaped
+/// (xml_text).
 std::string html_page(std::string_view title, std::string_view style, const PageScript& script, std::string_view body);
 
 }  // namespace millrace::plot

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "diagnose/machine_rows.h"
+#include "plot/chart.h"
 #include "plot/svg.h"
 
 namespace millrace::report {
@@ -18,7 +19,6 @@ using diagnose::Timeline;
 using Read = std::function<std::optional<double>(const MachineSample&)>;
 
 constexpr std::size_t kColumns = 400;
-constexpr double kCurveWidth = 1000, kCurveHeight = 100;
 
 struct Column {
     double sum = 0, low = 0, high = 0;
@@ -61,9 +61,10 @@ Curve curve_of(const std::string& label, Samples samples, const Span& span, std:
 
 std::string paths(const Curve& curve, std::size_t colour, double high) {
     const auto x = [&](std::size_t at) {
-        return kCurveWidth * static_cast<double>(at) / static_cast<double>(std::max<std::size_t>(curve.columns.size(), 2) - 1);
+        return plot::kChartWidth * static_cast<double>(at) /
+               static_cast<double>(std::max<std::size_t>(curve.columns.size(), 2) - 1);
     };
-    const auto y = [&](double value) { return kCurveHeight * (1 - std::clamp(value / high, 0.0, 1.0)); };
+    const auto y = [&](double value) { return plot::kChartHeight * (1 - std::clamp(value / high, 0.0, 1.0)); };
     std::string line, area;
     std::vector<std::size_t> run;
     const auto finish = [&] {
@@ -89,23 +90,6 @@ std::string paths(const Curve& curve, std::size_t colour, double high) {
     return fmt::format("<path class=\"area c{0}\" d=\"{1}\"/><path class=\"curve c{0}\" d=\"{2}\"/>", colour, area, line);
 }
 
-std::string seconds_text(double seconds, double whole) {
-    return whole >= 7200  ? fmt::format("{:g} h", seconds / 3600)
-           : whole >= 300 ? fmt::format("{:g} min", seconds / 60)
-                          : fmt::format("{:g} s", seconds);
-}
-
-std::string time_ticks(double seconds) {
-    const double unit = seconds >= 7200 ? 3600 : seconds >= 300 ? 60 : 1, step = plot::axis_step(seconds / unit) * unit;
-    std::string text = "<div></div><div class=\"ticks\" aria-hidden=\"true\">";
-    for (int at = 0; seconds > 0 && at * step <= seconds * 1.0001; ++at) {
-        const double share = at * step / seconds;
-        text += fmt::format("<span{} style=\"left:{:.3f}%\">{}</span>", share > 0.96 ? " class=\"end\"" : "", 100 * share,
-                            seconds_text(at * step, seconds));
-    }
-    return text + "</div>";
-}
-
 /// `high` 0: as high as the curves go.
 std::string chart(const std::string& title, const std::string& unit, std::vector<Curve> curves, double high, double seconds) {
     std::erase_if(curves, [](const Curve& curve) { return curve.all.count == 0; });
@@ -113,12 +97,7 @@ std::string chart(const std::string& title, const std::string& unit, std::vector
     for (const Curve& curve : curves) high = std::max(high, curve.all.high);
     const double step = plot::axis_step(high);
     high = std::max(step * std::ceil(high / step - 1e-9), 1e-9);
-    std::string keys = "<ul class=\"keys\">", grid, values, drawn, said = title + ":";
-    for (int at = 0; at * step <= high * 1.0001; ++at) {
-        const double y = kCurveHeight * (1 - at * step / high);
-        grid += fmt::format("<path class=\"grid\" d=\"M0 {:.2f}h{}\"/>", y, kCurveWidth);
-        values += fmt::format("<span style=\"top:{:.2f}%\">{:g}{}</span>", y, at * step, unit == "%" ? " %" : " " + unit);
-    }
+    std::string keys = "<ul class=\"keys\">", drawn, said = title + ":";
     for (std::size_t at = 0; at < curves.size(); ++at) {
         drawn += paths(curves[at], at, high);
         keys += fmt::format("<li class=\"c{}\"><i></i><span>{}: {:.3g} {} on average</span></li>", at, curves[at].label,
@@ -126,11 +105,7 @@ std::string chart(const std::string& title, const std::string& unit, std::vector
         said += fmt::format(" {} {:.3g} {} on average, at most {:.3g}.", curves[at].label, curves[at].all.mean(), unit,
                             curves[at].all.high);
     }
-    return fmt::format(
-        "<figure class=\"card chart\"><figcaption><h3>{}</h3>{}</ul></figcaption><div class=\"plot\"><div class=\"values\" "
-        "aria-hidden=\"true\">{}</div><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" "
-        "aria-label=\"{}\">{}{}</svg>{}</div></figure>\n",
-        plot::xml_text(title), keys, values, kCurveWidth, kCurveHeight, plot::xml_text(said), grid, drawn, time_ticks(seconds));
+    return plot::html_chart({title, keys + "</ul>", drawn, said, plot::time_axis(seconds), {0, high, false, unit}});
 }
 
 }  // namespace

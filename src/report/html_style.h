@@ -1,5 +1,5 @@
 #pragma once
-// The look of the report: light and dark, wide and narrow, screen and paper.
+// The look of what the doctor's report has beside other pages (plot::page_style).
 
 #include <string_view>
 

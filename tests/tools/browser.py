@@ -10,6 +10,34 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
+# Contrast of every piece of text with what is behind it, by the rule of the web's guidelines; those below it are returned.
+CONTRAST = """(() => {
+  const parse = (colour) => (colour.match(/[0-9.]+/g) || []).map(Number);
+  const light = (c) => { const f = (v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : Math.pow((v + 0.055) / 1.055, 2.4); };
+    return 0.2126 * f(c[0]) + 0.7152 * f(c[1]) + 0.0722 * f(c[2]); };
+  const behind = (element) => { for (let at = element; at; at = at.parentElement) { const c = parse(getComputedStyle(at).backgroundColor);
+    if (c.length === 3 || c[3] > 0.99) return c; } return [255, 255, 255]; };
+  const poor = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    if (element.closest("svg, script, .skip")) continue;
+    if (![...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
+    const style = getComputedStyle(element), a = light(parse(style.color)), b = light(behind(element));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), large = parseFloat(style.fontSize) >= 24;
+    if (ratio < (large ? 3 : 4.5)) poor.push(element.className + ": " + element.textContent.slice(0, 30) + " " + ratio.toFixed(2));
+  }
+  return poor;
+})()"""
+
+# What assistive programs would stumble over: pictures without a name, references to nothing, identifiers given twice.
+UNNAMED = """(() => {
+  const all = (what) => [...document.querySelectorAll(what)], ids = all("[id]").map((one) => one.id);
+  return [...all("svg").filter((one) => !one.closest("[aria-hidden=true]") && !one.getAttribute("aria-label")).map((one) => "nameless " + one.outerHTML.slice(0, 60)),
+    ...all("[aria-describedby], [aria-labelledby]").map((one) => one.getAttribute("aria-describedby") || one.getAttribute("aria-labelledby"))
+      .filter((id) => !document.getElementById(id)).map((id) => "nothing is " + id),
+    ...all("a[href^='#']").filter((one) => !document.getElementById(one.getAttribute("href").slice(1))).map((one) => "leads nowhere: " + one.outerHTML),
+    ...ids.filter((id, at) => ids.indexOf(id) !== at).map((id) => "twice " + id)];
+})()"""
+
 
 def find():
     """The browser's file, or None."""

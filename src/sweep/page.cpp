@@ -1,0 +1,137 @@
+#include "sweep/page.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "base/units.h"
+#include "base/version.h"
+#include "plot/page.h"
+#include "plot/svg.h"
+#include "sweep/page_charts.h"
+#include "sweep/page_parallel.h"
+#include "sweep/page_script.h"
+#include "sweep/page_tables.h"
+#include "sweep/page_view.h"
+
+namespace millrace::sweep {
+namespace {
+
+std::string settings_chips(const PageView& view, const search::Configuration& configuration) {
+    std::string text = "<div class=\"chips\">";
+    for (const std::string& setting : view.short_settings(configuration)) text += "<code>" + plot::xml_text(setting) + "</code>";
+    return text + "</div>";
+}
+
+std::string verdict_card(const std::string& title, const std::string& more) {
+    return "<section class=\"card verdict\"><h1>" + title + "</h1>" + more + "</section>\n";
+}
+
+/// The first thing to know: what is best, or why nothing is.
+std::string verdict(const PageView& view) {
+    const PageData& data = view.data;
+    if (view.trials.empty()) return verdict_card("No trials yet", "<p class=\"lead\">The study is empty.</p>");
+    if (view.front.empty()) {
+        size_t failed = 0, complete = 0;
+        for (size_t at = 0; at < view.trials.size(); ++at) {
+            failed += view.trials[at].state == search::TrialState::failed ? 1 : 0;
+            complete += view.is_complete(at) ? 1 : 0;
+        }
+        if (failed == view.trials.size())
+            return verdict_card(
+                failed == 1 ? "The trial failed" : fmt::format("All {} failed", count_text(failed, "trial")),
+                "<p class=\"lead\">A trial fails when it diverges: one of its values is not finite. Smaller learning "
+                "rates are the first thing to try.</p>");
+        if (complete > 0)
+            return verdict_card(
+                "No trial fits",
+                "<p class=\"lead\">All complete trials violate a constraint or have a value that is not finite.</p>");
+        return verdict_card("No trial is complete yet", fmt::format("<p class=\"lead\">Of {}, {} failed.</p>",
+                                                                    count_text(view.trials.size(), "trial"), failed));
+    }
+    if (view.objectives() > 1) {
+        std::string names;
+        for (const storage::Objective& objective : data.objectives)
+            names += (names.empty() ? "" : ", ") + plot::xml_text(objective_text(objective));
+        return verdict_card(fmt::format("{} on the Pareto front", count_text(view.front.size(), "trial")),
+                            fmt::format("<p class=\"lead\">Of {}, no other is better in all objectives: {}.</p>",
+                                        count_text(view.trials.size(), "trial"), names));
+    }
+    const std::string metric = plot::xml_text(data.objectives[0].metric);
+    if (!data.finalists.empty()) {
+        const search::Finalist& best = data.finalists.front();
+        return verdict_card(
+            fmt::format("{} <small>{}</small>", number_text(view.as_metric(0, best.mean[0])), metric),
+            fmt::format("<p class=\"lead\">The best of {}: {}.</p>", count_text(view.trials.size(), "trial"),
+                        best.numbers.size() > 1 ? fmt::format("the mean of its {}", count_text(best.numbers.size(), "trial"))
+                                                : "tried once") +
+                settings_chips(view, best.configuration));
+    }
+    const size_t best = view.front.front();
+    return verdict_card(fmt::format("{} <small>{}</small>", number_text(*view.metric(best, 0)), metric),
+                        fmt::format("<p class=\"lead\">The best of {}: trial {}, tried once.</p>",
+                                    count_text(view.trials.size(), "trial"), view.trials[best].number) +
+                            settings_chips(view, view.trials[best].configuration));
+}
+
+std::string tiles(const PageView& view) {
+    std::string text = "<dl class=\"tiles\">\n";
+    std::map<std::string, size_t> states;
+    for (size_t at = 0; at < view.trials.size(); ++at) ++states[view.state(at)];
+    for (const char* state : {"complete", "infeasible", "running", "paused", "waiting", "pruned", "failed"})
+        if (states.contains(state) || std::string(state) == "complete")
+            text += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", state, base::print_count(states[state]));
+    if (view.data.seconds > 0) {
+        const double rate = static_cast<double>(view.trials.size()) / view.data.seconds * 60;
+        text += fmt::format("<div><dt>time</dt><dd>{}<small>{:.3g} trials a minute</small></dd></div>\n",
+                            seconds_text(view.data.seconds), rate);
+    }
+    return text + "</dl>\n";
+}
+
+std::string range_text(const search::Parameter& parameter) {
+    std::string text;
+    if (parameter.kind == search::ParameterKind::choice) {
+        for (size_t i = 0; i < parameter.choices.size(); ++i)
+            text += (i == 0 ? "" : ", ") + parameter.text(static_cast<double>(i));
+        return text;
+    }
+    text = parameter.text(parameter.low) + " to " + parameter.text(parameter.high);
+    if (parameter.kind == search::ParameterKind::log) text += ", logarithmic";
+    if (parameter.kind == search::ParameterKind::integer && parameter.step != 1)
+        text += fmt::format(" in steps of {:g}", parameter.step);
+    if (parameter.alternative) text += ", or " + parameter.text(*parameter.alternative);
+    return text;
+}
+
+std::string how_it_was_run(const PageData& data) {
+    std::string text = "<section aria-labelledby=\"run\"><h2 id=\"run\">How it was run</h2>\n<div class=\"card run\">";
+    if (!data.command.empty()) text += "<b>Command</b><pre>" + plot::xml_text(data.command) + "</pre>";
+    if (!data.recipe.empty()) text += "<b>Recipe</b><pre>" + plot::xml_text(data.recipe) + "</pre>";
+    text += "<b>Searched</b><table><tbody>";
+    for (const search::Parameter& parameter : data.space.parameters)
+        text += fmt::format("<tr><th scope=\"row\"><code>{}</code></th><td>{}</td></tr>", plot::xml_text(parameter.name),
+                            plot::xml_text(range_text(parameter)));
+    for (const storage::Objective& objective : data.objectives)
+        text += fmt::format("<tr><th scope=\"row\">objective</th><td>{}</td></tr>", plot::xml_text(objective_text(objective)));
+    for (const std::string& constraint : data.constraints)
+        text += fmt::format("<tr><th scope=\"row\">constraint</th><td>{}</td></tr>", plot::xml_text(constraint));
+    return text + "</tbody></table></div></section>\n";
+}
+
+}  // namespace
+
+std::string page(const PageData& data) {
+    const PageView view(data);
+    std::string body = "<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header class=\"top\"><b>Millrace sweep</b>";
+    if (!data.study.empty()) body += "<code>" + plot::xml_text(plot::shortened(data.study, 300)) + "</code>";
+    body += "</header>\n<main id=\"main\">\n" + verdict(view) + tiles(view) + finalists_section(view) + history_section(view) +
+            front_section(view) + parallel_section(view) + importance_section(view) + curves_section(view) +
+            trials_section(view) + how_it_was_run(data) + "</main>\n";
+    body += fmt::format("<footer>Made by millrace {}. This file loads nothing from the network.</footer>\n",
+                        plot::xml_text(base::version()));
+    return plot::html_page("Millrace sweep: " + plot::shortened(data.study, 80), page_look(), {page_script(), page_script_hash()},
+                           body);
+}
+
+}  // namespace millrace::sweep

@@ -1,0 +1,67 @@
+#pragma once
+// What the parts of the page share: what is shown of each trial, in which order and colour.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plot/chart.h"
+#include "sweep/page.h"
+
+namespace millrace::sweep {
+
+/// Classes of colour by the first objective: the best tenth, then four equal parts.
+constexpr size_t kColours = 5;
+
+class PageView {
+public:
+    explicit PageView(const PageData& study);  ///< keeps a reference
+
+    const PageData& data;
+    std::vector<search::Trial> trials;      ///< the data's
+    std::vector<search::Objectives> shown;  ///< final values, or those of the last report; empty: none. NaN may be among them
+    std::vector<size_t> best_first;         ///< positions of all trials; those that nothing is known of are last
+    std::vector<size_t> front;              ///< positions: no complete and feasible trial is better in all objectives
+
+    [[nodiscard]] size_t objectives() const { return data.objectives.size(); }
+    [[nodiscard]] bool is_complete(size_t at) const { return trials[at].state == search::TrialState::complete; }
+    /// Complete, with finite values and no violated constraint: may win.
+    [[nodiscard]] bool counts(size_t at) const;
+    /// A value as its metric has it, and the metric's value of a trial; nothing where it is not finite or absent.
+    [[nodiscard]] double as_metric(size_t objective, double value) const {
+        return data.objectives[objective].maximize ? -value : value;
+    }
+    [[nodiscard]] std::optional<double> metric(size_t at, size_t objective) const;
+    /// The colour of a trial: 0 for the best; nothing without a value.
+    [[nodiscard]] std::optional<size_t> colour(size_t at) const { return colours_[at]; }
+    /// Position of a trial by its number.
+    [[nodiscard]] std::optional<size_t> position(int64_t number) const;
+    /// "waiting", "running", "paused", "complete", "pruned", "failed", "infeasible".
+    [[nodiscard]] const char* state(size_t at) const;
+
+    /// An axis over values of an objective. A few that are far worse than the rest do not stretch it: they are drawn at its end.
+    [[nodiscard]] plot::Axis axis(size_t objective, std::vector<double> metrics) const;
+    /// The same for all trials: those that are complete decide, when there are some. Short trials are much worse.
+    [[nodiscard]] plot::Axis axis(size_t objective) const;
+    /// "optim.lr=0.00123" for each parameter, with six figures: for reading.
+    [[nodiscard]] std::vector<std::string> short_settings(const search::Configuration& configuration) const;
+
+private:
+    std::vector<std::optional<size_t>> colours_;
+    std::map<int64_t, size_t> positions_;
+};
+
+/// Six figures; "NaN", "infinite".
+std::string number_text(double value);
+/// "accuracy (larger is better)"
+std::string objective_text(const storage::Objective& objective);
+/// "2m 5s"
+std::string seconds_text(double seconds);
+/// "1 trial", "12 trials".
+std::string count_text(size_t count, const char* noun);
+/// A dot of a chart that is `trial`'s; x and y are shares of the axes.
+std::string dot(int64_t trial, const std::string& css_class, double x, double y);
+
+}  // namespace millrace::sweep
