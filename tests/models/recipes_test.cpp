@@ -14,7 +14,7 @@ namespace {
 TEST(Recipes, EachNamesTheModelAndPresetOfItsFileName) {
     int found = 0;
     for (const auto& entry : std::filesystem::directory_iterator(testing::source_root() / "recipes")) {
-        if (entry.path().extension() != ".toml") continue;
+        if (entry.path().extension() != ".toml" || entry.path().stem().string().starts_with("study-")) continue;
         const std::string place = entry.path().string();
         auto text = io::read_recipe_file(place);
         ASSERT_TRUE(text.ok()) << text.error().text();

@@ -1,0 +1,38 @@
+#include "sweep/heartbeat.h"
+
+namespace millrace::sweep {
+
+Heartbeat::Heartbeat(std::function<base::Result<storage::Study>()> open, std::chrono::milliseconds interval)
+    : open_(std::move(open)), interval_(interval), thread_([this] { beat(); }) {}
+
+Heartbeat::~Heartbeat() {
+    {
+        const std::lock_guard lock(mutex_);
+        is_ending_ = true;
+    }
+    ended_.notify_all();
+    thread_.join();
+}
+
+void Heartbeat::hold(std::vector<std::int64_t> numbers) {
+    const std::lock_guard lock(mutex_);
+    numbers_ = std::move(numbers);
+}
+
+void Heartbeat::beat() {
+    std::optional<storage::Study> study;
+    std::unique_lock lock(mutex_);
+    while (!ended_.wait_for(lock, interval_, [this] { return is_ending_; })) {
+        const std::vector<std::int64_t> numbers = numbers_;
+        if (numbers.empty()) continue;
+        lock.unlock();
+        if (!study) {
+            auto opened = open_();
+            if (opened.ok()) study.emplace(std::move(opened).value());
+        }
+        if (study) (void)study->heartbeat(numbers);
+        lock.lock();
+    }
+}
+
+}  // namespace millrace::sweep

@@ -1,0 +1,139 @@
+#include "sweep/ledger.h"
+
+#include <algorithm>
+
+#include "storage/postgres.h"
+
+namespace millrace::sweep {
+
+using base::Result;
+using base::Status;
+using search::TrialState;
+using storage::StoredTrial;
+
+Result<Ledger> Ledger::open(const std::string& place, storage::StudyDescription description, std::string worker,
+                            const base::Clock& clock) {
+    MILLRACE_LET(database, storage::open_database(place));
+    MILLRACE_LET(study, storage::Study::open(std::move(database), std::move(description), worker, clock));
+    Ledger ledger(std::move(study), std::move(worker), clock);
+    MILLRACE_TRY(ledger.refresh());
+    return ledger;
+}
+
+std::string Ledger::attribute(std::int64_t number, const std::string& name) const {
+    const storage::Attributes& all = notes_[static_cast<std::size_t>(number)].attributes;
+    const auto found = all.find(name);
+    return found == all.end() ? std::string{} : found->second;
+}
+
+std::int64_t Ledger::searched() const {
+    return std::ranges::count_if(trials_, [&](const search::Trial& trial) { return !is_final(trial.number); });
+}
+
+bool Ledger::has_foreign() const {
+    return std::ranges::any_of(notes_, [](const Note& note) { return note.is_foreign; });
+}
+
+Result<std::vector<StoredTrial>> Ledger::stored() {
+    MILLRACE_LET(all, study_.trials());
+    for (StoredTrial& stored : all) {
+        const auto text = stored.attributes.find(kHistoryAttribute);
+        const auto history = text == stored.attributes.end() ? std::nullopt : history_of_text(text->second);
+        if (history && !history->empty() && history->rbegin()->second.size() == description().space.size())
+            stored.trial.configuration = history->rbegin()->second;
+        if (const auto known = changed_.find(stored.trial.number); known != changed_.end())
+            stored.trial.configuration = known->second.rbegin()->second;
+    }
+    return all;
+}
+
+Status Ledger::refresh() {
+    const auto before = clock_->now();
+    MILLRACE_LET(all, stored());
+    const std::vector<search::Trial> known = std::move(trials_);
+    trials_.clear();
+    notes_.clear();
+    for (StoredTrial& stored : all) {
+        const bool is_mine = stored.worker == worker_ && !stored.is_waiting;
+        notes_.emplace_back(std::move(stored.attributes), stored.trial.state == TrialState::running && !is_mine);
+        trials_.push_back(std::move(stored.trial));
+        // The database learns of violations when a trial leaves its lane.
+        if (trials_.back().violations.empty() && trials_.size() <= known.size())
+            trials_.back().violations = known[trials_.size() - 1].violations;
+    }
+    last_read_ = clock_->now();
+    read_cost_ = last_read_ - before;
+    return base::ok();
+}
+
+Status Ledger::refresh_if_due() {
+    constexpr int kShare = 400;
+    if (clock_->now() - last_read_ < kShare * read_cost_) return base::ok();
+    return refresh();
+}
+
+Result<std::vector<std::int64_t>> Ledger::add(std::span<const storage::NewTrial> trials) {
+    MILLRACE_LET(numbers, study_.add(trials, static_cast<std::int64_t>(trials_.size())));
+    if (numbers.empty()) {
+        MILLRACE_TRY(refresh());
+        return numbers;
+    }
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        trials_.push_back({numbers[i], trials[i].configuration, TrialState::running, {}, {}, {}});
+        notes_.emplace_back(trials[i].attributes, false);
+    }
+    return numbers;
+}
+
+Result<std::vector<std::int64_t>> Ledger::claim(std::size_t count, std::chrono::seconds grace) {
+    MILLRACE_LET(numbers, study_.claim(count, grace));
+    if (!numbers.empty()) MILLRACE_TRY(refresh());
+    return numbers;
+}
+
+Result<bool> Ledger::resume(std::int64_t number) {
+    MILLRACE_LET(resumed, study_.resume({&number, 1}));
+    if (resumed.empty()) {
+        MILLRACE_TRY(refresh());
+        return false;
+    }
+    at(number).state = TrialState::running;
+    return true;
+}
+
+Result<std::vector<std::int64_t>> Ledger::report(std::span<const storage::Report> reports) {
+    MILLRACE_LET(lost, study_.report(reports));
+    for (const storage::Report& report : reports) at(report.number).reports[report.step] = report.values;
+    if (!lost.empty()) MILLRACE_TRY(refresh());
+    return lost;
+}
+
+Result<std::vector<std::int64_t>> Ledger::finish(std::span<const storage::Outcome> outcomes) {
+    MILLRACE_LET(lost, study_.finish(outcomes));
+    for (const storage::Outcome& outcome : outcomes) {
+        search::Trial& trial = at(outcome.number);
+        trial.state = outcome.state;
+        if (outcome.state == TrialState::complete) search::finish(trial, outcome.values);
+        if (!outcome.violations.empty()) trial.violations = outcome.violations;
+        for (const auto& [name, text] : outcome.attributes)
+            notes_[static_cast<std::size_t>(outcome.number)].attributes[name] = text;
+    }
+    if (!lost.empty()) MILLRACE_TRY(refresh());
+    return lost;
+}
+
+Status Ledger::give_back(std::span<const std::int64_t> numbers) {
+    MILLRACE_TRY(study_.give_back(numbers));
+    return refresh();
+}
+
+void Ledger::set_violations(std::int64_t number, std::vector<double> violations) {
+    at(number).violations = std::move(violations);
+}
+
+void Ledger::set_history(std::int64_t number, const History& history) {
+    changed_[number] = history;
+    at(number).configuration = history.rbegin()->second;
+}
+
+}  // namespace millrace::sweep

@@ -1,0 +1,90 @@
+#pragma once
+// The study's trials as this worker knows them: a copy of the database that its own calls keep up to date. What other workers
+// write is read from time to time, and before anything that depends on it is written.
+
+#include <chrono>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "storage/study.h"
+#include "sweep/slices.h"
+
+namespace millrace::sweep {
+
+/// Attributes that the driver gives a trial.
+inline constexpr const char* kSeedAttribute = "seed";        ///< of its recipe
+inline constexpr const char* kRecipeAttribute = "recipe";    ///< its text
+inline constexpr const char* kFinalAttribute = "final";      ///< "1": a finalist's rerun, which counts as no trial of the search
+inline constexpr const char* kHistoryAttribute = "history";  ///< history_text, where it is longer than one
+inline constexpr const char* kMetricsAttribute = "metrics";  ///< JSON: all that was measured in its last epoch
+inline constexpr const char* kTestAttribute = "test";        ///< JSON: what the test part says, of a final
+inline constexpr const char* kErrorAttribute = "error";      ///< why it could not be built
+
+class Ledger {
+public:
+    /// Opens the study or creates it, and reads its trials. `clock` outlives the ledger.
+    static base::Result<Ledger> open(const std::string& database, storage::StudyDescription description, std::string worker,
+                                     const base::Clock& clock);
+
+    /// By number. Configurations are the newest of their histories.
+    [[nodiscard]] const std::vector<search::Trial>& trials() const { return trials_; }
+    [[nodiscard]] const search::Trial& trial(std::int64_t number) const { return trials_[static_cast<std::size_t>(number)]; }
+    /// Empty where the trial has none of that name.
+    [[nodiscard]] std::string attribute(std::int64_t number, const std::string& name) const;
+    [[nodiscard]] bool is_final(std::int64_t number) const { return notes_[static_cast<std::size_t>(number)].is_final; }
+    /// Trials of the search, finals not counted.
+    [[nodiscard]] std::int64_t searched() const;
+    /// Trials that no worker runs, or that another one does.
+    [[nodiscard]] bool has_foreign() const;
+
+    /// Reads everything anew.
+    base::Status refresh();
+    /// The same, unless reading would take more than 1/400 of the time since it was last done.
+    base::Status refresh_if_due();
+
+    /// Adds trials that this worker runs. Empty, and refreshed, when another worker has added some since.
+    base::Result<std::vector<std::int64_t>> add(std::span<const storage::NewTrial> trials);
+    /// Waiting trials and those of workers that are gone, now this worker's.
+    base::Result<std::vector<std::int64_t>> claim(std::size_t count, std::chrono::seconds grace);
+    /// A paused trial goes on. False, and refreshed, when it is paused no more.
+    base::Result<bool> resume(std::int64_t number);
+
+    // One transaction each. They return the trials that another worker has taken over.
+    base::Result<std::vector<std::int64_t>> report(std::span<const storage::Report> reports);
+    base::Result<std::vector<std::int64_t>> finish(std::span<const storage::Outcome> outcomes);
+    base::Status give_back(std::span<const std::int64_t> numbers);
+
+    /// Of the newest report; what schedulers compare by.
+    void set_violations(std::int64_t number, std::vector<double> violations);
+    /// The trial goes on with another configuration.
+    void set_history(std::int64_t number, const History& history);
+
+    /// As stored, with the newest configuration of each.
+    base::Result<std::vector<storage::StoredTrial>> stored();
+    [[nodiscard]] const storage::StudyDescription& description() const { return study_.description(); }
+
+private:
+    Ledger(storage::Study study, std::string worker, const base::Clock& clock)
+        : study_(std::move(study)), worker_(std::move(worker)), clock_(&clock) {}
+    search::Trial& at(std::int64_t number) { return trials_[static_cast<std::size_t>(number)]; }
+
+    struct Note {
+        Note(storage::Attributes of_trial, bool foreign)
+            : attributes(std::move(of_trial)), is_final(attributes.contains(kFinalAttribute)), is_foreign(foreign) {}
+        storage::Attributes attributes;
+        bool is_final;
+        bool is_foreign;  ///< unfinished, and not this worker's
+    };
+
+    storage::Study study_;
+    std::string worker_;
+    const base::Clock* clock_;
+    std::vector<search::Trial> trials_;
+    std::vector<Note> notes_;
+    std::map<std::int64_t, History> changed_;  ///< histories of trials that the database does not know yet
+    std::chrono::nanoseconds last_read_{}, read_cost_{};
+};
+
+}  // namespace millrace::sweep

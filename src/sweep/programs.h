@@ -1,0 +1,50 @@
+#pragma once
+// Programs by structure: built once, kept while there is room for several.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "sweep/lane_runner.h"
+
+namespace millrace::sweep {
+
+struct Program {
+    std::string structure;
+    std::unique_ptr<LaneRunner> runner;
+    std::vector<std::optional<std::int64_t>> trials;  ///< by lane
+    bool is_torn = false;                             ///< stopped within an epoch: its lanes hold nothing of use
+
+    [[nodiscard]] std::size_t running() const;
+    /// The first empty lane.
+    [[nodiscard]] std::optional<int> free_lane() const;
+    [[nodiscard]] std::optional<int> lane_of(std::int64_t number) const;
+};
+
+class Programs {
+public:
+    /// `lanes` 0: about as many as usual, such that `most` trials fill them a whole number of times; halved while they do not
+    /// fit. `factory` outlives this.
+    Programs(LaneFactory& factory, int lanes, int most, const base::Recipe& recipe);
+
+    /// The program of that structure with so many lanes, at most lanes(); built from `recipe` where it is new. Valid until the
+    /// next call.
+    base::Result<Program*> get(const std::string& structure, const base::Recipe& recipe, int lanes);
+
+    [[nodiscard]] int lanes() const { return lanes_; }
+    [[nodiscard]] std::size_t built() const { return built_; }
+
+private:
+    void make_room();
+
+    LaneFactory& factory_;
+    bool may_shrink_;
+    int lanes_;
+    std::size_t built_ = 0;
+    std::vector<std::unique_ptr<Program>> cached_;  ///< the most recently used last
+};
+
+}  // namespace millrace::sweep

@@ -1,0 +1,120 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/units.h"
+#include "sweep/run.h"
+
+namespace millrace::sweep {
+namespace {
+
+std::string summary_text(const Summary& summary) {
+    return summary.count > 1 ? fmt::format("{:.5g} +- {:.2g}", summary.mean, summary.spread)
+                             : fmt::format("{:.5g}", summary.mean);
+}
+
+std::string finalist_text(const StudyFile& study, const FinalistResult& finalist, std::size_t place) {
+    std::string text = fmt::format("{:3}. ", place);
+    for (std::size_t i = 0; i < study.objectives.size(); ++i)
+        text += fmt::format("{} {}  ", study.objectives[i].metric, summary_text(finalist.objectives[i]));
+    for (const auto& [name, summary] : finalist.test) text += fmt::format("{} {}  ", name, summary_text(summary));
+    if (finalist.failed > 0) text += fmt::format("{} of its seeds diverged  ", finalist.failed);
+    text += fmt::format("(trial {})\n       {}\n", finalist.trials.front(),
+                        fmt::join(study.space.settings(finalist.configuration), " "));
+    return text;
+}
+
+std::string importance_text(const StudyFile& study, const RunReport& report) {
+    if (report.importance.empty()) return {};
+    std::vector<std::size_t> order(report.importance.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return report.importance[i]; });
+    std::vector<std::string> parts;
+    for (const std::size_t i : order)
+        parts.push_back(fmt::format("{} {:.0f} %", study.space.parameters[i].name, 100 * report.importance[i]));
+    return fmt::format("importance for {}: {}\n", study.objectives.front().metric, fmt::join(parts, ", "));
+}
+
+std::string counts_text(const Progress& progress) {
+    std::string text = fmt::format("{} trials: {} complete", progress.started, progress.complete);
+    if (progress.pruned > 0) text += fmt::format(", {} pruned", progress.pruned);
+    if (progress.paused > 0) text += fmt::format(", {} paused", progress.paused);
+    if (progress.failed > 0) text += fmt::format(", {} failed", progress.failed);
+    if (progress.running > 0) text += fmt::format(", {} given back", progress.running);
+    return text;
+}
+
+double share_of(double part, const Times& times) { return times.total > 0 ? 100 * part / times.total : 0; }
+
+}  // namespace
+
+std::string best_command(const RunReport& report) {
+    return report.best_recipe.empty() ? "" : fmt::format("millrace train {} --out {}-best", report.best_recipe, report.out);
+}
+
+std::string report_text(const StudyFile& study, const RunReport& report) {
+    const Times& times = report.progress.times;
+    const auto seconds = std::chrono::nanoseconds(static_cast<std::int64_t>(times.total * 1e9));
+    std::string text = fmt::format("{}; {} trial-epochs in {} ({:.3g} a second, {} lanes, {} program{})\n",
+                                   counts_text(report.progress), report.progress.trial_epochs, base::print_duration(seconds),
+                                   times.total > 0 ? static_cast<double>(report.progress.trial_epochs) / times.total : 0,
+                                   report.progress.lanes, report.programs, report.programs == 1 ? "" : "s");
+    text += fmt::format("bookkeeping {:.1f} %, building programs {:.1f} %, moving trials {:.1f} %\n",
+                        share_of(times.bookkeeping(), times), share_of(times.building, times), share_of(times.moving, times));
+    if (report.was_stopped) return text + fmt::format("stopped; --resume --out {} goes on", report.out);
+    if (report.is_out_of_time) text += fmt::format("the time was up; --resume --out {} goes on\n", report.out);
+    if (report.finalists.empty()) text += "no trial may win: none is complete and keeps all constraints\n";
+    if (!report.finalists.empty())
+        text +=
+            fmt::format("finalists{}:\n", study.replicates > 0 ? fmt::format(", each trained again with {} other seed{}",
+                                                                             study.replicates, study.replicates == 1 ? "" : "s")
+                                                               : "");
+    for (std::size_t i = 0; i < report.finalists.size(); ++i) text += finalist_text(study, report.finalists[i], i + 1);
+    text += importance_text(study, report);
+    if (!report.best_recipe.empty()) text += fmt::format("best    {}\nagain   {}\n", report.best_recipe, best_command(report));
+    if (!report.page.empty()) text += fmt::format("page    {}\n", report.page);
+    return text + fmt::format("run     {}", report.out);
+}
+
+std::string report_json(const StudyFile& study, const RunReport& report) {
+    const Progress& progress = report.progress;
+    nlohmann::ordered_json json{{"study", study.name},
+                                {"run", report.out},
+                                {"stopped", report.was_stopped},
+                                {"trials", progress.started},
+                                {"complete", progress.complete},
+                                {"pruned", progress.pruned},
+                                {"paused", progress.paused},
+                                {"failed", progress.failed},
+                                {"waiting", progress.running},
+                                {"trial_epochs", progress.trial_epochs},
+                                {"lanes", progress.lanes},
+                                {"programs", report.programs},
+                                {"seconds", progress.times.total},
+                                {"bookkeeping_percent", share_of(progress.times.bookkeeping(), progress.times)},
+                                {"building_percent", share_of(progress.times.building, progress.times)},
+                                {"moving_percent", share_of(progress.times.moving, progress.times)}};
+    const auto summary = [](const Summary& of) {
+        return nlohmann::ordered_json{{"mean", of.mean}, {"spread", of.spread}, {"count", of.count}};
+    };
+    json["finalists"] = nlohmann::ordered_json::array();
+    for (const FinalistResult& finalist : report.finalists) {
+        nlohmann::ordered_json one{{"trials", finalist.trials}, {"reruns", finalist.reruns}, {"failed", finalist.failed}};
+        for (std::size_t i = 0; i < study.space.size(); ++i)
+            one["parameters"][study.space.parameters[i].name] = study.space.parameters[i].text(finalist.configuration[i]);
+        for (std::size_t i = 0; i < study.objectives.size(); ++i)
+            one["objectives"][study.objectives[i].metric] = summary(finalist.objectives[i]);
+        for (const auto& [name, of] : finalist.test) one["test"][name] = summary(of);
+        json["finalists"].push_back(std::move(one));
+    }
+    json["importance"] = nlohmann::ordered_json::object();
+    for (std::size_t i = 0; i < report.importance.size(); ++i)
+        json["importance"][study.space.parameters[i].name] = report.importance[i];
+    if (!report.best_recipe.empty()) json["best"] = report.best_recipe;
+    if (!report.best_recipe.empty()) json["command"] = best_command(report);
+    return json.dump(1);
+}
+
+}  // namespace millrace::sweep

@@ -1,0 +1,48 @@
+#pragma once
+// A sweep in a run directory: sweep.db, slices/, best.toml, sweep.html beside the manifest and events of every run.
+
+#include <string>
+#include <vector>
+
+#include "sweep/finals.h"
+#include "sweep/lane_runner.h"
+#include "sweep/worker.h"
+
+namespace millrace::sweep {
+
+struct RunRequest {
+    io::Path out;                      ///< the run directory
+    bool number_if_taken = false;      ///< a new run: `out`-2 and so on where `out` exists already
+    bool resume = false;               ///< go on with the study in `out`
+    std::string database;              ///< URL of a server; empty: `out`/sweep.db
+    std::string journal;               ///< file for Optuna's journal; empty: none
+    std::vector<std::string> command;  ///< argv
+    int lanes = 0;                     ///< 0: by what fits
+    std::optional<std::chrono::nanoseconds> time;
+    const std::atomic<int>* stop = nullptr;  ///< borrowed, as in WorkerOptions
+    const std::atomic<std::uint32_t>* give_way = nullptr;
+    std::function<void(const Progress&)> on_epoch;
+};
+
+struct RunReport {
+    std::string out;
+    bool was_stopped = false, is_out_of_time = false;
+    Progress progress;  ///< at the end
+    std::size_t programs = 0;
+    std::vector<FinalistResult> finalists;  ///< best first
+    std::vector<double> importance;         ///< one for each parameter; empty: too few trials
+    std::string best_recipe;                ///< file; empty: no trial may win
+    std::string page;                       ///< file; empty: none was written
+};
+
+/// Runs the study until it is done or stopped. An error before the first epoch leaves no folder behind.
+base::Result<RunReport> run_study(const StudyFile& study, const RunRequest& request, LaneFactory& factory,
+                                  const base::Clock& clock = base::SteadyClock::shared());
+
+/// For people: several lines.
+std::string report_text(const StudyFile& study, const RunReport& report);
+std::string report_json(const StudyFile& study, const RunReport& report);
+/// How to train the best configuration again.
+std::string best_command(const RunReport& report);
+
+}  // namespace millrace::sweep

@@ -1,0 +1,60 @@
+#pragma once
+// States of trials that are not in a lane: in memory, and beyond a limit in files `folder`/<trial>.slice. Any slice of a trial is
+// one that it passes through, so an older one only costs the epochs since.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "io/file.h"
+#include "search/space.h"
+#include "train/lanes.h"
+
+namespace millrace::sweep {
+
+/// The configuration of a trial from each step on: one unless population based training changed it.
+using History = std::map<std::int64_t, search::Configuration>;
+
+/// "[[0, [0.001, 2]], [3, [0.0012, 2]]]", with all digits, and back. Nothing where it is no such text.
+std::string history_text(const History& history);
+std::optional<History> history_of_text(const std::string& text);
+
+struct SavedTrial {
+    std::int64_t epoch = 0;  ///< completed
+    History history;
+    train::LaneSlice slice;
+};
+
+class SliceStore {
+public:
+    /// `most_bytes` may stay in memory. The folder is made when it is needed.
+    SliceStore(io::Path folder, std::size_t most_bytes) : folder_(std::move(folder)), most_bytes_(most_bytes) {}
+
+    /// Replaces what was there. `recipe` is the trial's as text, by which take() tells whether a file is of this trial.
+    base::Status put(std::int64_t number, SavedTrial saved, const std::string& recipe);
+    /// Out of memory, or read from its file. Nothing where there is none; a file that is damaged or of another recipe is a
+    /// warning and counts as none.
+    std::optional<SavedTrial> take(std::int64_t number, const std::string& recipe);
+    /// The trial has ended.
+    void drop(std::int64_t number);
+    /// Writes all that is in memory to files.
+    base::Status flush();
+
+    [[nodiscard]] std::size_t bytes_in_memory() const { return bytes_; }
+
+private:
+    struct Entry {
+        SavedTrial saved;
+        std::string recipe;
+    };
+    [[nodiscard]] io::Path file_of(std::int64_t number) const;
+    base::Status write(std::int64_t number, const Entry& entry);
+
+    io::Path folder_;
+    std::size_t most_bytes_;
+    std::size_t bytes_ = 0;
+    std::map<std::int64_t, Entry> entries_;
+};
+
+}  // namespace millrace::sweep

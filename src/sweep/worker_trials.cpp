@@ -1,0 +1,157 @@
+// The worker's trials: where they come from and what they are.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "sweep/finals.h"
+#include "sweep/worker.h"
+
+namespace millrace::sweep {
+
+using base::Result;
+using base::Status;
+using search::Configuration;
+using search::TrialState;
+
+namespace {
+
+constexpr std::chrono::seconds kClaimInterval{10};
+constexpr std::size_t kAhead = 2;  ///< lanes full of trials that may be queued
+
+}  // namespace
+
+std::size_t Worker::queued() const {
+    std::size_t sum = 0;
+    for (const auto& [structure, numbers] : queues_) sum += numbers.size();
+    return sum;
+}
+
+std::size_t Worker::queued_here() const {
+    if (program_ == nullptr) return queued();
+    const auto found = queues_.find(program_->structure);
+    return found == queues_.end() ? 0 : found->second.size();
+}
+
+/// Queues trials for the empty lanes. Those of other structures wait for their program.
+Status Worker::gather() {
+    const auto lanes = static_cast<std::size_t>(programs_.lanes());
+    const std::size_t running = program_ == nullptr ? 0 : program_->running();
+    const std::size_t want = running == 0 ? lanes : program_->trials.size() - running;
+    if (!is_out_of_time_ && ledger_.has_foreign() && queued_here() < want) MILLRACE_TRY(claim());
+    while (!is_out_of_time_ && queued_here() < want && queued() < kAhead * lanes) {
+        const bool may_start = !sampler_is_done_ && ledger_.searched() < study_.trials;
+        const auto next = scheduler_->next(ledger_.trials(), may_start);
+        if (!next) break;
+        if (!next->promoted) {
+            MILLRACE_LET(has_started, start_new(want - queued_here()));
+            if (!has_started) break;
+            continue;
+        }
+        MILLRACE_LET(is_mine, ledger_.resume(*next->promoted));
+        if (is_mine) hold(*next->promoted, true);
+    }
+    std::vector<std::int64_t> numbers;
+    for (const auto& [number, trial] : held_) numbers.push_back(number);
+    heartbeat_.hold(std::move(numbers));
+    return base::ok();
+}
+
+Status Worker::claim() {
+    if (last_claim_.count() != 0 && clock_.now() - last_claim_ < kClaimInterval && program_ != nullptr && program_->running() > 0)
+        return base::ok();
+    last_claim_ = clock_.now();
+    MILLRACE_LET(numbers, ledger_.claim(static_cast<std::size_t>(programs_.lanes()), options_.grace));
+    for (const std::int64_t number : numbers) hold(number, false);
+    return base::ok();
+}
+
+/// The first trial of a configuration has the recipe's seed, and each replicate the next one.
+std::uint64_t Worker::seed_of_next(const Configuration& configuration, std::span<const storage::NewTrial> before) const {
+    const auto alike = std::ranges::count(before, configuration, &storage::NewTrial::configuration);
+    return static_cast<std::uint64_t>(study_.recipe.integer("seed") + search::replicates(ledger_.trials(), configuration) +
+                                      alike);
+}
+
+storage::NewTrial Worker::new_trial(const Configuration& configuration, std::span<const storage::NewTrial> before) const {
+    const std::uint64_t seed = seed_of_next(configuration, before);
+    storage::NewTrial trial{configuration, false, options_.attributes};
+    trial.attributes[kSeedAttribute] = fmt::format("{}", seed);
+    trial.attributes[kRecipeAttribute] = recipe_of(study_, configuration, seed).to_toml();
+    return trial;
+}
+
+/// Gives all of them the structure of the program in use, for a lane-full of new trials, and then that of the first: a model of
+/// the objective would otherwise choose trials long before they find a program.
+void Worker::pin_structure(std::vector<Configuration>& configurations) const {
+    const bool goes_on =
+        program_ != nullptr && program_->running() > 0 && started_here_ < static_cast<std::size_t>(programs_.lanes());
+    const Configuration& model = goes_on ? program_configuration_ : configurations.front();
+    for (Configuration& configuration : configurations)
+        for (const std::size_t at : structural_) configuration[at] = model[at];
+}
+
+Result<bool> Worker::start_new(std::size_t most) {
+    auto count = std::min(static_cast<std::int64_t>(most), study_.trials - ledger_.searched());
+    if (study_.scheduler.name == "pbt") {
+        const auto running =
+            std::ranges::count_if(ledger_.trials(), [](const search::Trial& trial) { return trial.is_pending(); });
+        count = std::min<std::int64_t>(count, study_.scheduler.population - running);
+    }
+    std::vector<Configuration> configurations =
+        sampler_->ask(ledger_.trials(), static_cast<std::int64_t>(ledger_.trials().size()), count);
+    sampler_is_done_ = configurations.empty();
+    if (configurations.empty()) return false;
+    if (study_.sampler.name == "tpe" && !structural_.empty()) pin_structure(configurations);
+    std::vector<storage::NewTrial> fresh;
+    for (const Configuration& configuration : configurations) fresh.push_back(new_trial(configuration, fresh));
+    MILLRACE_LET(numbers, ledger_.add(fresh));
+    for (const std::int64_t number : numbers) hold(number, false);
+    if (program_ != nullptr) started_here_ += numbers.size();
+    return true;
+}
+
+/// Takes up a trial that the study says is this worker's.
+void Worker::hold(std::int64_t number, bool is_urgent) {
+    Held trial;
+    const Configuration& configuration = ledger_.trial(number).configuration;
+    const std::string seed = ledger_.attribute(number, kSeedAttribute);
+    trial.seed =
+        seed.empty() ? static_cast<std::uint64_t>(study_.recipe.integer("seed")) : std::strtoull(seed.c_str(), nullptr, 10);
+    trial.is_final = ledger_.is_final(number);
+    const auto history = history_of_text(ledger_.attribute(number, kHistoryAttribute));
+    trial.history = history && !history->empty() ? *history : History{{0, configuration}};
+    trial.recipe = recipe_of(study_, trial.history.begin()->second, trial.seed);
+    trial.identity = ledger_.attribute(number, kRecipeAttribute);
+    if (trial.identity.empty()) trial.identity = trial.recipe.to_toml();
+    trial.structure = factory_.structure(trial.recipe);
+    auto& queue = queues_[trial.structure];
+    if (is_urgent)
+        queue.push_front(number);
+    else
+        queue.push_back(number);
+    held_[number] = std::move(trial);
+}
+
+/// Adds reruns for finalists that lack some. False: there is nothing to add.
+Result<bool> Worker::add_finals() {
+    std::vector<storage::NewTrial> fresh;
+    for (const search::Finalist& finalist : chosen_finalists(ledger_, study_.finalists)) {
+        std::int64_t known = 0;
+        for (const search::Trial& trial : ledger_.trials())
+            known += ledger_.is_final(trial.number) && trial.configuration == finalist.configuration ? 1 : 0;
+        for (; known < study_.replicates; ++known) {
+            fresh.push_back(new_trial(finalist.configuration, fresh));
+            fresh.back().attributes[kFinalAttribute] = "1";
+            const std::string history = ledger_.attribute(finalist.numbers.front(), kHistoryAttribute);
+            if (!history.empty()) fresh.back().attributes[kHistoryAttribute] = history;
+        }
+    }
+    if (fresh.empty()) return false;
+    is_training_finals_ = true;
+    MILLRACE_LET(numbers, ledger_.add(fresh));
+    for (const std::int64_t number : numbers) hold(number, false);
+    return true;
+}
+
+}  // namespace millrace::sweep
