@@ -23,6 +23,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace train recipes/NAME.toml
   millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
   millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
+  millrace sweep recipes/study-NAME.toml
   millrace eval runs/slow
   millrace watch --plot run.svg -- python train.py
   millrace record -o runs/mine -- python train.py
@@ -44,6 +45,7 @@ base::Result<int> parse_and_run(Context& context) {
                     std::string("millrace ") + base::version());
     program.footer(kExamples);
     add_train(program, context);
+    add_sweep(program, context);
     add_eval(program);
     add_classify(program);
     add_models(program);

@@ -27,6 +27,7 @@ void say(const std::string& text);
 
 // Each adds its command to the program; the context must outlive the program.
 void add_train(const Command& program, Context& context);
+void add_sweep(const Command& program, Context& context);
 void add_eval(const Command& program);
 void add_classify(const Command& program);
 void add_models(const Command& program);
