@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <latch>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
 #include "sweep/fake_lanes.h"
@@ -217,7 +218,11 @@ TEST_F(SweepWorker, TpeFillsALaneFullOfOneStructure) {
                                "\"train.batch\" = { choice = [32, 64, 128] }\n\"optim.lr\" = { log = [1e-5, 1e-1] }\n");
     const auto worker = run(of, options(8));
     EXPECT_EQ(count(*worker, TrialState::complete), 40);
-    EXPECT_LE(log_.created.size(), 3u);
+    std::vector<double> batches;
+    for (const search::Trial& trial : worker->ledger().trials()) batches.push_back(trial.configuration[0]);
+    for (std::size_t full = 0; full < 40; full += 8)
+        EXPECT_EQ(std::ranges::count(std::span(batches).subspan(full, 8), batches[full]), 8);
+    EXPECT_GT(log_.created.size(), 1u) << "the next lane-full is free to be of another";
     EXPECT_EQ(log_.epochs, 45) << "no lane is ever empty: five lane-fulls of nine epochs";
 }
 
