@@ -10,175 +10,162 @@
 #include "cli/commands.h"
 #include "sweep/console.h"
 #include "sweep/run.h"
+#include "sweep/slurm.h"
 #include "train/run_signals.h"
 #include "train/trainer.h"
 
 namespace millrace::cli {
 namespace {
 
-constexpr int kNoWinner = 1; // no trial is complete and keeps all constraints
-constexpr int kRunAgain =
-    75; // EX_TEMPFAIL: what a batch system's script starts again
+constexpr int kNoWinner = 1;  // no trial is complete and keeps all constraints
 
 struct SweepArguments {
-  std::string study, lanes = "auto", device, journal, join, log_level;
-  std::optional<std::string> out, time;
-  std::optional<std::int64_t> trials;
-  std::vector<std::string> settings;
-  bool resume = false, quiet = false, json = false;
+    std::string study, lanes = "auto", device, journal, join, log_level;
+    std::optional<std::string> out, time, slurm;
+    std::optional<std::int64_t> trials;
+    std::vector<std::string> settings;
+    bool resume = false, quiet = false, json = false;
 };
 
-base::Result<int> parse_lanes(const std::string &text) {
-  constexpr int kMost = 1024;
-  if (text == "auto")
+base::Result<int> parse_lanes(const std::string& text) {
+    constexpr int kMost = 1024;
+    if (text == "auto") return 0;
+    const bool is_number = !text.empty() && text.size() <= 4 && text.find_first_not_of("0123456789") == std::string::npos;
+    const int lanes = is_number ? std::stoi(text) : 0;
+    if (lanes < 1 || lanes > kMost)
+        return base::Error{fmt::format("must be auto or a whole number from 1 to {}", kMost), fmt::format("--lanes {}", text)};
+    return lanes;
+}
+
+base::Result<sweep::RunRequest> request_of(const SweepArguments& given, const Context& context) {
+    sweep::RunRequest request;
+    request.command.assign(context.argv, context.argv + context.argc);
+    MILLRACE_LET(lanes, parse_lanes(given.lanes));
+    request.lanes = lanes;
+    if (given.time) {
+        const auto time = base::parse_duration(*given.time);
+        if (!time.ok()) return base::Error{time.error().message, fmt::format("--time {}", *given.time)};
+        request.time = *time;
+    }
+    if (given.out && given.out->empty())
+        return base::Error{"names no folder; leave it out for runs/ and the study's name", "--out \"\""};
+    request.out = given.out.value_or(train::default_run_directory(given.study).string());
+    request.number_if_taken = !given.out;
+    request.resume = given.resume;
+    if (given.resume && !given.out) {
+        MILLRACE_LET(newest, train::newest_run_directory(request.out));
+        request.out = newest;
+    }
+    request.journal = given.journal;
+    request.database = given.join;
+    return request;
+}
+
+/// The command line without --slurm and its value: what each task runs.
+std::vector<std::string> words_of_task(const Context& context) {
+    std::vector<std::string> words;
+    for (int i = 0; i < context.argc; ++i) {
+        const std::string word = context.argv[i];
+        if (word == "--slurm")
+            ++i;
+        else if (!word.starts_with("--slurm="))
+            words.push_back(word);
+    }
+    return words;
+}
+
+base::Result<int> submit(const SweepArguments& given, const Context& context) {
+    if (given.join.empty() || given.out || given.resume)
+        return base::Error{
+            "needs --join URL, by which the workers share the study, and neither --out nor --resume: each has a run "
+            "directory of its own",
+            "--slurm"};
+    MILLRACE_LET(options, sweep::parse_slurm_options(*given.slurm));
+    const std::string script = sweep::slurm_script(options, words_of_task(context));
+    const io::Path file = train::default_run_directory(given.study).string() + ".sbatch";
+    std::error_code failed;
+    std::filesystem::create_directories(file.parent_path(), failed);
+    MILLRACE_LET(is_submitted, sweep::submit_slurm_script(script, file));
+    if (!is_submitted) say(script);
     return 0;
-  const bool is_number =
-      !text.empty() && text.size() <= 4 &&
-      text.find_first_not_of("0123456789") == std::string::npos;
-  const int lanes = is_number ? std::stoi(text) : 0;
-  if (lanes < 1 || lanes > kMost)
-    return base::Error{
-        fmt::format("must be auto or a whole number from 1 to {}", kMost),
-        fmt::format("--lanes {}", text)};
-  return lanes;
 }
 
-base::Result<sweep::RunRequest> request_of(const SweepArguments &given,
-                                           const Context &context) {
-  sweep::RunRequest request;
-  request.command.assign(context.argv, context.argv + context.argc);
-  MILLRACE_LET(lanes, parse_lanes(given.lanes));
-  request.lanes = lanes;
-  if (given.time) {
-    const auto time = base::parse_duration(*given.time);
-    if (!time.ok())
-      return base::Error{time.error().message,
-                         fmt::format("--time {}", *given.time)};
-    request.time = *time;
-  }
-  if (given.out && given.out->empty())
-    return base::Error{
-        "names no folder; leave it out for runs/ and the study's name",
-        "--out \"\""};
-  request.out =
-      given.out.value_or(train::default_run_directory(given.study).string());
-  request.number_if_taken = !given.out;
-  request.resume = given.resume;
-  if (given.resume && !given.out) {
-    MILLRACE_LET(newest, train::newest_run_directory(request.out));
-    request.out = newest;
-  }
-  request.journal = given.journal;
-  request.database = given.join;
-  return request;
+base::Result<int> run_sweep(const SweepArguments& given, const Context& context) {
+    std::signal(SIGPIPE,
+                SIG_IGN);             // a reader of our output may leave; the sweep goes on
+    const train::RunSignals signals;  // first of all: every thread inherits that they are blocked
+    if (!given.log_level.empty()) {
+        MILLRACE_LET(level, base::parse_log_level(given.log_level));
+        base::set_log_level(level);
+    }
+    std::vector<std::string> flags = given.settings;
+    if (!given.device.empty()) flags.push_back("device=" + given.device);
+    MILLRACE_LET(study, sweep::load_study(given.study, flags));
+    if (given.trials) study.trials = *given.trials;
+    if (study.trials < 1) return base::Error{"must be at least 1", fmt::format("--trials {}", study.trials)};
+    MILLRACE_LET(request, request_of(given, context));
+    if (given.slurm) return submit(given, context);
+    request.stop = &signals.stop();
+    request.give_way = &signals.saves();
+
+    sweep::ConsoleOptions options;
+    options.out = given.json ? stderr : stdout;
+    options.is_live = isatty(STDOUT_FILENO) != 0 && base::stderr_is_terminal() && !given.quiet;
+    options.is_quiet = given.quiet;
+    sweep::Console console(options);
+    request.on_epoch = [&](const sweep::Progress& progress) { console.show(progress); };
+    const auto factory = sweep::training_lanes();
+    MILLRACE_LET(report, sweep::run_study(study, request, *factory));
+    console.end();
+    if (given.json)
+        say(sweep::report_json(study, report) + "\n");
+    else
+        say(sweep::report_text(study, report) + "\n");
+    if (!report.was_stopped) return 0;
+    return signals.stop() != 0 ? 128 + signals.stop() : sweep::kRunAgainStatus;
 }
 
-base::Result<int> run_sweep(const SweepArguments &given,
-                            const Context &context) {
-  std::signal(SIGPIPE,
-              SIG_IGN); // a reader of our output may leave; the sweep goes on
-  const train::RunSignals
-      signals; // first of all: every thread inherits that they are blocked
-  if (!given.log_level.empty()) {
-    MILLRACE_LET(level, base::parse_log_level(given.log_level));
-    base::set_log_level(level);
-  }
-  std::vector<std::string> flags = given.settings;
-  if (!given.device.empty())
-    flags.push_back("device=" + given.device);
-  MILLRACE_LET(study, sweep::load_study(given.study, flags));
-  if (given.trials)
-    study.trials = *given.trials;
-  if (study.trials < 1)
-    return base::Error{"must be at least 1",
-                       fmt::format("--trials {}", study.trials)};
-  MILLRACE_LET(request, request_of(given, context));
-  request.stop = &signals.stop();
-  request.give_way = &signals.saves();
+}  // namespace
 
-  sweep::ConsoleOptions options;
-  options.out = given.json ? stderr : stdout;
-  options.is_live =
-      isatty(STDOUT_FILENO) != 0 && base::stderr_is_terminal() && !given.quiet;
-  options.is_quiet = given.quiet;
-  sweep::Console console(options);
-  request.on_epoch = [&](const sweep::Progress &progress) {
-    console.show(progress);
-  };
-  const auto factory = sweep::training_lanes();
-  MILLRACE_LET(report, sweep::run_study(study, request, *factory));
-  console.end();
-  if (given.json)
-    say(sweep::report_json(study, report) + "\n");
-  else
-    say(sweep::report_text(study, report) + "\n");
-  if (!report.was_stopped)
-    return 0;
-  return signals.stop() != 0 ? 128 + signals.stop() : kRunAgain;
-}
-
-} // namespace
-
-void add_sweep(const Command &program, Context &context) {
-  auto given = std::make_shared<SweepArguments>();
-  const Command command = program.command(
-      "sweep",
-      "search hyper-parameters, many trials side by side on one device");
-  command
-      .option(
-          "STUDY", given->study,
-          "study in TOML: a recipe, what is searched, and how (docs/sweep.md)")
-      .required();
-  command
-      .option("--set", given->settings,
-              "key=value: fixes a recipe's key for all trials; may be repeated")
-      .one_value_each()
-      .placeholder("KEY=VALUE");
-  command
-      .option("--trials", given->trials,
-              "configurations to try, instead of the study's number")
-      .placeholder("N");
-  command
-      .option("--time", given->time,
-              "end the search after this time (10m, 2h); finalists are trained "
-              "after it")
-      .placeholder("TIME");
-  command
-      .option("--lanes", given->lanes,
-              "trials side by side: a number, or auto for as many as pay")
-      .placeholder("auto|K");
-  command.option("--device", given->device, "auto, cpu or cuda")
-      .one_of({"auto", "cpu", "cuda"});
-  command
-      .option("--out", given->out, "run directory (runs/<study> unless given)")
-      .placeholder("DIR");
-  command.flag("--resume", given->resume, "go on with the study in --out");
-  command
-      .option("--join", given->join,
-              "work on the study in this database, postgresql://..., with "
-              "other workers")
-      .placeholder("URL");
-  command
-      .option("--journal", given->journal,
-              "write the study as a journal of Optuna, too")
-      .placeholder("FILE");
-  command.flag("--quiet", given->quiet, "print the closing summary alone");
-  command.option(
-      "--log-level", given->log_level,
-      "error, warn, info, training, performance, profiling or debug");
-  command.flag(
-      "--json", given->json,
-      "print the result as JSON on stdout; everything else goes to stderr");
-  command.footer(R"(Examples:
+void add_sweep(const Command& program, Context& context) {
+    auto given = std::make_shared<SweepArguments>();
+    const Command command = program.command("sweep", "search hyper-parameters, many trials side by side on one device");
+    command.option("STUDY", given->study, "study in TOML: a recipe, what is searched, and how (docs/sweep.md)").required();
+    command.option("--set", given->settings, "key=value: fixes a recipe's key for all trials; may be repeated")
+        .one_value_each()
+        .placeholder("KEY=VALUE");
+    command.option("--trials", given->trials, "configurations to try, instead of the study's number").placeholder("N");
+    command
+        .option("--time", given->time,
+                "end the search after this time (10m, 2h); finalists are trained "
+                "after it")
+        .placeholder("TIME");
+    command.option("--lanes", given->lanes, "trials side by side: a number, or auto for as many as pay").placeholder("auto|K");
+    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    command.option("--out", given->out, "run directory (runs/<study> unless given)").placeholder("DIR");
+    command.flag("--resume", given->resume, "go on with the study in --out");
+    command
+        .option("--join", given->join,
+                "work on the study in this database, postgresql://..., with "
+                "other workers")
+        .placeholder("URL");
+    command
+        .option(
+            "--slurm", given->slurm,
+            "submit workers to Slurm: \"partition=gpu gres=gpu:1 array=0-7%4 time=1:00:00\"; prints the script without sbatch")
+        .placeholder("OPTIONS");
+    command.option("--journal", given->journal, "write the study as a journal of Optuna, too").placeholder("FILE");
+    command.flag("--quiet", given->quiet, "print the closing summary alone");
+    command.option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
+    command.flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
+    command.footer(R"(Examples:
   millrace sweep recipes/study-NAME.toml
   millrace sweep recipes/study-NAME.toml --trials 1000 --time 30m --out runs/night
   millrace sweep recipes/study-NAME.toml --out runs/night --resume
   millrace sweep recipes/study-NAME.toml --join postgresql://host/database
 
 Ctrl-C (SIGTERM) gives unfinished trials back and exits with status 130 (143), SIGUSR1 with 75; --resume goes on.)");
-  command.action([given, &context]() -> base::Result<int> {
-    return run_sweep(*given, context);
-  });
+    command.action([given, &context]() -> base::Result<int> { return run_sweep(*given, context); });
 }
 
-} // namespace millrace::cli
+}  // namespace millrace::cli

@@ -9,6 +9,7 @@
 #include "record/run_directory.h"
 #include "search/importance.h"
 #include "storage/journal.h"
+#include "sweep/page.h"
 #include "train/trainer.h"
 
 namespace millrace::sweep {
@@ -49,10 +50,21 @@ Status write_results(const StudyFile& study, const RunRequest& request, Worker& 
         report.best_recipe = (out / "best.toml").string();
         MILLRACE_TRY(write_best(study, report.finalists.front(), report.best_recipe));
     }
-    if (!request.journal.empty()) {
-        MILLRACE_LET(stored, ledger.stored());
-        MILLRACE_TRY(storage::write_journal(request.journal, study.description(), stored));
+    MILLRACE_LET(stored, ledger.stored());
+    if (!request.journal.empty()) MILLRACE_TRY(storage::write_journal(request.journal, study.description(), stored));
+    PageData data{study.name, study.space, study.objectives,           {}, std::move(stored), {}, report.importance,
+                  {},         study.path,  report.progress.times.total};
+    for (const Constraint& constraint : study.constraints) data.constraints.push_back(constraint.text());
+    for (const FinalistResult& finalist : report.finalists) {
+        const std::vector<std::int64_t>& judged = finalist.reruns.empty() ? finalist.trials : finalist.reruns;
+        search::Objectives mean;
+        for (std::size_t i = 0; i < study.objectives.size(); ++i)
+            mean.push_back(study.objectives[i].maximize ? -finalist.objectives[i].mean : finalist.objectives[i].mean);
+        data.finalists.push_back({finalist.configuration, judged, std::move(mean)});
     }
+    data.command = fmt::format("{}", fmt::join(request.command, " "));
+    report.page = (out / "sweep.html").string();
+    MILLRACE_TRY(io::write_atomically(report.page, page(data)));
     return base::ok();
 }
 

@@ -69,7 +69,7 @@ Status Worker::switch_program() {
     }
     program_ = *program;
     program_configuration_ = ledger_.trial(longest->second.front()).configuration;
-    started_here_ = 0;
+    started_here_ = longest->second.size();
     return base::ok();
 }
 

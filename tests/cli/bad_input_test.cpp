@@ -35,6 +35,23 @@ TEST_F(BadInput, Tuning) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "t.toml"));
 }
 
+TEST_F(BadInput, Studies) {
+    expect_refusal(call({"sweep"}), {"STUDY"});
+    expect_refusal(call({"sweep", path("absent.toml")}), {"absent.toml"});
+    write("study.toml",
+          "recipe = \"recipe.toml\"\n[study]\nobjectives = [{ metric = \"validation_loss\", direction = \"minimize\" }]\n"
+          "[space]\n\"optim.rl\" = { log = [1e-5, 1e-1] }\n");
+    expect_refusal(call({"sweep", path("study.toml"), "--out", path("run")}), {"study.toml:5", "optim.lr"});
+    write("study.toml",
+          "recipe = \"recipe.toml\"\n[study]\nobjectives = [{ metric = \"validation_beauty\", direction = \"minimize\" }]\n"
+          "[space]\n\"optim.lr\" = { log = [1e-5, 1e-1] }\n");
+    expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--lanes", "many"}), {"--lanes many", "auto"});
+    expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--time", "soon"}), {"--time soon"});
+    expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--trials", "2"}),
+                   {"validation_beauty", "validation_loss"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
 TEST_F(BadInput, MissingFiles) {
     expect_refusal(call({"train", path("absent.toml")}), {"absent.toml"});
     expect_refusal(train("run", {"--set", "data.path=" + path("absent")}), {"data.path", "absent"});

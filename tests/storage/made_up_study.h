@@ -57,7 +57,7 @@ T must(base::Result<T> result) {
 inline const search::Configuration kInRange = {1e-3, 1e-4, 0.25, 8, 1};
 inline const search::Configuration kWithAlternative = {0.1, 0, 0, 16, 3};
 
-class SqliteFile : public testing::Test {
+class SqliteFile : public ::testing::Test {
 protected:
     void SetUp() override {
         if (!has_sqlite()) GTEST_SKIP() << "built without SQLite";
@@ -72,7 +72,7 @@ protected:
 };
 
 /// Runs on each kind of database: "sqlite", "postgres".
-class StudyTest : public testing::TestWithParam<std::string> {
+class StudyTest : public ::testing::TestWithParam<std::string> {
 protected:
     void SetUp() override {
         if (GetParam() == "sqlite") {

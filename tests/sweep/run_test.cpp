@@ -55,9 +55,11 @@ TEST_F(RealSweep, PausedPromotedAndResumedTrialsEqualThoseTrainedAlone) {
     const auto stopped = run_study(of, request, *lanes);
     ASSERT_TRUE(stopped.ok()) << stopped.error().text();
     ASSERT_TRUE(stopped->was_stopped);
+    stop = 0;
     request.resume = true;
     const auto report = run_study(of, request, *lanes);
     ASSERT_TRUE(report.ok()) << report.error().text();
+    EXPECT_FALSE(report->was_stopped);
     EXPECT_EQ(report->progress.started, 7);
     EXPECT_GT(report->progress.paused, 0);
     ASSERT_EQ(report->finalists.size(), 1u);

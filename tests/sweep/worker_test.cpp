@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <latch>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
+#include "storage/made_up_study.h"
+#include "sweep/console.h"
 #include "sweep/fake_lanes.h"
 
 namespace millrace::sweep {
@@ -217,7 +220,11 @@ TEST_F(SweepWorker, TpeFillsALaneFullOfOneStructure) {
                                "\"train.batch\" = { choice = [32, 64, 128] }\n\"optim.lr\" = { log = [1e-5, 1e-1] }\n");
     const auto worker = run(of, options(8));
     EXPECT_EQ(count(*worker, TrialState::complete), 40);
-    EXPECT_LE(log_.created.size(), 3u);
+    std::vector<double> batches;
+    for (const search::Trial& trial : worker->ledger().trials()) batches.push_back(trial.configuration[0]);
+    for (std::size_t full = 0; full < 40; full += 8)
+        EXPECT_EQ(std::ranges::count(std::span(batches).subspan(full, 8), batches[full]), 8);
+    EXPECT_GT(log_.created.size(), 1u) << "the next lane-full is free to be of another";
     EXPECT_EQ(log_.epochs, 45) << "no lane is ever empty: five lane-fulls of nine epochs";
 }
 
@@ -317,6 +324,57 @@ TEST_F(SweepWorker, AMetricThatNobodyMeasuresIsNamedWithThoseThatAre) {
     for (const storage::StoredTrial& stored : left.value()) EXPECT_TRUE(stored.is_waiting);
 }
 
+TEST_F(SweepWorker, AHeartbeatKeepsATrialFromOtherWorkers) {
+    const StudyFile of = study("trials = 2\n");
+    const storage::HandClock early;
+    storage::HandClock late;
+    late.advance(std::chrono::seconds{100});
+    const std::string place = options(1).database;
+    auto mine = storage::must(storage::open_study(place, of.description(), "w1", early));
+    const std::vector<storage::NewTrial> trials = {{{0.001, 0}}, {{0.01, 0}}};
+    storage::must(mine.add(trials));
+    std::latch is_due(1);
+    {
+        Heartbeat heartbeat(
+            [&] {
+                is_due.count_down();
+                return storage::open_study(place, of.description(), "w1", late);
+            },
+            std::chrono::milliseconds{1});
+        heartbeat.hold({1});
+        is_due.wait();
+    }  // its end waits for the beat
+    auto other = storage::must(storage::open_study(place, of.description(), "w2", late));
+    EXPECT_EQ(storage::must(other.claim(2, std::chrono::seconds{60})), std::vector<std::int64_t>{0});
+}
+
+TEST_F(SweepWorker, GivingWayEndsAWorkerLikeAStop) {
+    const std::atomic<std::uint32_t> give_way{1};
+    auto with = options(4);
+    with.give_way = &give_way;
+    const auto worker = run(study("trials = 2\n"), with);
+    EXPECT_TRUE(worker->was_stopped());
+    EXPECT_EQ(log_.epochs, 0);
+}
+
+TEST_F(SweepWorker, ProgressShowsCountsSpeedAndTheBest) {
+    Progress progress;
+    progress.wanted = 280;
+    progress.started = 120;
+    progress.complete = 40;
+    progress.running = 64;
+    progress.paused = 15;
+    progress.failed = 1;
+    progress.lanes = progress.busy_lanes = 64;
+    progress.trial_epochs = 960;
+    progress.times.total = 10;
+    progress.seconds_left = 125;
+    progress.best = "trial 7: validation_loss 0.5";
+    EXPECT_EQ(progress_text(progress),
+              "trials 120 of 280: 40 complete, 64 running, 15 paused, 1 failed  64 of 64 lanes  96 trial-epochs/s  2m 5s left\n"
+              "  best trial 7: validation_loss 0.5");
+}
+
 TEST_F(SweepWorker, AStudyGoesOnWithItsOwnRecipeAlone) {
     run(study("sampler = \"random\"\ntrials = 4\nfinalists = 0\n"), options(4));
     const auto changed =
@@ -339,6 +397,7 @@ TEST_F(SweepWorker, TheRunWritesItsResults) {
     const auto best = load_study(file(std::string(kObjective), kSpace), {});
     ASSERT_TRUE(std::filesystem::exists(report->best_recipe));
     EXPECT_TRUE(std::filesystem::exists(folder_ / "out/sweep.db"));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "out/sweep.html"));
     EXPECT_TRUE(std::filesystem::exists(request.journal));
     std::ifstream in(report->best_recipe);
     const std::string text((std::istreambuf_iterator<char>(in)), {});
