@@ -165,13 +165,14 @@ TEST(NoiseScale, IsNotKnownWhereTheIntervalIsWide) {
 TEST(NoiseScale, PredictsTheTimeToTarget) {
     NoiseScale noise;
     noise.samples = {300, 200, 400};
-    const Span half = time_to_target(noise, 200, 100, {0.5, 0.5, 0.5});
+    const Span half = time_to_target(noise, 200, 100, {0.5, 0.4, 0.6});
     EXPECT_DOUBLE_EQ(half.value, 0.5 * 500 / 400);
-    EXPECT_DOUBLE_EQ(half.low, 0.5 * 600 / 500);
-    EXPECT_DOUBLE_EQ(half.high, 0.5 * 400 / 300);
-    noise.segments = {100, 500};
-    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).low, 700.0 / 600) << "a target at the end of the training";
-    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).high, 300.0 / 200) << "and at its beginning";
+    EXPECT_DOUBLE_EQ(half.low, 0.4 * 1100 / 1000 / 1.1) << "three times the noise";
+    EXPECT_DOUBLE_EQ(half.high, 0.6 * 300 / 200 * 1.1) << "a third of it";
+    noise.segments = {50, 1900};
+    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).low, 2100.0 / 2000 / 1.1) << "a target at the end of the training";
+    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).high, 250.0 / 150 * 1.1) << "and at its beginning";
+    EXPECT_DOUBLE_EQ(time_to_target(noise, 100, 100).high, 1) << "the batch itself";
 }
 
 TEST(Verify, FindsWhereTheMeanLossReachesTheTarget) {
