@@ -12,7 +12,6 @@ namespace {
 constexpr std::size_t kPoints = 24;
 constexpr std::int64_t kMostBig = 32, kLeastBig = 4;  ///< small batches of a big one
 constexpr double kTrainingShare = 0.4, kBigShare = 0.7;
-constexpr std::uint64_t kOtherOrder = 0x9e3779b97f4a7c15ull;
 
 /// Mean of the squared norms that steps of `batch` rows left, of those that are finite; an epoch's last step may be shorter.
 double mean_square(const std::vector<ops::MetricsRow>& rows, std::int64_t batch) {
@@ -93,12 +92,7 @@ private:
         MILLRACE_LET(big, Lane::open(request_.recipe, joined(joined(request_.settings, still),
                                                              {{"train.accumulate", fmt::format("{}", times_)}})));
         big_ = std::move(big);
-        for (Lane* lane : {small_.get(), big_.get()}) {
-            // Samples that the training has just seen would not stand for the rest.
-            std::vector<ops::MemberState> states = lane->engine().store().read_states();
-            for (ops::MemberState& state : states) state.seed ^= kOtherOrder;
-            lane->engine().store().write_states(states);
-        }
+        for (Lane* lane : {small_.get(), big_.get()}) lane->change_order(false);
         return base::ok();
     }
 
