@@ -264,6 +264,30 @@ TEST_F(TuneRun, WritesARecipeThatTrains) {
         EXPECT_NE(printed.find("threads"), std::string::npos) << printed;
 }
 
+TEST_F(TuneRun, LanesGoOnFromTheSameWeightsWithOtherSamples) {
+    const base::Recipe own = recipe({"members=2"});
+    auto start = Lane::open(own, {}), same = Lane::open(own, {}), other = Lane::open(own, {{"train.accumulate", "2"}});
+    ASSERT_TRUE(start.ok() && same.ok() && other.ok());
+    ASSERT_TRUE((*start)->steps(2).ok());
+    for (const auto& lane : {same->get(), other->get()}) copy_weights((*start)->engine(), lane->engine(), true);
+    (*other)->change_order(true);
+    const auto before = (*same)->steps(1), after = (*other)->steps(1);
+    ASSERT_TRUE(before.ok() && after.ok());
+    EXPECT_EQ((*other)->step_samples(), 2 * 2 * 64);
+    EXPECT_NE((*before)[0].loss, (*before)[1].loss) << "members read in orders of their own";
+    EXPECT_EQ((*after)[0].loss, (*after)[1].loss) << "the first member's weights and order";
+    EXPECT_EQ((*after)[0].rows, 128u);
+    for (const bool changes : {false, true}) {
+        auto again = Lane::open(own, {});
+        ASSERT_TRUE(again.ok());
+        copy_weights((*start)->engine(), (*again)->engine(), true);
+        if (changes) (*again)->change_order(false);
+        const auto rows = (*again)->steps(1);
+        ASSERT_TRUE(rows.ok());
+        EXPECT_EQ((*rows)[0].loss == (*before)[0].loss, !changes);
+    }
+}
+
 TEST_F(TuneRun, WhatDoesNotFitIsARow) {
     const base::Recipe own = recipe({"train.batch=32", "train.memory=10MiB", "eval.batch=1"});
     TuneOptions options;
