@@ -16,6 +16,7 @@ constexpr std::uint64_t kInFlight = 64;  // as in training
 constexpr std::chrono::microseconds kHoldBack{20};
 constexpr std::uint64_t kMostSteps = 20000;  ///< of a window
 constexpr double kWarmUpSeconds = 0.1;
+constexpr std::uint64_t kOtherOrder = 0x9e3779b97f4a7c15ull;
 
 std::chrono::nanoseconds now() { return base::SteadyClock::shared().now(); }
 
@@ -94,6 +95,14 @@ base::Result<std::vector<ops::MetricsRow>> Lane::steps(std::uint64_t count) {
     MILLRACE_TRY(engine().backend().check());
     drain();
     return std::move(rows_);
+}
+
+void Lane::change_order(bool shared) {
+    std::vector<ops::MemberState> states = engine().store().read_states();
+    for (ops::MemberState& state : states) state.seed ^= kOtherOrder;
+    if (shared)
+        for (ops::MemberState& state : states) state.seed = states.front().seed;
+    engine().store().write_states(states);
 }
 
 base::Status Lane::skip_rows() {

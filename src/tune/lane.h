@@ -48,6 +48,9 @@ public:
     base::Result<Window> window(double seconds);
     /// Runs `count` steps and gives what they left, [count][K]; waits for the device.
     base::Result<std::vector<ops::MetricsRow>> steps(std::uint64_t count);
+    /// Samples come in another order than that of the recipe's seeds: those that a lane has just learned from would not stand for
+    /// the rest. `shared`: all members have the first one's order.
+    void change_order(bool shared);
     /// The next step's rows, without a step: how fast the readers are when nothing else limits them.
     base::Status skip_rows();
 

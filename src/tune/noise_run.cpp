@@ -12,7 +12,6 @@ namespace {
 constexpr std::size_t kPoints = 24;
 constexpr std::int64_t kMostBig = 32, kLeastBig = 4;  ///< small batches of a big one
 constexpr double kTrainingShare = 0.4, kBigShare = 0.7;
-constexpr std::uint64_t kOtherOrder = 0x9e3779b97f4a7c15ull;
 
 /// Mean of the squared norms that steps of `batch` rows left, of those that are finite; an epoch's last step may be shorter.
 double mean_square(const std::vector<ops::MetricsRow>& rows, std::int64_t batch) {
@@ -35,10 +34,14 @@ public:
         MILLRACE_TRY(open(result));
         MILLRACE_TRY(plan());
         std::vector<NormPair> points;
+        const double planned = seconds_left() / static_cast<double>(points_);
         for (std::size_t i = 0; i < points_ && clock_.now() < request_.deadline; ++i) {
+            if (i > 0) slow_down(planned, points_ - i);
+            const auto begin = clock_.now();
             MILLRACE_TRY(trained_->steps(steps_));
             MILLRACE_LET(pair, norms(result));
             if (std::isfinite(pair.small + pair.big)) points.push_back(pair);
+            took_ = std::chrono::duration<double>(clock_.now() - begin).count();
             if (request_.progress) request_.progress(static_cast<double>(i + 1) / static_cast<double>(points_));
         }
         result.steps = trained_->done();
@@ -89,12 +92,7 @@ private:
         MILLRACE_LET(big, Lane::open(request_.recipe, joined(joined(request_.settings, still),
                                                              {{"train.accumulate", fmt::format("{}", times_)}})));
         big_ = std::move(big);
-        for (Lane* lane : {small_.get(), big_.get()}) {
-            // Samples that the training has just seen would not stand for the rest.
-            std::vector<ops::MemberState> states = lane->engine().store().read_states();
-            for (ops::MemberState& state : states) state.seed ^= kOtherOrder;
-            lane->engine().store().write_states(states);
-        }
+        for (Lane* lane : {small_.get(), big_.get()}) lane->change_order(false);
         return base::ok();
     }
 
@@ -116,8 +114,8 @@ private:
         const auto count = [](double value, double least, double most) {
             return static_cast<std::uint64_t>(std::clamp(value, least, most));
         };
-        big_count_ = count(kBigShare * point / big, 1, 16);
-        small_count_ = count((1 - kBigShare) * point / small, 4, 64);
+        big_count_ = count(kBigShare * point / big, 1, 64);
+        small_count_ = count((1 - kBigShare) * point / small, 4, 256);
         const train::RunSettings& settings = trained_->setup().settings;
         const auto epoch = static_cast<std::uint64_t>(trained_->engine().epoch().count());
         std::uint64_t total = settings.epochs * epoch;
@@ -125,6 +123,18 @@ private:
         const double affordable = std::max(0.0, kTrainingShare * left / request_.step_seconds);
         steps_ = count(std::min(affordable, static_cast<double>(total)) / static_cast<double>(points_), 1, 1e9);
         return base::ok();
+    }
+
+    /// Where points take longer than planned, the next ones get less work, so that the last ones are reached.
+    void slow_down(double planned, std::size_t left) {
+        const double share = seconds_left() / (static_cast<double>(left) * took_);
+        if (took_ <= planned || share >= 1) return;
+        const auto less = [share](std::uint64_t count, std::uint64_t least) {
+            return std::max(least, static_cast<std::uint64_t>(std::max(0.0, share) * static_cast<double>(count)));
+        };
+        steps_ = less(steps_, 1);
+        small_count_ = less(small_count_, 4);
+        big_count_ = less(big_count_, 1);
     }
 
     base::Result<NormPair> norms(const NoiseRun& sizes) {
@@ -140,6 +150,7 @@ private:
     std::unique_ptr<Lane> trained_, small_, big_;
     std::int64_t times_ = 0;
     std::size_t points_ = 0;
+    double took_ = 0;  ///< seconds of the newest point
     std::uint64_t steps_ = 0, small_count_ = 0, big_count_ = 0;
 };
 

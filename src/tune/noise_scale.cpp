@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kSegments = 4;
 constexpr int kDraws = 2000;
 constexpr double kWidest = 2;
+constexpr double kRelation = 3, kRest = 1.1;  ///< factors that the time to target allows for
 
 double scale_of(double small_norm, double big_norm, double small, double big) {
     const double signal = (big * big_norm - small * small_norm) / (big - small);
@@ -60,14 +61,16 @@ NoiseScale noise_scale(std::span<const NormPair> points, double small, double bi
 Span time_to_target(const NoiseScale& noise, double batch, double own_batch, const Span& sample_time) {
     // Samples to the target are proportional to B (1 + B_noise / B).
     const auto samples = [&](double scale) { return (batch + scale) / (own_batch + scale); };
-    double least = noise.samples.low, most = noise.samples.high;
+    if (batch == own_batch) return sample_time;
+    double least = std::min(noise.samples.low, noise.samples.value / kRelation);
+    double most = std::max(noise.samples.high, noise.samples.value * kRelation);
     for (const double part : noise.segments) {
         least = std::min(least, part);
         most = std::max(most, part);
     }
     const double a = samples(least), b = samples(most);
-    return {samples(noise.samples.value) * sample_time.value, std::min(a, b) * sample_time.low,
-            std::max(a, b) * sample_time.high};
+    return {samples(noise.samples.value) * sample_time.value, std::min(a, b) * sample_time.low / kRest,
+            std::max(a, b) * sample_time.high * kRest};
 }
 
 }  // namespace millrace::tune

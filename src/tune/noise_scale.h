@@ -31,8 +31,9 @@ struct NoiseScale {
 NoiseScale noise_scale(std::span<const NormPair> points, double small, double big, std::uint64_t seed = 1);
 
 /// Time to the same loss with steps of `batch` samples over that of steps of `own_batch`. `sample_time` is the time per sample of
-/// the one over that of the other. The interval covers B_noise from its least to its greatest part of the training, because a
-/// target may lie anywhere in it.
+/// the one over that of the other. The interval allows for what the formula does not know: B_noise from its least to its greatest
+/// part of the training, because a target may lie anywhere in it; at least a factor of 3 either way, because its relation to
+/// steps is an empirical one; and a tenth of the result for norms, schedules and learning rates.
 Span time_to_target(const NoiseScale& noise, double batch, double own_batch, const Span& sample_time = {1, 1, 1});
 
 }  // namespace millrace::tune

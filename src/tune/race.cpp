@@ -92,10 +92,7 @@ private:
         if (!result_.any) return;
         for (std::size_t i = 0; i < result_.ways.size(); ++i) {
             Timed& way = result_.ways[i];
-            const std::vector<double> logs = way.ok() ? log_ratios(way, result_.ways[result_.fastest]) : std::vector<double>{};
-            if (logs.empty()) continue;
-            const Span log = median_span(logs);
-            way.ratio = {std::exp(log.value), std::exp(log.low), std::exp(log.high)};
+            if (way.ok()) way.ratio = time_over(way, result_.ways[result_.fastest]);
         }
         if (!options_.eliminate) return;
         std::erase_if(running_, [&](std::size_t i) { return i != result_.fastest && is_slower(result_.ways[i]); });
@@ -152,6 +149,11 @@ Span median_span(std::vector<double> values) {
         outside += 1;
     }
     return {median_of(values), values[outside], values[n - 1 - outside]};
+}
+
+Span time_over(const Timed& a, const Timed& b) {
+    const Span log = median_span(log_ratios(a, b));
+    return {std::exp(log.value), std::exp(log.low), std::exp(log.high)};
 }
 
 double Timed::seconds_per_sample() const {

@@ -54,6 +54,9 @@ struct RaceResult {
 RaceResult race(std::span<const Timer> ways, const RaceOptions& options, const base::Clock& clock,
                 const std::function<void(std::size_t way)>& before_window = {});
 
+/// a's time per sample over b's, in the rounds that both have; both were timed.
+Span time_over(const Timed& a, const Timed& b);
+
 /// Median of `values` (not empty) with the narrowest pair of order statistics around it that holds it at 97 %; of fewer than six
 /// the whole range.
 Span median_span(std::vector<double> values);

@@ -211,6 +211,8 @@ private:
         const std::size_t first = report_.rows.size() - ways.size();
         for (std::size_t i = 0; i < ways.size(); ++i) report_.rows[first + i].step_rows = candidates[i].rows;
         if (!result.ways[0].ok()) return;
+        for (std::size_t i = 1; i < ways.size(); ++i)
+            if (result.ways[i].ok()) report_.rows[first + i].over_own = time_over(result.ways[i], result.ways[0]);
         Row& own = report_.rows[first];
         own_step_seconds_ = own.step_seconds;
         own.chosen = true;
@@ -229,13 +231,10 @@ private:
         if (facts_.minimum_rows > 1)
             report_.note = "this model normalizes over the rows of a batch, so another batch also changes what it computes";
         if (!report_.noise.scale.known) return;
-        const Row own = *std::ranges::find_if(report_.rows, [](const Row& row) { return row.stage == "batch" && row.own; });
         for (Row& row : report_.rows) {
             if (row.stage != "batch" || !row.failure.empty()) continue;
-            // Ratios to one way within rounds: the machine's wandering is not in them.
-            const Span time{row.ratio.value / own.ratio.value, row.ratio.low / own.ratio.value, row.ratio.high / own.ratio.value};
             const Span target = time_to_target(report_.noise.scale, static_cast<double>(row.step_rows),
-                                               static_cast<double>(own.step_rows), row.own ? Span{1, 1, 1} : time);
+                                               static_cast<double>(report_.step_rows), row.over_own);
             if (target.high <= kWidestTarget * target.low) row.time_to_target = target;
         }
     }

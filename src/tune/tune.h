@@ -35,6 +35,7 @@ struct Row {
     std::int64_t step_rows = 0;  ///< samples of a step of one member
     double samples_per_second = 0, step_seconds = 0;
     Span ratio{1, 1, 1};      ///< its time per sample over that of the fastest of its stage
+    Span over_own{1, 1, 1};   ///< and over that of the recipe's batch; stage "batch"
     std::int64_t memory = 0;  ///< bytes that setting up took on the device
     double wait_share = 0;    ///< of a step, for data
     std::optional<double> joules_per_sample = {};

@@ -78,6 +78,7 @@ private:
                                                       {"members", "2"},
                                                       {"optim.lr", fmt::format("{},{}", rate, rate * factor)}})));
         copy_weights(start_->engine(), lane->engine(), true);
+        lane->change_order(true);
         const std::int64_t rows = request_.facts.step_rows() * times, window = request_.facts.step_rows() * kWindowSteps;
         std::vector<double> losses[2];
         std::optional<double> found[2];

@@ -4,7 +4,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-GENERIC = ("tape", "ops", "nn", "optim", "train", "cli", "record", "report")
+GENERIC = ("tape", "ops", "nn", "optim", "train", "tune", "cli", "record", "report")
 BESIDE = ("flow", "sentence", "garments")
 EXEMPT = {"Collective name"}  # a key of PyTorch's profiler
 

@@ -165,13 +165,14 @@ TEST(NoiseScale, IsNotKnownWhereTheIntervalIsWide) {
 TEST(NoiseScale, PredictsTheTimeToTarget) {
     NoiseScale noise;
     noise.samples = {300, 200, 400};
-    const Span half = time_to_target(noise, 200, 100, {0.5, 0.5, 0.5});
+    const Span half = time_to_target(noise, 200, 100, {0.5, 0.4, 0.6});
     EXPECT_DOUBLE_EQ(half.value, 0.5 * 500 / 400);
-    EXPECT_DOUBLE_EQ(half.low, 0.5 * 600 / 500);
-    EXPECT_DOUBLE_EQ(half.high, 0.5 * 400 / 300);
-    noise.segments = {100, 500};
-    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).low, 700.0 / 600) << "a target at the end of the training";
-    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).high, 300.0 / 200) << "and at its beginning";
+    EXPECT_DOUBLE_EQ(half.low, 0.4 * 1100 / 1000 / 1.1) << "three times the noise";
+    EXPECT_DOUBLE_EQ(half.high, 0.6 * 300 / 200 * 1.1) << "a third of it";
+    noise.segments = {50, 1900};
+    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).low, 2100.0 / 2000 / 1.1) << "a target at the end of the training";
+    EXPECT_DOUBLE_EQ(time_to_target(noise, 200, 100).high, 250.0 / 150 * 1.1) << "and at its beginning";
+    EXPECT_DOUBLE_EQ(time_to_target(noise, 100, 100).high, 1) << "the batch itself";
 }
 
 TEST(Verify, FindsWhereTheMeanLossReachesTheTarget) {
@@ -261,6 +262,30 @@ TEST_F(TuneRun, WritesARecipeThatTrains) {
     EXPECT_GT(trained->step, 0u);
     for (const std::string& printed : {report_text(*report), report_json(*report)})
         EXPECT_NE(printed.find("threads"), std::string::npos) << printed;
+}
+
+TEST_F(TuneRun, LanesGoOnFromTheSameWeightsWithOtherSamples) {
+    const base::Recipe own = recipe({"members=2"});
+    auto start = Lane::open(own, {}), same = Lane::open(own, {}), other = Lane::open(own, {{"train.accumulate", "2"}});
+    ASSERT_TRUE(start.ok() && same.ok() && other.ok());
+    ASSERT_TRUE((*start)->steps(2).ok());
+    for (const auto& lane : {same->get(), other->get()}) copy_weights((*start)->engine(), lane->engine(), true);
+    (*other)->change_order(true);
+    const auto before = (*same)->steps(1), after = (*other)->steps(1);
+    ASSERT_TRUE(before.ok() && after.ok());
+    EXPECT_EQ((*other)->step_samples(), 2 * 2 * 64);
+    EXPECT_NE((*before)[0].loss, (*before)[1].loss) << "members read in orders of their own";
+    EXPECT_EQ((*after)[0].loss, (*after)[1].loss) << "the first member's weights and order";
+    EXPECT_EQ((*after)[0].rows, 128u);
+    for (const bool changes : {false, true}) {
+        auto again = Lane::open(own, {});
+        ASSERT_TRUE(again.ok());
+        copy_weights((*start)->engine(), (*again)->engine(), true);
+        if (changes) (*again)->change_order(false);
+        const auto rows = (*again)->steps(1);
+        ASSERT_TRUE(rows.ok());
+        EXPECT_EQ((*rows)[0].loss == (*before)[0].loss, !changes);
+    }
 }
 
 TEST_F(TuneRun, WhatDoesNotFitIsARow) {
