@@ -276,7 +276,8 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
         const wide::Extent extent{shape.rows, shape.cols, std::int64_t{shape.g} * (c.deterministic ? 1 : shape.k), b != nullptr,
                                   whole_pieces};
         const std::int64_t cost = wide::strip_cost(tiling, extent, c.multiprocessors);
-        if (const auto wide = wide::tiling_for(extent, cost, 32, c.multiprocessors); wide.columns > 0)
+        if (const auto wide = wide::tiling_for(extent, cost, 32, c.multiprocessors);
+            wide.columns > 0 && wide.ring_bytes(a.summed, wide::kStages) + 64u * wide.threads() <= c.shared_limit)
             return make_wide_backward(c, *d, b, wide);
     }
     a.row_tile = tiling.row_tile;

@@ -189,7 +189,8 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     const wide::Extent extent{oy.rows, oy.cols, std::int64_t{oy.g} * members, whole, vector && ox.cols % 8 == 0};
     if (wide::has_activation(b.params<DenseParams>().activation)) {
         const std::int64_t cost = wide::strip_cost(shape, extent, c.multiprocessors);
-        if (const auto tiling = wide::tiling_for(extent, cost, 16, c.multiprocessors); tiling.columns > 0)
+        if (const auto tiling = wide::tiling_for(extent, cost, 16, c.multiprocessors);
+            tiling.columns > 0 && tiling.ring_bytes(ox.cols, wide::kStages) <= c.shared_limit)
             return make_wide_forward(c, b, tiling);
     }
     const ForwardArgs a{layer_forward<bf16>(b), ox, ow, oy.rows, ox.cols, oy.cols, shape.row_tile, shape.row_tiles, c.early};

@@ -12,6 +12,7 @@ namespace millrace::ops::cuda::wide {
 
 constexpr int kDepth = 64;  ///< summed elements of a slice
 constexpr int kStages = 3;  ///< slices of the ring
+constexpr int kDeep = 6;    ///< where no other block shares a multiprocessor, to hide the latency alone
 constexpr int kRows = 128;  ///< of a tile, unless column sums run over more rows
 constexpr int kMostThreads = 256;
 
@@ -29,8 +30,8 @@ struct Tiling {
     bool whole_pieces = true;
     [[nodiscard]] int strips() const { return (row_tile + 63) / 64 * 2; }  ///< of 32 rows, in pairs
     [[nodiscard]] int threads() const { return 32 * strips() * (columns == 64 ? 2 : 1); }
-    [[nodiscard]] std::size_t ring_bytes(int summed) const {
-        const int slices = std::clamp((summed + kDepth - 1) / kDepth, 1, kStages);
+    [[nodiscard]] std::size_t ring_bytes(int summed, int stages) const {
+        const int slices = std::clamp((summed + kDepth - 1) / kDepth, 1, stages);
         return std::size_t{2} * kDepth * static_cast<std::size_t>(slices * (32 * strips() + columns));
     }
 };

@@ -235,9 +235,9 @@ KernelResult make_wide_backward(Context& c, const Bound& d, const Bound* b, cons
                         : many                 ? wide_backward_kernel<Tile<4, 2, true>, 3>
                                                : wide_backward_kernel<Tile<4, 2, true>, 2>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    a.ring = static_cast<int>(tiling.ring_bytes(a.summed) / 16);
+    a.ring = static_cast<int>(tiling.ring_bytes(a.summed, kStages) / 16);
     const std::size_t kept = a.dz.data != nullptr && a.saved.data != nullptr ? std::size_t{64} * tiling.threads() : 0;
-    auto made = make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(a.summed) + kept, a);
+    auto made = make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(a.summed, kStages) + kept, a);
     made->keeps_inner = b != nullptr;
     return KernelResult(std::move(made));
 }

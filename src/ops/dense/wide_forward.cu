@@ -92,7 +92,8 @@ __device__ void batch_statistics(const WideForward& a, const Sums<T::kTiles>& ac
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads, T::kAcross + 1) wide_forward_kernel(const __grid_constant__ WideForward a) {
+__global__ void __launch_bounds__(kMostThreads, T::kStages == kDeep ? 1 : T::kAcross + 1)
+    wide_forward_kernel(const __grid_constant__ WideForward a) {
     constexpr int kRun = T::kRun;
     extern __shared__ uint4 memory[];
     __shared__ ColumnTable<T::kColumns> table;
@@ -172,13 +173,17 @@ KernelResult make_wide_forward(Context& c, const Bound& b, const Tiling& tiling)
     if (std::int64_t{oy.k} * tiling.row_tiles > 65535)
         return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
                            " members is more than a launch takes; use a smaller eval.batch"};
-    const auto kernel = !tiling.whole_pieces   ? wide_forward_kernel<Tile<4, 1, false>>
-                        : tiling.columns == 64 ? wide_forward_kernel<Tile<4, 2, true>>
-                        : tiling.columns == 32 ? wide_forward_kernel<Tile<4, 1, true>>
-                                               : wide_forward_kernel<Tile<2, 1, true>>;
-    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(blocks_for(oy.cols, tiling.columns), oy.g, oy.k * tiling.row_tiles);
-    return make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(ox.cols), a);
+    const bool deep = std::int64_t{grid.x} * grid.y * grid.z <= c.multiprocessors && tiling.whole_pieces && tiling.columns > 16 &&
+                      tiling.ring_bytes(ox.cols, kDeep) <= c.shared_limit;
+    const auto kernel = !tiling.whole_pieces   ? wide_forward_kernel<Tile<4, 1, false>>
+                        : tiling.columns == 16 ? wide_forward_kernel<Tile<2, 1, true>>
+                        : tiling.columns == 32
+                            ? deep ? wide_forward_kernel<Tile<4, 1, true, kDeep>> : wide_forward_kernel<Tile<4, 1, true>>
+                        : deep ? wide_forward_kernel<Tile<4, 2, true, kDeep>>
+                               : wide_forward_kernel<Tile<4, 2, true>>;
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    return make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(ox.cols, deep ? kDeep : kStages), a);
 }
 
 }  // namespace millrace::ops::cuda

@@ -13,8 +13,9 @@ namespace millrace::ops::cuda::wide {
 constexpr int kPieces = kDepth / 8;  ///< of 16 bytes in a row of a slice
 
 /// kAcross warps lie side by side. kWhole: rows of both operands are whole pieces.
-template <int kTiles_, int kAcross_, bool kWhole_>
+template <int kTiles_, int kAcross_, bool kWhole_, int kStages_ = wide::kStages>
 struct Tile {
+    static constexpr int kStages = kStages_;
     static constexpr bool kWhole = kWhole_;
     static constexpr int kTiles = kTiles_, kAcross = kAcross_, kColumns = 8 * kTiles * kAcross, kRun = 2 * kTiles;
 };
@@ -148,7 +149,7 @@ __device__ void product(Sums<T::kTiles>& acc, uint4* ring, const Left<T>& left, 
     const int slices = (left.limit + kDepth - 1) / kDepth, lane = threadIdx.x & 31;
     const int left_size = blockDim.x / T::kAcross * kPieces, size = left_size + T::kColumns * kPieces;
 #pragma unroll
-    for (int s = 0; s < kStages - 1; ++s) {
+    for (int s = 0; s < T::kStages - 1; ++s) {
         if (s < slices) left.copy(ring + s * size, s);
         commit_copies();
     }
@@ -157,10 +158,10 @@ __device__ void product(Sums<T::kTiles>& acc, uint4* ring, const Left<T>& left, 
 #pragma unroll
     for (int t = 0; t < T::kTiles; t += 2) right_place[t / 2] = left_size + Right::place_of(own.across, t);
     for (int slice = 0; slice < slices; ++slice) {
-        await_copies<kStages - 2>();
+        await_copies<T::kStages - 2>();
         __syncthreads();
-        if (const int next = slice + kStages - 1; next < slices) {
-            uint4* to = ring + (slot == 0 ? kStages - 1 : slot - 1) * size;
+        if (const int next = slice + T::kStages - 1; next < slices) {
+            uint4* to = ring + (slot == 0 ? T::kStages - 1 : slot - 1) * size;
             left.copy(to, next);
             right.copy(to + left_size, next);
         }
@@ -181,7 +182,7 @@ __device__ void product(Sums<T::kTiles>& acc, uint4* ring, const Left<T>& left, 
                 for (int t = 0; t < T::kTiles; ++t)
                     mma_bf16(acc[m][t], a[m][0], a[m][1], a[m][2], a[m][3], b[t / 2][t % 2 * 2], b[t / 2][t % 2 * 2 + 1]);
         }
-        slot = slot == kStages - 1 ? 0 : slot + 1;
+        slot = slot == T::kStages - 1 ? 0 : slot + 1;
     }
     __syncthreads();
 }
@@ -189,7 +190,7 @@ template <class T, class Right>
 __device__ void begin_right(uint4* ring, const Right& right) {
     const int left_size = blockDim.x / T::kAcross * kPieces, size = left_size + T::kColumns * kPieces;
 #pragma unroll
-    for (int s = 0; s < kStages - 1; ++s)
+    for (int s = 0; s < T::kStages - 1; ++s)
         if (s * kDepth < right.limit) right.copy(ring + s * size + left_size, s);
 }
 
