@@ -91,14 +91,13 @@ Result<std::vector<std::int64_t>> Ledger::claim(std::size_t count, std::chrono::
     return numbers;
 }
 
-Result<bool> Ledger::resume(std::int64_t number) {
-    MILLRACE_LET(resumed, study_.resume({&number, 1}));
-    if (resumed.empty()) {
-        MILLRACE_TRY(refresh());
-        return false;
-    }
-    at(number).state = TrialState::running;
-    return true;
+Result<std::vector<std::int64_t>> Ledger::resume(std::span<const std::int64_t> numbers) {
+    MILLRACE_LET(resumed, study_.resume(numbers));
+    std::vector<std::int64_t> lost;
+    for (const std::int64_t number : numbers)
+        if (std::ranges::find(resumed, number) == resumed.end()) lost.push_back(number);
+    if (!lost.empty()) MILLRACE_TRY(refresh());
+    return lost;
 }
 
 Result<std::vector<std::int64_t>> Ledger::report(std::span<const storage::Report> reports) {

@@ -48,8 +48,10 @@ public:
     base::Result<std::vector<std::int64_t>> add(std::span<const storage::NewTrial> trials);
     /// Waiting trials and those of workers that are gone, now this worker's.
     base::Result<std::vector<std::int64_t>> claim(std::size_t count, std::chrono::seconds grace);
-    /// A paused trial goes on. False, and refreshed, when it is paused no more.
-    base::Result<bool> resume(std::int64_t number);
+    /// A paused trial is to go on; resume() tells the database.
+    void promote(std::int64_t number) { at(number).state = search::TrialState::running; }
+    /// Claims paused trials, in one transaction. Returns those that another worker has, and has refreshed when there are any.
+    base::Result<std::vector<std::int64_t>> resume(std::span<const std::int64_t> numbers);
 
     // One transaction each. They return the trials that another worker has taken over.
     base::Result<std::vector<std::int64_t>> report(std::span<const storage::Report> reports);

@@ -95,6 +95,7 @@ private:
     // Taking trials.
     base::Status gather();
     base::Status claim();
+    base::Status resume(std::vector<std::int64_t>& promoted);
     base::Result<bool> start_new(std::size_t most);
     base::Result<bool> add_finals();
     void hold(std::int64_t number, bool is_urgent);

@@ -39,21 +39,37 @@ Status Worker::gather() {
     const std::size_t running = program_ == nullptr ? 0 : program_->running();
     const std::size_t want = running == 0 ? lanes : program_->trials.size() - running;
     if (!is_out_of_time_ && ledger_.has_foreign() && queued_here() < want) MILLRACE_TRY(claim());
+    std::vector<std::int64_t> promoted;
     while (!is_out_of_time_ && queued_here() < want && queued() < kAhead * lanes) {
         const bool may_start = !sampler_is_done_ && ledger_.searched() < study_.trials;
         const auto next = scheduler_->next(ledger_.trials(), may_start);
         if (!next) break;
-        if (!next->promoted) {
-            MILLRACE_LET(has_started, start_new(want - queued_here()));
-            if (!has_started) break;
+        if (next->promoted) {
+            ledger_.promote(*next->promoted);
+            hold(*next->promoted, true);
+            promoted.push_back(*next->promoted);
             continue;
         }
-        MILLRACE_LET(is_mine, ledger_.resume(*next->promoted));
-        if (is_mine) hold(*next->promoted, true);
+        MILLRACE_TRY(resume(promoted));
+        MILLRACE_LET(has_started, start_new(want - queued_here()));
+        if (!has_started) break;
     }
+    MILLRACE_TRY(resume(promoted));
     std::vector<std::int64_t> numbers;
     for (const auto& [number, trial] : held_) numbers.push_back(number);
     heartbeat_.hold(std::move(numbers));
+    return base::ok();
+}
+
+/// Tells the database of trials that were promoted, and forgets those that another worker has.
+Status Worker::resume(std::vector<std::int64_t>& promoted) {
+    if (promoted.empty()) return base::ok();
+    MILLRACE_LET(lost, ledger_.resume(promoted));
+    for (const std::int64_t number : lost) {
+        std::erase(queues_[held_.at(number).structure], number);
+        held_.erase(number);
+    }
+    promoted.clear();
     return base::ok();
 }
 

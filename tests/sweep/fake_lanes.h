@@ -205,7 +205,12 @@ protected:
     static constexpr const char* kSpace =
         "\"optim.lr\" = { log = [1e-5, 1e-1] }\n\"optim.weight_decay\" = { log = [1e-6, 1e-2], or = 0 }\n";
 
-    test::TemporaryFolder folder_;
+    /// In memory where that is possible: a database waits for the disk at each transaction.
+    static std::filesystem::path quick_folder() {
+        std::error_code ignored;
+        return std::filesystem::exists("/dev/shm", ignored) ? "/dev/shm" : std::filesystem::temp_directory_path();
+    }
+    test::TemporaryFolder folder_{quick_folder()};
     FakeLog log_;
     FakeFactory factory_{log_};
 };
