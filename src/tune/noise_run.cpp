@@ -25,6 +25,11 @@ double mean_square(const std::vector<ops::MetricsRow>& rows, std::int64_t batch)
     return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
 }
 
+/// Of the time: one big batch at each of the fewest points that do, and two for the beginning.
+constexpr double big_share() { return kBigShare * (1 - kTrainingShare) / static_cast<double>(kLeastPoints + 2); }
+
+std::int64_t small_batch(const Facts& facts) { return facts.may_split() && facts.batch % 4 == 0 ? facts.batch / 4 : facts.batch; }
+
 class Measuring {
 public:
     Measuring(const NoiseRequest& request, const base::Clock& clock) : request_(request), clock_(clock) {}
@@ -63,13 +68,12 @@ private:
 
     base::Status choose_sizes(NoiseRun& result) {
         const Facts& facts = request_.facts;
-        result.small = facts.may_split() && facts.batch % 4 == 0 ? std::max<std::int64_t>(1, facts.batch / 4) : facts.batch;
+        result.small = small_batch(facts);
         // A big batch takes a large part of the epoch at most: sampling without repetition would take noise away.
         const double row_seconds = request_.step_seconds / static_cast<double>(facts.step_rows());
         for (times_ = kMostBig; times_ >= kLeastBig; times_ /= 2) {
             result.big = result.small * times_;
-            const double point = seconds_left() * (1 - kTrainingShare) / static_cast<double>(kLeastPoints + 2);
-            if (result.big * 8 <= facts.samples && row_seconds * static_cast<double>(result.big) < kBigShare * point)
+            if (result.big * 8 <= facts.samples && row_seconds * static_cast<double>(result.big) < big_share() * seconds_left())
                 return base::ok();
         }
         if (result.small * kLeastBig * 8 > facts.samples)
@@ -155,6 +159,11 @@ private:
 };
 
 }  // namespace
+
+double least_noise_seconds(const Facts& facts, double step_seconds) {
+    const auto rows = static_cast<double>(small_batch(facts) * kLeastBig);
+    return rows * step_seconds / static_cast<double>(facts.step_rows()) / big_share();
+}
 
 NoiseRun measure_noise(const NoiseRequest& request, const base::Clock& clock) {
     NoiseRun result;

@@ -33,4 +33,7 @@ struct NoiseRequest {
 /// both.
 NoiseRun measure_noise(const NoiseRequest& request, const base::Clock& clock);
 
+/// The least time that measure_noise() needs when a step of the recipe takes `step_seconds`.
+double least_noise_seconds(const Facts& facts, double step_seconds);
+
 }  // namespace millrace::tune

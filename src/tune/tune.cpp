@@ -45,7 +45,8 @@ public:
 private:
     [[nodiscard]] double seconds_since_begin() const { return std::chrono::duration<double>(clock_.now() - begin_).count(); }
     [[nodiscard]] std::chrono::nanoseconds moment(double share) const {
-        return begin_ + std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * options_.seconds * share));
+        return begin_ + std::chrono::nanoseconds(
+                            static_cast<std::int64_t>(1e9 * options_.seconds * std::min(kNoiseEnd, stretch_ * share)));
     }
     void progress(const std::string& what) const {
         if (options_.progress) options_.progress(what, std::min(1.0, seconds_since_begin() / options_.seconds));
@@ -145,6 +146,9 @@ private:
         RaceOptions options;
         options.deadline = moment(kSettingsEnd);
         choose(ways, run_race("settings", ways, options), "the fastest of its stage");
+        // Where steps are too slow for the noise scale, its time is for the other stages.
+        if (least_noise_seconds(facts_, report_.rows.front().step_seconds) > (kNoiseEnd - kBatchEnd) * options_.seconds)
+            stretch_ = kNoiseEnd / kBatchEnd;
     }
 
     void rows_stage() {
@@ -295,6 +299,7 @@ private:
     Facts facts_;
     Report report_;
     double own_step_seconds_ = 0;
+    double stretch_ = 1;  ///< of the stages before the noise scale
 };
 
 }  // namespace
