@@ -72,6 +72,8 @@ private:
 base::Result<int> run_tune(TuneArguments given) {
     MILLRACE_TRY(read_free(given));
     MILLRACE_TRY(check_out(given));
+    // Every lane that is set up would say the same about the recipe.
+    base::set_log_level(base::LogLevel::warn);
     base::RecipeOverrides overrides{given.settings, base::recipe_environment()};
     if (!given.device.empty()) overrides.flags.push_back("device=" + given.device);
     MILLRACE_LET(recipe, train::load_recipe(given.recipe, overrides));

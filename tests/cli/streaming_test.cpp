@@ -1,6 +1,8 @@
 // Streaming as a user meets it: a packed copy, a run that is killed and goes on, files that change under it.
 
 #include <csignal>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cli/folder.h"
@@ -74,6 +76,22 @@ TEST_F(Streaming, AFileThatIsCutEndsTheRunWithItsName) {
     EXPECT_TRUE(said.status == 1 || said.status == 2) << said.status;
     EXPECT_NE(said.err.find("cannot read the train data of packed"), std::string::npos) << said.err;
     EXPECT_NE(said.err.find("TRAINING_DATASET.H5"), std::string::npos) << said.err;
+}
+
+TEST_F(Streaming, TuningTimesTheReadersAndWritesARecipe) {
+    const Said tuned = call({"tune", path("leak.toml"), "--seconds", "4", "--json", "--quiet", "--out", path("tuned.toml")});
+    ASSERT_EQ(tuned.status, 0) << tuned.err;
+    const auto report = nlohmann::json::parse(tuned.out);
+    EXPECT_TRUE(report.at("streamed").get<bool>());
+    EXPECT_GT(report.at("reader_seconds_per_sample").get<double>(), 0);
+    std::map<std::string, int> stages;
+    for (const auto& row : report.at("rows")) stages[row.at("stage").get<std::string>()] += 1;
+    for (const char* stage : {"settings", "rows", "loader", "batch"}) EXPECT_GT(stages[stage], 0) << stage;
+    EXPECT_EQ(report.at("batch"), 64);
+    EXPECT_TRUE(tuned.err.empty()) << tuned.err;
+    const Said trained = call({"train", path("tuned.toml"), "--out", path("run"), "--set", "train.steps=3"});
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    EXPECT_EQ(call({"tune", path("leak.toml"), "--seconds", "1", "--out", path("tuned.toml")}).status, 0) << "ours is replaced";
 }
 
 TEST_F(Streaming, PackRefusesWhatItCannotCopy) {
