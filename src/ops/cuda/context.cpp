@@ -1,0 +1,52 @@
+#include "ops/cuda/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace::ops::cuda {
+
+base::Error cuda_error(cudaError_t code, const std::string& what) {
+    return base::Error{fmt::format("{} failed: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code))};
+}
+
+base::Status raise_shared_memory(const Context& c, const void* kernel) {
+    // The limit leaves a kibibyte to what a kernel declares itself; a kernel with more gets so much less.
+    cudaFuncAttributes declared{};
+    cudaError_t code = cudaFuncGetAttributes(&declared, kernel);
+    const std::size_t bytes = c.shared_limit - (std::max<std::size_t>(declared.sharedSizeBytes, 1024) - 1024);
+    if (code == cudaSuccess)
+        code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    if (code != cudaSuccess) return cuda_error(code, fmt::format("raising a kernel's shared memory to {} bytes", bytes));
+    return base::ok();
+}
+
+namespace {
+
+base::Result<DeviceTable> allocate_table(std::size_t bytes) {
+    void* data = nullptr;
+    if (auto code = cudaMalloc(&data, bytes); code != cudaSuccess)
+        return cuda_error(code, fmt::format("allocating {} bytes for a kernel", bytes));
+    // At process exit the driver may be gone already; it has then freed everything itself.
+    return DeviceTable(data, [](void* held) { (void)cudaFree(held); });
+}
+
+}  // namespace
+
+base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::size_t bytes) {
+    MILLRACE_LET(table, allocate_table(bytes));
+    // On the compute stream, which does not wait for the legacy one.
+    if (auto code = cudaMemcpyAsync(table.get(), host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess)
+        return cuda_error(code, "copying a table");
+    if (auto code = cudaStreamSynchronize(c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
+    return table;
+}
+
+base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes) {
+    MILLRACE_LET(table, allocate_table(bytes));
+    if (auto code = cudaMemsetAsync(table.get(), 0, bytes, c.stream); code != cudaSuccess)
+        return cuda_error(code, "clearing a kernel's memory");
+    return table;
+}
+
+}  // namespace millrace::ops::cuda
