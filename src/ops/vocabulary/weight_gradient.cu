@@ -180,7 +180,7 @@ int square_parts(const Args& a) {
 
 KernelResult make_weight_gradient(Context& c, const Args& a, bool aligned) {
     MILLRACE_LET(parts, make_parts(c, a));
-    if (a.direct) return parts;
+    if (a.direct) return KernelResult(std::move(parts));
     return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), a, aligned, grid = add_grid(a)] {
         parts->run();
         launch(add_parts_kernel, grid, dim3(kAddThreads), 0, stream, a, aligned);
