@@ -31,7 +31,8 @@ class Bundle(unittest.TestCase):
 
         # Without the network, and on a system without apt, too.
         with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(bundle.debian_packages, "fetch", fetch), \
-                unittest.mock.patch.object(bundle.shutil, "which", lambda name: name):
+                unittest.mock.patch.object(bundle.shutil, "which", lambda name: name), \
+                unittest.mock.patch.object(bundle, "COMPRESSION", [{"id": bundle.lzma.FILTER_LZMA2, "preset": 0}]):
             bundle.pack(argparse.Namespace(build=pathlib.Path(folder), out=pathlib.Path(folder), no_programs=True, target=None))
             with tarfile.open(pathlib.Path(folder) / "gpu-bundle.tar.xz") as tar:
                 names = set(tar.getnames())
