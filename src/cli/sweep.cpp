@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -37,9 +38,22 @@ base::Result<int> parse_lanes(const std::string& text) {
     return lanes;
 }
 
+/// The argument with *** for the password of a database's URL.
+std::string without_password(std::string word) {
+    const std::size_t begin = word.find("://");
+    if (begin == std::string::npos) return word;
+    const std::size_t host = word.find_first_of("/?", begin + 3), at = word.rfind('@', host);
+    if (const std::size_t colon = word.find(':', begin + 3); at != std::string::npos && colon < at && at > begin)
+        word.replace(colon + 1, at - colon - 1, "***");
+    constexpr std::string_view kKey = "password=";
+    if (const std::size_t key = word.find(kKey, begin); key != std::string::npos)
+        word.replace(key + kKey.size(), std::min(word.find('&', key), word.size()) - key - kKey.size(), "***");
+    return word;
+}
+
 base::Result<sweep::RunRequest> request_of(const SweepArguments& given, const Context& context) {
     sweep::RunRequest request;
-    request.command.assign(context.argv, context.argv + context.argc);
+    for (int i = 0; i < context.argc; ++i) request.command.push_back(without_password(context.argv[i]));
     MILLRACE_LET(lanes, parse_lanes(given.lanes));
     request.lanes = lanes;
     if (given.time) {
@@ -80,6 +94,8 @@ base::Result<int> submit(const SweepArguments& given, const Context& context) {
             "needs --join URL, by which the workers share the study, and neither --out nor --resume: each has a run "
             "directory of its own",
             "--slurm"};
+    if (without_password(given.join) != given.join)
+        return base::Error{"would write the password into a script; PGPASSWORD or ~/.pgpass would not", "--join"};
     MILLRACE_LET(options, sweep::parse_slurm_options(*given.slurm));
     const std::string script = sweep::slurm_script(options, words_of_task(context));
     const io::Path file = train::default_run_directory(given.study).string() + ".sbatch";
@@ -121,7 +137,7 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
         say(sweep::report_json(study, report) + "\n");
     else
         say(sweep::report_text(study, report) + "\n");
-    if (!report.was_stopped) return 0;
+    if (!report.was_stopped) return report.best_recipe.empty() && study.finalists > 0 ? kNoWinner : 0;
     return signals.stop() != 0 ? 128 + signals.stop() : sweep::kRunAgainStatus;
 }
 

@@ -108,7 +108,10 @@ Status Worker::work() {
         if (!is_out_of_time_ && options_.time && clock_.now() - began_ >= *options_.time) {
             is_out_of_time_ = true;
             MILLRACE_TRY(park());
-            queues_.clear();  // they stay this worker's, and are given back at the end
+            // Finals go on; the others stay this worker's and are given back at the end.
+            for (auto& [structure, queue] : queues_)
+                std::erase_if(queue, [&](std::int64_t number) { return !held_.at(number).is_final; });
+            std::erase_if(queues_, [](const auto& queue) { return queue.second.empty(); });
         }
         MILLRACE_TRY(ledger_.refresh_if_due());
         MILLRACE_TRY(fill());
@@ -201,7 +204,6 @@ void Worker::forget(std::int64_t number) {
 }
 
 Status Worker::leave() {
-    heartbeat_.hold({});
     const bool is_unfinished = !held_.empty() || was_stopped_ || is_out_of_time_;
     Status parked = park();
     // Slices of paused trials are worth their room on the disk when the study is to go on.
@@ -211,6 +213,7 @@ Status Worker::leave() {
     held_.clear();
     queues_.clear();
     Status given = numbers.empty() ? base::ok() : ledger_.give_back(numbers);
+    heartbeat_.hold({});  // not before: saving may take longer than others wait
     for (Status* status : {&parked, &saved, &given})
         if (!status->ok()) return *status;
     return base::ok();

@@ -68,6 +68,7 @@ Status Worker::switch_program() {
         return refuse(numbers, program.error());
     }
     program_ = *program;
+    last_epoch_ = 0;
     program_configuration_ = ledger_.trial(longest->second.front()).configuration;
     started_here_ = longest->second.size();
     return base::ok();

@@ -49,6 +49,8 @@ TEST_F(BadInput, Studies) {
     expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--time", "soon"}), {"--time soon"});
     expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--trials", "2"}),
                    {"validation_beauty", "validation_loss"});
+    for (const char* url : {"postgresql://me:secret@host/db", "postgresql://host/db?password=secret"})
+        expect_refusal(call({"sweep", path("study.toml"), "--join", url, "--slurm", "time=1:00:00"}), {"--join", "PGPASSWORD"});
     EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
 
