@@ -63,6 +63,7 @@ Result<std::unique_ptr<Worker>> Worker::open(const StudyFile& study, WorkerOptio
             return Error{fmt::format("pbt trains {} trials side by side; --lanes {} are too few, or give population = {}",
                                      study.scheduler.population, options.lanes, options.lanes),
                          study.path};
+        if (options.lanes == 0) options.lanes = static_cast<int>(study.scheduler.population);
     }
     MILLRACE_LET(ledger, Ledger::open(options.database, study.description(), options.worker, clock));
     MILLRACE_TRY(check_same_recipe(study, ledger));
