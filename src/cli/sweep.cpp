@@ -22,7 +22,7 @@ constexpr int kNoWinner = 1;  // no trial is complete and keeps all constraints
 
 struct SweepArguments {
     std::string study, lanes = "auto", device, journal, join, log_level;
-    std::optional<std::string> out, time, slurm;
+    std::optional<std::string> out, time, grace, slurm;
     std::optional<std::int64_t> trials;
     std::vector<std::string> settings;
     bool resume = false, quiet = false, json = false;
@@ -60,6 +60,12 @@ base::Result<sweep::RunRequest> request_of(const SweepArguments& given, const Co
         const auto time = base::parse_duration(*given.time);
         if (!time.ok()) return base::Error{time.error().message, fmt::format("--time {}", *given.time)};
         request.time = *time;
+    }
+    if (given.grace) {
+        const auto grace = base::parse_duration(*given.grace);
+        if (!grace.ok() || *grace < std::chrono::seconds{1} || *grace > std::chrono::hours{24})
+            return base::Error{"must be a time from 1s to 24h", fmt::format("--grace {}", *given.grace)};
+        request.grace = std::chrono::duration_cast<std::chrono::milliseconds>(*grace);
     }
     if (given.out && given.out->empty())
         return base::Error{"names no folder; leave it out for runs/ and the study's name", "--out \"\""};
@@ -107,8 +113,7 @@ base::Result<int> submit(const SweepArguments& given, const Context& context) {
 }
 
 base::Result<int> run_sweep(const SweepArguments& given, const Context& context) {
-    std::signal(SIGPIPE,
-                SIG_IGN);             // a reader of our output may leave; the sweep goes on
+    std::signal(SIGPIPE, SIG_IGN);    // a reader of our output may leave; the sweep goes on
     const train::RunSignals signals;  // first of all: every thread inherits that they are blocked
     if (!given.log_level.empty()) {
         MILLRACE_LET(level, base::parse_log_level(given.log_level));
@@ -151,20 +156,16 @@ void add_sweep(const Command& program, Context& context) {
         .one_value_each()
         .placeholder("KEY=VALUE");
     command.option("--trials", given->trials, "configurations to try, instead of the study's number").placeholder("N");
-    command
-        .option("--time", given->time,
-                "end the search after this time (10m, 2h); finalists are trained "
-                "after it")
+    command.option("--time", given->time, "end the search after this time (10m, 2h); finalists are trained after it")
         .placeholder("TIME");
     command.option("--lanes", given->lanes, "trials side by side: a number, or auto for as many as pay").placeholder("auto|K");
     command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
     command.option("--out", given->out, "run directory (runs/<study> unless given)").placeholder("DIR");
     command.flag("--resume", given->resume, "go on with the study in --out");
-    command
-        .option("--join", given->join,
-                "work on the study in this database, postgresql://..., with "
-                "other workers")
+    command.option("--join", given->join, "work on the study in this database, postgresql://..., with other workers")
         .placeholder("URL");
+    command.option("--grace", given->grace, "take over trials of workers silent for this time, 60s unless given; alike for all")
+        .placeholder("TIME");
     command
         .option(
             "--slurm", given->slurm,

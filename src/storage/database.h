@@ -28,6 +28,10 @@ public:
     virtual base::Status commit() = 0;
     virtual void rollback() = 0;
 
+    /// The last transaction lost its connection. Nothing of it is stored, or all of it, where only the answer to commit() is
+    /// missing. begin() connects anew.
+    [[nodiscard]] virtual bool was_cut_off() const { return false; }
+
     /// UTC by the server's clock as time_text writes it; empty when the database has no clock of its own.
     virtual base::Result<std::string> time() { return std::string(); }
 

@@ -126,12 +126,14 @@ public:
     }
 
     Status begin() override {
+        has_begun_ = false;
         const auto until = std::chrono::steady_clock::now() + kLongestWait;
         for (;;) {
             const auto begun = run("BEGIN");
             if (begun.ok()) {
                 // Optuna's own workers lock a row of this table before they take a number, so they wait, too.
                 const auto locked = run("LOCK TABLE studies IN EXCLUSIVE MODE");
+                has_begun_ = locked.ok();
                 if (locked.ok()) return base::ok();
                 if (libpq().PQstatus(connection_.get()) == CONNECTION_OK) {
                     rollback();
@@ -150,6 +152,9 @@ public:
     }
     void rollback() override {
         if (libpq().PQtransactionStatus(connection_.get()) != PQTRANS_IDLE) (void)run("ROLLBACK");
+    }
+    [[nodiscard]] bool was_cut_off() const override {
+        return has_begun_ && libpq().PQstatus(connection_.get()) == CONNECTION_BAD;
     }
     Result<std::string> time() override {
         MILLRACE_LET(rows, run("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"));
@@ -225,6 +230,7 @@ private:
 
     std::string url_, place_;
     std::unique_ptr<PGconn, CloseServer> connection_;
+    bool has_begun_ = false;                         ///< the last transaction
     std::map<std::string, std::string> statements_;  ///< the server's names of prepared ones, by their text
 };
 

@@ -86,7 +86,7 @@ public:
 
     /// Claims up to `count` trials, the lowest numbers first: waiting ones, and running ones whose heartbeat is older than
     /// `grace`. No two workers get the same one.
-    base::Result<std::vector<int64_t>> claim(size_t count, std::chrono::seconds grace);
+    base::Result<std::vector<int64_t>> claim(size_t count, std::chrono::milliseconds grace);
     /// Claims paused trials; returns those that still were.
     base::Result<std::vector<int64_t>> resume(std::span<const int64_t> numbers);
 
@@ -100,6 +100,10 @@ public:
 
     /// All trials by number. An error where one is none of the study's space, or has values that do not fit its objectives.
     base::Result<std::vector<StoredTrial>> trials();
+
+    /// The call that failed lost its connection and may be made again. What it wrote is gone, or all there: then trials that it
+    /// was to add or to claim are this worker's, and those that it was to finish count as lost.
+    [[nodiscard]] bool was_cut_off() const { return database_->was_cut_off(); }
 
     [[nodiscard]] const StudyDescription& description() const { return description_; }
 

@@ -171,7 +171,7 @@ Status Study::insert(int64_t number, const NewTrial& trial) {
     return trial.is_waiting ? base::ok() : take(id, false);
 }
 
-Result<std::vector<int64_t>> Study::claim(size_t count, std::chrono::seconds grace) {
+Result<std::vector<int64_t>> Study::claim(size_t count, std::chrono::milliseconds grace) {
     MILLRACE_LET(transaction, Transaction::begin(*database_));
     MILLRACE_LET(rows,
                  database_->run("SELECT t.trial_id, t.number, t.state FROM trials t "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "storage/postgres.h"
 
 namespace millrace::sweep {
@@ -34,8 +35,24 @@ bool Ledger::has_foreign() const {
     return std::ranges::any_of(notes_, [](const Note& note) { return note.is_foreign; });
 }
 
+bool Ledger::is_own(std::int64_t number) const {
+    return trial(number).state == TrialState::running && !notes_[static_cast<std::size_t>(number)].is_foreign;
+}
+
+/// A server that restarts cuts transactions off.
+template <class Call>
+auto Ledger::insist(Call call) {
+    constexpr int kMostTries = 10;  // a server that this very call brings down is not asked for ever
+    auto result = call();
+    for (int tries = 1; tries < kMostTries && !result.ok() && study_.was_cut_off(); ++tries) {
+        MILLRACE_LOG(warn, "{}; trying again", result.error().text());
+        result = call();
+    }
+    return result;
+}
+
 Result<std::vector<StoredTrial>> Ledger::stored() {
-    MILLRACE_LET(all, study_.trials());
+    MILLRACE_LET(all, insist([&] { return study_.trials(); }));
     for (StoredTrial& stored : all) {
         const auto text = stored.attributes.find(kHistoryAttribute);
         const auto history = text == stored.attributes.end() ? std::nullopt : history_of_text(text->second);
@@ -73,7 +90,7 @@ Status Ledger::refresh_if_due() {
 }
 
 Result<std::vector<std::int64_t>> Ledger::add(std::span<const storage::NewTrial> trials) {
-    MILLRACE_LET(numbers, study_.add(trials, static_cast<std::int64_t>(trials_.size())));
+    MILLRACE_LET(numbers, insist([&] { return study_.add(trials, static_cast<std::int64_t>(trials_.size())); }));
     if (numbers.empty()) {
         MILLRACE_TRY(refresh());
         return numbers;
@@ -85,14 +102,14 @@ Result<std::vector<std::int64_t>> Ledger::add(std::span<const storage::NewTrial>
     return numbers;
 }
 
-Result<std::vector<std::int64_t>> Ledger::claim(std::size_t count, std::chrono::seconds grace) {
-    MILLRACE_LET(numbers, study_.claim(count, grace));
+Result<std::vector<std::int64_t>> Ledger::claim(std::size_t count, std::chrono::milliseconds grace) {
+    MILLRACE_LET(numbers, insist([&] { return study_.claim(count, grace); }));
     if (!numbers.empty()) MILLRACE_TRY(refresh());
     return numbers;
 }
 
 Result<std::vector<std::int64_t>> Ledger::resume(std::span<const std::int64_t> numbers) {
-    MILLRACE_LET(resumed, study_.resume(numbers));
+    MILLRACE_LET(resumed, insist([&] { return study_.resume(numbers); }));
     std::vector<std::int64_t> lost;
     for (const std::int64_t number : numbers)
         if (std::ranges::find(resumed, number) == resumed.end()) lost.push_back(number);
@@ -101,14 +118,14 @@ Result<std::vector<std::int64_t>> Ledger::resume(std::span<const std::int64_t> n
 }
 
 Result<std::vector<std::int64_t>> Ledger::report(std::span<const storage::Report> reports) {
-    MILLRACE_LET(lost, study_.report(reports));
+    MILLRACE_LET(lost, insist([&] { return study_.report(reports); }));
     for (const storage::Report& report : reports) at(report.number).reports[report.step] = report.values;
     if (!lost.empty()) MILLRACE_TRY(refresh());
     return lost;
 }
 
 Result<std::vector<std::int64_t>> Ledger::finish(std::span<const storage::Outcome> outcomes) {
-    MILLRACE_LET(lost, study_.finish(outcomes));
+    MILLRACE_LET(lost, insist([&] { return study_.finish(outcomes); }));
     for (const storage::Outcome& outcome : outcomes) {
         search::Trial& trial = at(outcome.number);
         trial.state = outcome.state;
@@ -122,7 +139,7 @@ Result<std::vector<std::int64_t>> Ledger::finish(std::span<const storage::Outcom
 }
 
 Status Ledger::give_back(std::span<const std::int64_t> numbers) {
-    MILLRACE_TRY(study_.give_back(numbers));
+    MILLRACE_TRY(insist([&] { return study_.give_back(numbers); }));
     return refresh();
 }
 

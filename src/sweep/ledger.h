@@ -1,6 +1,7 @@
 #pragma once
 // The study's trials as this worker knows them: a copy of the database that its own calls keep up to date. What other workers
-// write is read from time to time, and before anything that depends on it is written.
+// write is read from time to time, and before anything that depends on it is written. A call that loses its connection is made
+// again; trials that the worker then has without having been told show by is_own().
 
 #include <chrono>
 #include <map>
@@ -38,6 +39,8 @@ public:
     [[nodiscard]] std::int64_t searched() const;
     /// Trials that no worker runs, or that another one does.
     [[nodiscard]] bool has_foreign() const;
+    /// The trial runs, and the study says that it is this worker's.
+    [[nodiscard]] bool is_own(std::int64_t number) const;
 
     /// Reads everything anew.
     base::Status refresh();
@@ -47,7 +50,7 @@ public:
     /// Adds trials that this worker runs. Empty, and refreshed, when another worker has added some since.
     base::Result<std::vector<std::int64_t>> add(std::span<const storage::NewTrial> trials);
     /// Waiting trials and those of workers that are gone, now this worker's.
-    base::Result<std::vector<std::int64_t>> claim(std::size_t count, std::chrono::seconds grace);
+    base::Result<std::vector<std::int64_t>> claim(std::size_t count, std::chrono::milliseconds grace);
     /// A paused trial is to go on; resume() tells the database.
     void promote(std::int64_t number) { at(number).state = search::TrialState::running; }
     /// Claims paused trials, in one transaction. Returns those that another worker has, and has refreshed when there are any.
@@ -70,6 +73,8 @@ public:
 private:
     Ledger(storage::Study study, std::string worker, const base::Clock& clock)
         : study_(std::move(study)), worker_(std::move(worker)), clock_(&clock) {}
+    template <class Call>
+    auto insist(Call call);
     search::Trial& at(std::int64_t number) { return trials_[static_cast<std::size_t>(number)]; }
 
     struct Note {

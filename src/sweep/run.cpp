@@ -77,6 +77,8 @@ Result<RunReport> run_in(const StudyFile& study, const RunRequest& request, cons
     options.attributes = {{"run", std::filesystem::absolute(out).string()}, {"millrace", base::version()}};
     options.lanes = request.lanes;
     options.time = request.time;
+    options.grace = request.grace;
+    options.heartbeat = request.grace / 6;
     options.stop = request.stop;
     options.give_way = request.give_way;
     options.on_epoch = request.on_epoch;

@@ -19,7 +19,8 @@ struct RunRequest {
     std::vector<std::string> command;  ///< argv
     int lanes = 0;                     ///< 0: by what fits
     std::optional<std::chrono::nanoseconds> time;
-    const std::atomic<int>* stop = nullptr;  ///< borrowed, as in WorkerOptions
+    std::chrono::milliseconds grace{60'000};  ///< as in WorkerOptions; heartbeats come six times as often
+    const std::atomic<int>* stop = nullptr;   ///< borrowed, as in WorkerOptions
     const std::atomic<std::uint32_t>* give_way = nullptr;
     std::function<void(const Progress&)> on_epoch;
 };

@@ -122,6 +122,8 @@ Status Worker::work() {
             continue;
         }
         MILLRACE_TRY(ledger_.refresh());
+        adopt();
+        if (queued() > 0) continue;
         if (ledger_.has_foreign() && !is_out_of_time_) {
             (void)timed(times_.waiting, [&] {
                 std::this_thread::sleep_for(std::chrono::milliseconds{200});

@@ -49,8 +49,8 @@ struct WorkerOptions {
     int lanes = 0;                                 ///< 0: by what fits
     std::optional<std::chrono::nanoseconds> time;  ///< of the search; finalists are trained after it
     std::size_t slice_bytes = std::size_t{4} << 30;
-    std::chrono::seconds grace{60};
-    std::chrono::milliseconds heartbeat{10'000};
+    std::chrono::milliseconds grace{60'000};               ///< trials of workers that were silent for longer are taken over
+    std::chrono::milliseconds heartbeat{10'000};           ///< how often it tells that it lives, and looks for such trials
     const std::atomic<int>* stop = nullptr;                ///< not 0: give all trials back and end; borrowed
     const std::atomic<std::uint32_t>* give_way = nullptr;  ///< the same
     std::function<void(const Progress&)> on_epoch;         ///< may be empty
@@ -95,6 +95,7 @@ private:
     // Taking trials.
     base::Status gather();
     base::Status claim();
+    void adopt();
     base::Status resume(std::vector<std::int64_t>& promoted);
     base::Result<bool> start_new(std::size_t most);
     base::Result<bool> add_finals();

@@ -16,7 +16,6 @@ using search::TrialState;
 
 namespace {
 
-constexpr std::chrono::seconds kClaimInterval{10};
 constexpr std::size_t kAhead = 2;  ///< lanes full of trials that may be queued
 
 }  // namespace
@@ -55,6 +54,7 @@ Status Worker::gather() {
         if (!has_started) break;
     }
     MILLRACE_TRY(resume(promoted));
+    adopt();
     std::vector<std::int64_t> numbers;
     for (const auto& [number, trial] : held_) numbers.push_back(number);
     heartbeat_.hold(std::move(numbers));
@@ -74,12 +74,21 @@ Status Worker::resume(std::vector<std::int64_t>& promoted) {
 }
 
 Status Worker::claim() {
-    if (last_claim_.count() != 0 && clock_.now() - last_claim_ < kClaimInterval && program_ != nullptr && program_->running() > 0)
-        return base::ok();
+    const bool is_busy = program_ != nullptr && program_->running() > 0;
+    if (is_busy && last_claim_.count() != 0 && clock_.now() - last_claim_ < options_.heartbeat) return base::ok();
     last_claim_ = clock_.now();
     MILLRACE_LET(numbers, ledger_.claim(static_cast<std::size_t>(programs_.lanes()), options_.grace));
-    for (const std::int64_t number : numbers) hold(number, false);
+    // A worker that was silent itself, since the server was away, claims its own trials with the others'.
+    for (const std::int64_t number : numbers)
+        if (!held_.contains(number)) hold(number, false);
     return base::ok();
+}
+
+/// Takes up what is this worker's without its knowledge: the answer to the call that took it was lost with the connection.
+void Worker::adopt() {
+    for (const search::Trial& trial : ledger_.trials())
+        if (ledger_.is_own(trial.number) && !held_.contains(trial.number) && (!is_out_of_time_ || ledger_.is_final(trial.number)))
+            hold(trial.number, false);
 }
 
 /// The first trial of a configuration has the recipe's seed, and each replicate the next one.

@@ -47,6 +47,9 @@ TEST_F(BadInput, Studies) {
           "[space]\n\"optim.lr\" = { log = [1e-5, 1e-1] }\n");
     expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--lanes", "many"}), {"--lanes many", "auto"});
     expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--time", "soon"}), {"--time soon"});
+    for (const char* grace : {"a", "0s", "999ms", "25h"})
+        expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--grace", grace}),
+                       {std::string("--grace ") + grace});
     expect_refusal(call({"sweep", path("study.toml"), "--out", path("run"), "--trials", "2"}),
                    {"validation_beauty", "validation_loss"});
     for (const char* url : {"postgresql://me:secret@host/db", "postgresql://host/db?password=secret"})

@@ -47,6 +47,18 @@ TEST_F(Postgres, AStudyGoesOnAfterTheServerWasRestarted) {
     EXPECT_EQ(must(study.trials())[0].trial.reports.at(1), search::Objectives{0.5});
 }
 
+TEST_F(Postgres, ATransactionThatIsCutOffSaysSoAndTheNextOneConnectsAnew) {
+    auto database = must(open_postgres(place_));
+    EXPECT_FALSE(database->was_cut_off());
+    ASSERT_TRUE(database->begin().ok());
+    EXPECT_FALSE(database->run("SELECT pg_terminate_backend(pg_backend_pid())").ok());
+    EXPECT_TRUE(database->was_cut_off());
+    database->rollback();
+    ASSERT_TRUE(database->begin().ok());
+    EXPECT_FALSE(database->run("SELECT nothing").ok());
+    EXPECT_FALSE(database->was_cut_off()) << "a statement that is wrong stays wrong";
+}
+
 TEST_F(Postgres, WorkersCompareHeartbeatsByTheServersClock) {
     HandClock fast;
     fast.advance(seconds{3600});
