@@ -25,7 +25,7 @@ demo: setup ## train energy flow on built-in pairs of sentences and print how ma
 test: build ## build and run all tests; GPU tests run when there is a GPU
 	@tools/setup --browser || echo "test: no Chromium, so pages are not opened in a browser"
 	@tools/setup --servers || echo "test: no PostgreSQL or Slurm, so studies are not tested on servers"
-	@ctest --preset release -j $$(($(JOBS) + 1)); status=$$?; tools/test-summary build || exit 1; exit $$status
+	@ctest --preset release -j $(JOBS); status=$$?; tools/test-summary build || exit 1; exit $$status
 
 asan: setup ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan -Wno-dev

@@ -36,7 +36,7 @@ protected:
         ASSERT_TRUE(order(program, record::ProbeMode::kFull, false, false));
         ASSERT_EQ(program.ask("framework 3 4"), "0");
         ASSERT_TRUE(order(program, record::ProbeMode::kPulse, true, true));
-        for (int tries = 0; tries < 200 && program.ask("finalised") != "1"; ++tries) {
+        for (int tries = 0; tries < 1500 && program.ask("finalised") != "1"; ++tries) {
             ASSERT_EQ(program.ask("framework 1 4"), "0");
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             program.drain();
