@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/split.h"
+#include "tape/slices.h"
 #include "train/domain_scores.h"
 #include "train/recipe_keys.h"
 
@@ -16,25 +17,16 @@ namespace {
 
 constexpr std::uint64_t kTrialInFlight = 64;
 
-/// Everything that training changed, into an engine of the same recipe.
-void copy_state(Engine& from, Engine& to) {
-    using Arena = tape::Store::Arena;
-    tape::Store &before = from.store(), &after = to.store();
-    for (std::size_t i = 0; i < before.parameters().size(); ++i) {
-        const tape::Parameter& p = before.parameters()[i];
-        const auto id = static_cast<tape::ParameterId>(i);
-        for (int group = 0; group < p.groups; ++group)
-            for (const auto& [arena, there] :
-                 {std::pair{Arena::value, true}, std::pair{Arena::first_moment, !p.fixed && before.first_moment().present()},
-                  std::pair{Arena::second_moment, !p.fixed && before.second_moment().present()}})
-                if (there) after.write_parameter(id, group, 0, before.read_parameter(id, group, 0, arena), arena);
-    }
-    after.refresh_copies();
-    after.write_groups(before.read_groups());
+/// Parameters, moments, statistics, groups and counters, into an engine of the same recipe.
+void copy_member(Engine& from, Engine& to) {
+    const tape::MemberSlices before(from.store()), after(to.store());
+    std::vector<std::byte> slice(before.bytes());
+    before.read(0, slice.data());
+    after.write(0, slice.data());
 }
 
 /// The run's counters and random numbers go on where they are.
-void stand_at(Engine& from, Engine& to) { to.store().write_states(from.store().read_states()); }
+void copy_counters(Engine& from, Engine& to) { to.store().write_states(from.store().read_states()); }
 
 }  // namespace
 
@@ -109,15 +101,14 @@ base::Result<StructureChanges::Outcome> StructureChanges::attempt(const models::
         outcome.before = before;
     } else {  // a copy: what trains is not touched
         MILLRACE_LET(copy, build(parts_.recipe, true));
-        copy_state(engine, *copy);
-        stand_at(engine, *copy);
+        copy_member(engine, *copy);
         MILLRACE_LET(before, trial_loss(*copy, done));
         outcome.before = before;
     }
     MILLRACE_LET(made, build(recipe, true));
     const auto take_over = [&] {
         change.transfer(engine.store(), made->store());
-        stand_at(engine, *made);
+        copy_counters(engine, *made);
     };
     take_over();
     MILLRACE_LET(after, trial_loss(*made, done));

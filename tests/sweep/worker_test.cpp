@@ -312,6 +312,19 @@ TEST_F(SweepWorker, TheTimeLimitEndsTheSearchAndKeepsTheFinals) {
     EXPECT_EQ((*worker)->ledger().searched(), 8);
 }
 
+TEST_F(SweepWorker, FinalsThatTrainWhenTheTimeIsUpAreTrainedToTheirEnd) {
+    const StudyFile of = study("sampler = \"random\"\ntrials = 4\nrungs = { last = 3 }\nfinalists = 2\nreplicates = 1\n");
+    auto with = options(4);
+    with.time = std::chrono::minutes{45};  // the search takes 30, the finals 30 more
+    const SlowClock clock(log_);
+    auto worker = Worker::open(of, with, factory_, clock);
+    ASSERT_TRUE(worker.ok());
+    ASSERT_TRUE((*worker)->run().ok());
+    EXPECT_TRUE((*worker)->is_out_of_time());
+    for (const auto& finalist : finalist_results((*worker)->ledger(), of)) EXPECT_EQ(finalist.reruns.size(), 1u);
+    EXPECT_EQ(count(**worker, TrialState::complete), 6);
+}
+
 TEST_F(SweepWorker, AMetricThatNobodyMeasuresIsNamedWithThoseThatAre) {
     auto loaded = load_study(file("objectives = [{ metric = \"validation_beauty\", direction = \"maximize\" }]\n"), {});
     ASSERT_TRUE(loaded.ok());

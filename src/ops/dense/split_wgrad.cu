@@ -30,7 +30,7 @@ static_assert(kFragments * kThreads * sizeof(float4) <= kStages * kStageBytes);
 struct SplitTile {
     const bf16 *dz, *x;  ///< first column of the tile, row 0
     float* dw;
-    float* squares;  ///< [blocks of a cluster]: sums of squares of what each wrote; null: nobody wants them
+    float* squares;  ///< [blocks of a cluster]: sums of squares of what each wrote; null: not computed
     std::int32_t ld_dz, ld_x, ld_dw;
     std::int32_t depth;            ///< rows of the batch
     std::int32_t outputs, inputs;  ///< valid rows and columns of the tile, multiples of 8

@@ -30,8 +30,7 @@ struct BackwardArgs {
     int together;                 ///< positions that a block sums
     bool add_table, add_position;
     TokenKey* keys;  ///< [K][count()]
-    float* squares;  ///< [K][square_parts()]: sums of squares of dtable, by run_kernel, then by border_kernel; null: nobody wants
-                     ///< them
+    float* squares;  ///< [K][square_parts()]: sums of squares of dtable, by run_kernel, then by border_kernel; null: not computed
     float* borders;  ///< [K][spans()][2][cols]: sum of a run from earlier blocks that ends here, of one that goes on behind
 
     __host__ __device__ int count() const { return chunks * kChunk; }

@@ -190,7 +190,7 @@ struct Args {
     Found* found = nullptr;
     Mat<float> dweight = {}, dbias = {};  ///< each optional
     bool add_weight = false, add_bias = false;
-    float* squares = nullptr;  ///< [K][square_parts]: sums of squares of dweight, for the norm; null: nobody wants them
+    float* squares = nullptr;  ///< [K][square_parts]: sums of squares of dweight, for the norm; null: not computed
     int square_parts = 0;
     bool direct = false;  ///< one part of the rows alone, which goes straight to dweight and dbias
 
