@@ -15,8 +15,8 @@ struct GradientSquares {
 };
 
 /// Where the kernel under preparation leaves the sums of squares of `gradient`, which it writes as a whole: a table [K][parts]
-/// that it fills in every run and holds. Empty where the norm does not use them: in deterministic runs, whose sums keep their order, in a region,
-/// which may be left out, and for a gradient whose elements are no neighbours.
+/// that it fills in every run and holds. Empty where the norm does not use them: in deterministic runs, whose sums keep their
+/// order, in a region, which may be left out, and for a gradient whose elements are no neighbours.
 base::Result<DeviceTable> leave_squares(Context& c, const tensor::Operand& gradient, int parts);
 /// After the group of a record that writes to a gradient its earlier sums are wrong; `before`: sums that are older than the
 /// group.
