@@ -2,11 +2,14 @@
 import base64
 import json
 import os
+import pathlib
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -156,3 +159,13 @@ class Browser:
 
     def screenshot(self, path, whole=False):
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]))
+
+
+def main(take_screenshot):
+    """Runs the tests of the script, or with --screenshot FILE calls take_screenshot(FILE, the words behind it)."""
+    if len(sys.argv) <= 2 or sys.argv[1] != "--screenshot":
+        unittest.main()
+    elif not find():
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: no Chromium: apt-get install chromium")
+    else:
+        take_screenshot(pathlib.Path(sys.argv[2]), sys.argv[3:])

@@ -165,13 +165,12 @@ class Page(unittest.TestCase):
         self.assertTrue({"skip", "term", "SUMMARY"} <= {name.split()[0] if name else "" for name in reached}, reached)
 
 
-def take_screenshot(to, of=None):
+def take_screenshot(to, words):
     page = browser.Browser(PROGRAM)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            if of is None:
-                write_reports(pathlib.Path(folder))
-                of = pathlib.Path(folder, "sick.html")
+            write_reports(pathlib.Path(folder))
+            of = pathlib.Path(words[0] if words else pathlib.Path(folder, "sick.html"))
             page.open(of.resolve(), width=1160, height=1180)
             page.screenshot(to)
     finally:
@@ -179,9 +178,4 @@ def take_screenshot(to, of=None):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2 and sys.argv[1] == "--screenshot":
-        if not PROGRAM:
-            sys.exit("doctor_report_test.py: no Chromium: apt-get install chromium")
-        take_screenshot(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None)
-    else:
-        unittest.main()
+    browser.main(take_screenshot)

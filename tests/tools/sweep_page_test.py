@@ -183,13 +183,14 @@ class Page(unittest.TestCase):
         self.assertEqual(numbers, sorted(numbers))
 
 
-def take_screenshot(to, name):
+def take_screenshot(to, words):
+    name = next((word for word in words if word.endswith(".html")), "one_objective.html")
     page = browser.Browser(PROGRAM)
     try:
         with tempfile.TemporaryDirectory() as folder:
             write_pages(folder)
-            page.open(pathlib.Path(folder, name), width=1160, height=1180, dark="--dark" in sys.argv)
-            height = page.value("document.documentElement.scrollHeight") if "--whole" in sys.argv else 1180
+            page.open(pathlib.Path(folder, name), width=1160, height=1180, dark="--dark" in words)
+            height = page.value("document.documentElement.scrollHeight") if "--whole" in words else 1180
             page.call("Emulation.setDeviceMetricsOverride", width=1160, height=height, deviceScaleFactor=1, mobile=False)
             page.screenshot(to)
     finally:
@@ -197,9 +198,4 @@ def take_screenshot(to, name):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2 and sys.argv[1] == "--screenshot":
-        if not PROGRAM:
-            sys.exit("sweep_page_test.py: no Chromium: apt-get install chromium")
-        take_screenshot(pathlib.Path(sys.argv[2]), next((word for word in sys.argv[3:] if word.endswith(".html")), "one_objective.html"))
-    else:
-        unittest.main()
+    browser.main(take_screenshot)
