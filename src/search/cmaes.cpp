@@ -139,7 +139,7 @@ public:
 
     [[nodiscard]] std::vector<Configuration> ask(std::span<const Trial> trials, int64_t first, int64_t count) const override {
         std::map<int64_t, std::vector<Trial>> generations;
-        for (const Trial& trial : trials) generations[trial.number / population_].push_back(trial);
+        for (size_t i = 0; i < trials.size(); ++i) generations[static_cast<int64_t>(i) / population_].push_back(trials[i]);
         std::vector<Configuration> out;
         Distribution distribution(space_.size(), population_);
         auto next = generations.begin();

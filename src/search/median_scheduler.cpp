@@ -9,13 +9,13 @@ class MedianScheduler final : public Scheduler {
 public:
     explicit MedianScheduler(const SchedulerOptions& options) : Scheduler(options.rungs, options.objective), options_(options) {}
 
-    [[nodiscard]] int64_t next_step(const Trial& trial) const override {
-        return std::min(trial.last_step() + options_.interval, rungs_.last);
+    [[nodiscard]] int64_t next_step(std::span<const Trial> trials, size_t index) const override {
+        return std::min(last_step(trials, index) + options_.interval, rungs_.last);
     }
 
-    [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> /*trials*/, bool may_start) const override {
+    [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
         if (!may_start) return std::nullopt;
-        return Assignment{std::nullopt, next_step({})};
+        return Assignment{std::nullopt, next_step(trials, trials.size())};
     }
 
 private:

@@ -16,14 +16,14 @@ public:
     PopulationScheduler(Space space, const SchedulerOptions& options)
         : Scheduler(options.rungs, options.objective), space_(std::move(space)), options_(options) {}
 
-    [[nodiscard]] int64_t next_step(const Trial& trial) const override {
-        return std::min(trial.last_step() + options_.interval, rungs_.last);
+    [[nodiscard]] int64_t next_step(std::span<const Trial> trials, size_t index) const override {
+        return std::min(last_step(trials, index) + options_.interval, rungs_.last);
     }
 
     [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
         const auto running = std::count_if(trials.begin(), trials.end(), [](const Trial& trial) { return trial.is_pending(); });
         if (!may_start || running >= options_.population) return std::nullopt;
-        return Assignment{std::nullopt, next_step({})};
+        return Assignment{std::nullopt, next_step(trials, trials.size())};
     }
 
 private:
@@ -41,7 +41,7 @@ private:
             return !has_weights || trials[i].violation() > 0 || values_at(trials[i], step, objective_).empty();
         });
         if (sources.empty()) return {};
-        Stream stream(options_.seed, trials[index].number, Purpose::perturbation, step);
+        Stream stream(options_.seed, static_cast<int64_t>(index), Purpose::perturbation, step);
         const Trial& source = trials[sources[stream.below(sources.size())]];
         return {Action::copy, source.number, perturbed(space_, source.configuration, stream)};
     }

@@ -1,6 +1,6 @@
 #pragma once
 // Samplers choose the configurations of new trials. They are pure functions of the study's seed, the trials so far and the
-// number of the trial asked for.
+// position of the trial asked for.
 
 #include <cstdint>
 #include <memory>
@@ -25,8 +25,8 @@ struct SamplerOptions {
 class Sampler {
 public:
     virtual ~Sampler() = default;
-    /// Configurations of the trials `first` .. `first + count - 1`, in this order. `trials` are those so far, running ones
-    /// included. Fewer than `count` when the sampler has no more (a grid at its end).
+    /// Configurations of the trials at the positions `first` .. `first + count - 1`, in this order. `trials` are those of the
+    /// search so far in the order of their numbers, running ones included. Fewer than `count` when the sampler has no more (a grid at its end).
     [[nodiscard]] virtual std::vector<Configuration> ask(std::span<const Trial> trials, int64_t first, int64_t count) const = 0;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 // Schedulers decide how long trials run. Like samplers they are pure functions of the trials so far: the driver enters a report
 // into Trial::reports, asks decide() and acts. Reports of trials that run side by side are entered before the first decide().
+// `trials` are those of the search in the order of their numbers, which may have gaps: positions count.
 
 #include <cstdint>
 #include <memory>
@@ -63,16 +64,20 @@ public:
 
     /// About trials[index] after its latest report. A report that is not finite fails, one at the last step completes.
     [[nodiscard]] Decision decide(std::span<const Trial> trials, size_t index) const;
-    /// The step of the next report of a trial; a new one has no report yet.
-    [[nodiscard]] virtual int64_t next_step(const Trial& trial) const = 0;
+    /// The step of the next report of trials[index]; trials.size() is a new one.
+    [[nodiscard]] virtual int64_t next_step(std::span<const Trial> trials, size_t index) const = 0;
     /// What a free lane runs next; empty when nothing can. `may_start` says whether the budget has room for a new trial, which
-    /// gets the number trials.size(). Numbers are dense, trials stand in their order.
+    /// gets the position trials.size().
     [[nodiscard]] virtual std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const = 0;
 
 protected:
     /// About a finite report before the last step.
     [[nodiscard]] virtual Decision judge(std::span<const Trial> trials, size_t index) const = 0;
 
+    /// The last step with a report of trials[index]; 0 of a new one.
+    [[nodiscard]] static int64_t last_step(std::span<const Trial> trials, size_t index) {
+        return index < trials.size() ? trials[index].last_step() : 0;
+    }
     /// Those of the positions `among` whose trials have a report at `step`, best first: feasible ones by pareto_order, then
     /// infeasible ones by their violation, then those whose report is not finite.
     [[nodiscard]] std::vector<size_t> order_at(std::span<const Trial> trials, std::span<const size_t> among, int64_t step) const;

@@ -22,20 +22,20 @@ class RungScheduler : public Scheduler {
 public:
     using Scheduler::Scheduler;
 
-    [[nodiscard]] int64_t next_step(const Trial& trial) const override {
-        return step_after(steps_of(trial.number), trial.last_step());
+    [[nodiscard]] int64_t next_step(std::span<const Trial> trials, size_t index) const override {
+        return step_after(steps_of(index), last_step(trials, index));
     }
 
     [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
         const std::vector<size_t> ready = promotable(trials, may_start, trials.size());
-        if (!ready.empty()) return Assignment{trials[ready.front()].number, next_step(trials[ready.front()])};
+        if (!ready.empty()) return Assignment{trials[ready.front()].number, next_step(trials, ready.front())};
         if (!may_start) return std::nullopt;
-        return Assignment{std::nullopt, steps_of(static_cast<int64_t>(trials.size())).front()};
+        return Assignment{std::nullopt, steps_of(trials.size()).front()};
     }
 
 protected:
-    /// The rungs of a trial.
-    [[nodiscard]] virtual const std::vector<int64_t>& steps_of(int64_t number) const = 0;
+    /// The rungs of the trial at a position.
+    [[nodiscard]] virtual const std::vector<int64_t>& steps_of(size_t index) const = 0;
     /// Positions of trials that wait at a rung and may go on, the most advanced first. The trial at `judged` is running, but
     /// counts as one that waits.
     [[nodiscard]] virtual std::vector<size_t> promotable(std::span<const Trial> trials, bool may_start, size_t judged) const = 0;
@@ -47,7 +47,7 @@ protected:
 
 private:
     [[nodiscard]] Decision judge(std::span<const Trial> trials, size_t index) const override {
-        const std::vector<int64_t>& steps = steps_of(trials[index].number);
+        const std::vector<int64_t>& steps = steps_of(index);
         if (std::find(steps.begin(), steps.end(), trials[index].last_step()) == steps.end()) return {};
         // A trial that would be promoted at once need not leave its lane.
         const std::vector<size_t> ready = promotable(trials, true, index);
@@ -61,7 +61,7 @@ public:
     Asha(Rungs rungs, std::optional<size_t> objective) : RungScheduler(rungs, objective), steps_(rungs.steps()) {}
 
 private:
-    [[nodiscard]] const std::vector<int64_t>& steps_of(int64_t /*number*/) const override { return steps_; }
+    [[nodiscard]] const std::vector<int64_t>& steps_of(size_t /*index*/) const override { return steps_; }
 
     [[nodiscard]] std::vector<size_t> promotable(std::span<const Trial> trials, bool /*may_start*/,
                                                  size_t judged) const override {
@@ -98,18 +98,18 @@ private:
         auto operator<=>(const Place&) const = default;
     };
 
-    [[nodiscard]] Place place_of(int64_t number) const {
-        int64_t rest = number % turn_;
+    [[nodiscard]] Place place_of(size_t index) const {
+        int64_t rest = static_cast<int64_t>(index) % turn_;
         size_t bracket = 0;
         while (rest >= brackets_[bracket].rungs.front().trials) rest -= brackets_[bracket++].rungs.front().trials;
-        return {number / turn_, bracket};
+        return {static_cast<int64_t>(index) / turn_, bracket};
     }
 
-    [[nodiscard]] const std::vector<int64_t>& steps_of(int64_t number) const override { return steps_[place_of(number).bracket]; }
+    [[nodiscard]] const std::vector<int64_t>& steps_of(size_t index) const override { return steps_[place_of(index).bracket]; }
 
     [[nodiscard]] std::vector<size_t> promotable(std::span<const Trial> trials, bool may_start, size_t judged) const override {
         std::map<Place, std::vector<size_t>> members;
-        for (size_t i = 0; i < trials.size(); ++i) members[place_of(trials[i].number)].push_back(i);
+        for (size_t i = 0; i < trials.size(); ++i) members[place_of(i)].push_back(i);
         std::vector<size_t> out;
         for (auto& [place, indices] : members) {
             const std::vector<Bracket::Rung>& rungs = brackets_[place.bracket].rungs;

@@ -19,7 +19,7 @@ namespace millrace::search {
 enum class TrialState { running, paused, complete, pruned, failed };
 
 struct Trial {
-    int64_t number = 0;  ///< dense from 0
+    int64_t number = 0;  ///< by which its study knows it
     Configuration configuration;
     TrialState state = TrialState::running;
     Objectives values;                      ///< of a complete trial; smaller is better (the driver negates what is maximised)

@@ -19,10 +19,7 @@ Summary summary_of(const std::vector<double>& values) {
 }
 
 std::vector<search::Finalist> chosen_finalists(const Ledger& ledger, std::int64_t count) {
-    std::vector<search::Trial> searched;
-    for (const search::Trial& trial : ledger.trials())
-        if (!ledger.is_final(trial.number)) searched.push_back(trial);
-    return search::finalists(searched, static_cast<std::size_t>(count));
+    return search::finalists(ledger.searched(), static_cast<std::size_t>(count));
 }
 
 namespace {
@@ -39,8 +36,8 @@ FinalistResult result_of(const Ledger& ledger, const StudyFile& study, const sea
     FinalistResult out{finalist.configuration, finalist.numbers, {}, 0, {}, {}, {}};
     out.history = ledger.attribute(finalist.numbers.front(), kHistoryAttribute);
     std::map<std::string, std::vector<double>> tests;
-    for (const search::Trial& trial : ledger.trials()) {
-        if (!ledger.is_final(trial.number) || trial.configuration != finalist.configuration) continue;
+    for (const search::Trial& trial : ledger.finals()) {
+        if (trial.configuration != finalist.configuration) continue;
         out.failed += trial.state == search::TrialState::failed ? 1 : 0;
         if (trial.state != search::TrialState::complete) continue;
         out.reruns.push_back(trial.number);

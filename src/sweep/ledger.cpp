@@ -22,13 +22,9 @@ Result<Ledger> Ledger::open(const std::string& place, storage::StudyDescription 
 }
 
 std::string Ledger::attribute(std::int64_t number, const std::string& name) const {
-    const storage::Attributes& all = notes_[static_cast<std::size_t>(number)].attributes;
+    const storage::Attributes& all = note(number).attributes;
     const auto found = all.find(name);
     return found == all.end() ? std::string{} : found->second;
-}
-
-std::int64_t Ledger::searched() const {
-    return std::ranges::count_if(trials_, [&](const search::Trial& trial) { return !is_final(trial.number); });
 }
 
 bool Ledger::has_foreign() const {
@@ -36,7 +32,7 @@ bool Ledger::has_foreign() const {
 }
 
 bool Ledger::is_own(std::int64_t number) const {
-    return trial(number).state == TrialState::running && !notes_[static_cast<std::size_t>(number)].is_foreign;
+    return trial(number).state == TrialState::running && !note(number).is_foreign;
 }
 
 /// A server that restarts cuts transactions off.
@@ -67,20 +63,29 @@ Result<std::vector<StoredTrial>> Ledger::stored() {
 Status Ledger::refresh() {
     const auto before = clock_->now();
     MILLRACE_LET(all, stored());
-    const std::vector<search::Trial> known = std::move(trials_);
-    trials_.clear();
+    for (StoredTrial& stored : all) {
+        // The database learns of violations when a trial leaves its lane.
+        const auto number = static_cast<std::size_t>(stored.trial.number);
+        if (stored.trial.violations.empty() && number < notes_.size()) stored.trial.violations = trial(notes_[number]).violations;
+    }
+    searched_.clear();
+    finals_.clear();
     notes_.clear();
     for (StoredTrial& stored : all) {
         const bool is_mine = stored.worker == worker_ && !stored.is_waiting;
-        notes_.emplace_back(std::move(stored.attributes), stored.trial.state == TrialState::running && !is_mine);
-        trials_.push_back(std::move(stored.trial));
-        // The database learns of violations when a trial leaves its lane.
-        if (trials_.back().violations.empty() && trials_.size() <= known.size())
-            trials_.back().violations = known[trials_.size() - 1].violations;
+        const bool is_foreign = stored.trial.state == TrialState::running && !is_mine;
+        insert(std::move(stored.trial), std::move(stored.attributes), is_foreign);
     }
     last_read_ = clock_->now();
     read_cost_ = last_read_ - before;
     return base::ok();
+}
+
+void Ledger::insert(search::Trial trial, storage::Attributes attributes, bool is_foreign) {
+    const bool is_final = attributes.contains(kFinalAttribute);
+    std::vector<search::Trial>& among = is_final ? finals_ : searched_;
+    notes_.push_back({std::move(attributes), is_final, is_foreign, among.size()});
+    among.push_back(std::move(trial));
 }
 
 Status Ledger::refresh_if_due() {
@@ -90,15 +95,13 @@ Status Ledger::refresh_if_due() {
 }
 
 Result<std::vector<std::int64_t>> Ledger::add(std::span<const storage::NewTrial> trials) {
-    MILLRACE_LET(numbers, insist([&] { return study_.add(trials, static_cast<std::int64_t>(trials_.size())); }));
+    MILLRACE_LET(numbers, insist([&] { return study_.add(trials, static_cast<std::int64_t>(notes_.size())); }));
     if (numbers.empty()) {
         MILLRACE_TRY(refresh());
         return numbers;
     }
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-        trials_.push_back({numbers[i], trials[i].configuration, TrialState::running, {}, {}, {}});
-        notes_.emplace_back(trials[i].attributes, false);
-    }
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+        insert({numbers[i], trials[i].configuration, TrialState::running, {}, {}, {}}, trials[i].attributes, false);
     return numbers;
 }
 

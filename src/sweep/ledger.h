@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <map>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,14 +30,20 @@ public:
     static base::Result<Ledger> open(const std::string& database, storage::StudyDescription description, std::string worker,
                                      const base::Clock& clock);
 
-    /// By number. Configurations are the newest of their histories.
-    [[nodiscard]] const std::vector<search::Trial>& trials() const { return trials_; }
-    [[nodiscard]] const search::Trial& trial(std::int64_t number) const { return trials_[static_cast<std::size_t>(number)]; }
+    /// Trials of the search, and reruns of finalists, in the order of their numbers: samplers and schedulers see the former alone.
+    /// Configurations are the newest of their histories.
+    [[nodiscard]] const std::vector<search::Trial>& searched() const { return searched_; }
+    [[nodiscard]] const std::vector<search::Trial>& finals() const { return finals_; }
+    /// All of them, by number.
+    [[nodiscard]] auto trials() const {
+        return notes_ | std::views::transform([this](const Note& note) -> const search::Trial& { return trial(note); });
+    }
+    [[nodiscard]] const search::Trial& trial(std::int64_t number) const { return trial(note(number)); }
+    /// Of a trial in searched(), or in finals().
+    [[nodiscard]] std::size_t position(std::int64_t number) const { return note(number).position; }
     /// Empty where the trial has none of that name.
     [[nodiscard]] std::string attribute(std::int64_t number, const std::string& name) const;
-    [[nodiscard]] bool is_final(std::int64_t number) const { return notes_[static_cast<std::size_t>(number)].is_final; }
-    /// Trials of the search, finals not counted.
-    [[nodiscard]] std::int64_t searched() const;
+    [[nodiscard]] bool is_final(std::int64_t number) const { return note(number).is_final; }
     /// Trials that no worker runs, or that another one does.
     [[nodiscard]] bool has_foreign() const;
     /// The trial runs, and the study says that it is this worker's.
@@ -75,21 +82,25 @@ private:
         : study_(std::move(study)), worker_(std::move(worker)), clock_(&clock) {}
     template <class Call>
     auto insist(Call call);
-    search::Trial& at(std::int64_t number) { return trials_[static_cast<std::size_t>(number)]; }
-
     struct Note {
-        Note(storage::Attributes of_trial, bool foreign)
-            : attributes(std::move(of_trial)), is_final(attributes.contains(kFinalAttribute)), is_foreign(foreign) {}
         storage::Attributes attributes;
         bool is_final;
-        bool is_foreign;  ///< unfinished, and not this worker's
+        bool is_foreign;       ///< unfinished, and not this worker's
+        std::size_t position;  ///< in searched_ or finals_
     };
+    void insert(search::Trial trial, storage::Attributes attributes, bool is_foreign);
+    [[nodiscard]] const Note& note(std::int64_t number) const { return notes_[static_cast<std::size_t>(number)]; }
+    [[nodiscard]] const search::Trial& trial(const Note& of) const { return (of.is_final ? finals_ : searched_)[of.position]; }
+    search::Trial& at(std::int64_t number) {
+        const Note& of = note(number);
+        return (of.is_final ? finals_ : searched_)[of.position];
+    }
 
     storage::Study study_;
     std::string worker_;
     const base::Clock* clock_;
-    std::vector<search::Trial> trials_;
-    std::vector<Note> notes_;
+    std::vector<search::Trial> searched_, finals_;
+    std::vector<Note> notes_;  ///< by number
     std::map<std::int64_t, History> changed_;  ///< histories of trials that the database does not know yet
     std::chrono::nanoseconds last_read_{}, read_cost_{};
 };

@@ -42,10 +42,7 @@ Status write_best(const StudyFile& study, const FinalistResult& best, const io::
 Status write_results(const StudyFile& study, const RunRequest& request, Worker& worker, const io::Path& out, RunReport& report) {
     Ledger& ledger = worker.ledger();
     report.finalists = finalist_results(ledger, study);
-    std::vector<search::Trial> searched;
-    for (const search::Trial& trial : ledger.trials())
-        if (!ledger.is_final(trial.number)) searched.push_back(trial);
-    report.importance = search::parameter_importance(study.space, searched, 0, study.sampler.seed);
+    report.importance = search::parameter_importance(study.space, ledger.searched(), 0, study.sampler.seed);
     if (!report.finalists.empty()) {
         report.best_recipe = (out / "best.toml").string();
         MILLRACE_TRY(write_best(study, report.finalists.front(), report.best_recipe));

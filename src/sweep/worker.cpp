@@ -28,7 +28,7 @@ int most_lanes(const StudyFile& study) {
 
 /// Trials of one study differ in what is searched alone. A stored one tells what the others were trained with.
 Status check_same_recipe(const StudyFile& study, const Ledger& ledger) {
-    for (const search::Trial& trial : ledger.trials()) {
+    for (const search::Trial& trial : ledger.searched()) {
         const std::string text = ledger.attribute(trial.number, kRecipeAttribute);
         if (text.empty()) continue;
         const std::string place = fmt::format("trial {}", trial.number);
@@ -225,8 +225,7 @@ Status Worker::leave() {
 Progress Worker::progress() const {
     Progress out;
     out.wanted = study_.trials;
-    for (const search::Trial& trial : ledger_.trials()) {
-        if (ledger_.is_final(trial.number)) continue;
+    for (const search::Trial& trial : ledger_.searched()) {
         ++out.started;
         switch (trial.state) {
             case search::TrialState::running: ++out.running; break;
@@ -236,9 +235,9 @@ Progress Worker::progress() const {
             case search::TrialState::failed: ++out.failed; break;
         }
     }
-    const std::vector<std::size_t> order = search::best_first(ledger_.trials());
+    const std::vector<std::size_t> order = search::best_first(ledger_.searched());
     if (!order.empty()) {
-        const search::Trial& best = ledger_.trials()[order.front()];
+        const search::Trial& best = ledger_.searched()[order.front()];
         if (best.state != search::TrialState::failed && best.violation() <= 0) out.best = trial_text(study_, best);
     }
     out.lanes = program_ == nullptr ? programs_.lanes() : static_cast<std::int64_t>(program_->trials.size());

@@ -118,6 +118,9 @@ private:
     base::Status refuse(const std::vector<std::int64_t>& numbers, const base::Error& error);
 
     // An epoch and what follows from it.
+    [[nodiscard]] std::int64_t next_step(std::int64_t number) const {
+        return scheduler_->next_step(ledger_.searched(), ledger_.position(number));
+    }
     base::Status run_epoch();
     base::Result<storage::Report> enter(std::int64_t number, const train::LaneScore& score);
     base::Status act();

@@ -42,7 +42,7 @@ Status Worker::fill() {
 /// program steps faster: empty lanes take as long as full ones.
 int Worker::lanes_for(std::size_t ready, std::size_t available) const {
     constexpr std::size_t kWorthIt = 4;
-    const bool is_tail = is_out_of_time_ || sampler_is_done_ || ledger_.searched() >= study_.trials;
+    const bool is_tail = is_out_of_time_ || sampler_is_done_ || std::ssize(ledger_.searched()) >= study_.trials;
     return static_cast<int>(is_tail && kWorthIt * ready <= available ? std::max<std::size_t>(ready, 1) : available);
 }
 
@@ -77,7 +77,7 @@ Status Worker::switch_program() {
 /// Trials that cannot be built fail, one by one, once any other could: then it is their values that are wrong. The first one's
 /// error is the study's: the data may be missing.
 Status Worker::refuse(const std::vector<std::int64_t>& numbers, const Error& error) {
-    if (std::ranges::all_of(ledger_.trials(), [](const search::Trial& trial) { return trial.reports.empty(); })) return error;
+    if (std::ranges::all_of(ledger_.searched(), [](const search::Trial& trial) { return trial.reports.empty(); })) return error;
     MILLRACE_LOG(warn, "trial {}{} cannot be trained: {}", numbers.front(),
                  numbers.size() > 1 ? fmt::format(" and {} like it", numbers.size() - 1) : "", error.text());
     std::vector<storage::Outcome> outcomes;
@@ -116,7 +116,7 @@ Status Worker::place(int lane, std::int64_t number) {
         program_->runner->clear(lane);
         return placed;
     }
-    trial.until = trial.is_final ? study_.scheduler.rungs.last : scheduler_->next_step(ledger_.trial(number));
+    trial.until = trial.is_final ? study_.scheduler.rungs.last : next_step(number);
     program_->trials[static_cast<std::size_t>(lane)] = number;
     return base::ok();
 }
@@ -177,7 +177,7 @@ Status Worker::act_on(std::int64_t number, std::vector<storage::Outcome>& outcom
     else if (trial.epoch >= study_.scheduler.rungs.last)
         decision.action = Action::complete;
     else if (trial.epoch >= trial.until && !trial.is_final)
-        decision = scheduler_->decide(ledger_.trials(), static_cast<std::size_t>(number));
+        decision = scheduler_->decide(ledger_.searched(), ledger_.position(number));
 
     storage::Outcome outcome{
         number, TrialState::running, {}, known.violations, {{kMetricsAttribute, metrics_json(trial.metrics)}}};
@@ -202,7 +202,7 @@ Status Worker::act_on(std::int64_t number, std::vector<storage::Outcome>& outcom
         outcomes.push_back(std::move(outcome));
         return base::ok();
     }
-    if (trial.epoch >= trial.until) trial.until = scheduler_->next_step(known);
+    if (trial.epoch >= trial.until) trial.until = next_step(number);
     return trial.is_final ? follow_history(number) : base::ok();
 }
 

@@ -40,8 +40,8 @@ Status Worker::gather() {
     if (!is_out_of_time_ && ledger_.has_foreign() && queued_here() < want) MILLRACE_TRY(claim());
     std::vector<std::int64_t> promoted;
     while (!is_out_of_time_ && queued_here() < want && queued() < kAhead * lanes) {
-        const bool may_start = !sampler_is_done_ && ledger_.searched() < study_.trials;
-        const auto next = scheduler_->next(ledger_.trials(), may_start);
+        const bool may_start = !sampler_is_done_ && std::ssize(ledger_.searched()) < study_.trials;
+        const auto next = scheduler_->next(ledger_.searched(), may_start);
         if (!next) break;
         if (next->promoted) {
             ledger_.promote(*next->promoted);
@@ -94,8 +94,8 @@ void Worker::adopt() {
 /// The first trial of a configuration has the recipe's seed, and each replicate the next one.
 std::uint64_t Worker::seed_of_next(const Configuration& configuration, std::span<const storage::NewTrial> before) const {
     const auto alike = std::ranges::count(before, configuration, &storage::NewTrial::configuration);
-    return static_cast<std::uint64_t>(study_.recipe.integer("seed") + search::replicates(ledger_.trials(), configuration) +
-                                      alike);
+    return static_cast<std::uint64_t>(study_.recipe.integer("seed") + search::replicates(ledger_.searched(), configuration) +
+                                      search::replicates(ledger_.finals(), configuration) + alike);
 }
 
 storage::NewTrial Worker::new_trial(const Configuration& configuration, std::span<const storage::NewTrial> before) const {
@@ -117,14 +117,14 @@ void Worker::pin_structure(std::vector<Configuration>& configurations) const {
 }
 
 Result<bool> Worker::start_new(std::size_t most) {
-    auto count = std::min(static_cast<std::int64_t>(most), study_.trials - ledger_.searched());
+    auto count = std::min(static_cast<std::int64_t>(most), study_.trials - std::ssize(ledger_.searched()));
     if (study_.scheduler.name == "pbt") {
         const auto running =
-            std::ranges::count_if(ledger_.trials(), [](const search::Trial& trial) { return trial.is_pending(); });
+            std::ranges::count_if(ledger_.searched(), [](const search::Trial& trial) { return trial.is_pending(); });
         count = std::min<std::int64_t>(count, study_.scheduler.population - running);
     }
     std::vector<Configuration> configurations =
-        sampler_->ask(ledger_.trials(), static_cast<std::int64_t>(ledger_.trials().size()), count);
+        sampler_->ask(ledger_.searched(), std::ssize(ledger_.searched()), count);
     sampler_is_done_ = configurations.empty();
     if (configurations.empty()) return false;
     if (study_.sampler.name == "tpe" && !structural_.empty()) pin_structure(configurations);
@@ -162,10 +162,7 @@ void Worker::hold(std::int64_t number, bool is_urgent) {
 Result<bool> Worker::add_finals() {
     std::vector<storage::NewTrial> fresh;
     for (const search::Finalist& finalist : chosen_finalists(ledger_, study_.finalists)) {
-        std::int64_t known = 0;
-        for (const search::Trial& trial : ledger_.trials())
-            known += ledger_.is_final(trial.number) && trial.configuration == finalist.configuration ? 1 : 0;
-        for (; known < study_.replicates; ++known) {
+        for (auto known = search::replicates(ledger_.finals(), finalist.configuration); known < study_.replicates; ++known) {
             fresh.push_back(new_trial(finalist.configuration, fresh));
             fresh.back().attributes[kFinalAttribute] = "1";
             const std::string history = ledger_.attribute(finalist.numbers.front(), kHistoryAttribute);

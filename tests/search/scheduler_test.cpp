@@ -74,14 +74,14 @@ Study run_scheduled(const Scheduler& scheduler, const Curve& curve, int64_t budg
             trial.reports[lane->second] = curve(trial, lane->second);
             const Decision decision = scheduler.decide(study.trials, lane->first);
             switch (decision.action) {
-                case Action::proceed: lane->second = scheduler.next_step(trial); continue;
+                case Action::proceed: lane->second = scheduler.next_step(study.trials, lane->first); continue;
                 case Action::pause: trial.state = TrialState::paused; break;
                 case Action::prune: trial.state = TrialState::pruned; break;
                 case Action::fail: trial.state = TrialState::failed; break;
                 case Action::complete: finish(trial, trial.reports.rbegin()->second); break;
                 case Action::copy:
                     trial.configuration = decision.configuration;
-                    lane->second = scheduler.next_step(trial);
+                    lane->second = scheduler.next_step(study.trials, lane->first);
                     continue;
             }
             lane.reset();

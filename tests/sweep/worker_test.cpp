@@ -123,7 +123,7 @@ TEST_F(SweepWorker, EqualConfigurationsAreReplicatesWithOtherSeeds) {
 TEST_F(SweepWorker, FinalistsAreTrainedAgainAndTestedOnce) {
     const StudyFile of = study("sampler = \"random\"\ntrials = 10\nfinalists = 3\nreplicates = 2\n");
     const auto worker = run(of, options(6));
-    EXPECT_EQ(worker->ledger().searched(), 10);
+    EXPECT_EQ(worker->ledger().searched().size(), 10u);
     EXPECT_EQ(worker->ledger().trials().size(), 16u);
     EXPECT_EQ(log_.tests, 1) << "all six end in the same epoch";
     const auto finalists = finalist_results(worker->ledger(), of);
@@ -201,7 +201,7 @@ TEST_P(StoppedSweep, GoesOnAsIfItHadNotStopped) {
         EXPECT_EQ(log_.fills - before, 27 - 8 + 4) << "saved trials go on";
     }
 
-    EXPECT_EQ(resumed->ledger().searched(), 27);
+    EXPECT_EQ(resumed->ledger().searched().size(), 27u);
     EXPECT_EQ(resumed->ledger().trials().size(), 31u);
     EXPECT_EQ(count(*resumed, TrialState::running), 0);
     for (const search::Trial& trial : resumed->ledger().trials()) {
@@ -239,7 +239,7 @@ TEST_F(SweepWorker, ManyStructuresShareTheDeviceUnderAsha) {
     const StudyFile of = study("sampler = \"random\"\nscheduler = \"asha\"\nrungs = { last = 9 }\ntrials = 60\nfinalists = 1\n",
                                "\"train.batch\" = { choice = [32, 64, 128] }\n\"optim.lr\" = { log = [1e-5, 1e-1] }\n");
     const auto worker = run(of, options(8));
-    EXPECT_EQ(worker->ledger().searched(), 60);
+    EXPECT_EQ(worker->ledger().searched().size(), 60u);
     EXPECT_EQ(count(*worker, TrialState::running), 0);
     EXPECT_EQ(std::ranges::count(log_.created, 8), 3) << "programs are built once";
     for (const search::Trial& trial : worker->ledger().trials()) {
@@ -267,7 +267,7 @@ TEST_F(SweepWorker, TwoWorkersShareAStudy) {
     const auto worker = run(of, options(4));
     other.join();
     ASSERT_TRUE(worker->ledger().refresh().ok());
-    EXPECT_EQ(worker->ledger().searched(), 40) << "the budget is the study's, not a worker's";
+    EXPECT_EQ(worker->ledger().searched().size(), 40u) << "the budget is the study's, not a worker's";
     EXPECT_EQ(count(*worker, TrialState::running), 0);
     EXPECT_GT(log_.epochs, 0);
     EXPECT_GT(other_log.epochs, 0);
@@ -309,7 +309,7 @@ TEST_F(SweepWorker, TheTimeLimitEndsTheSearchAndKeepsTheFinals) {
     const auto finalists = finalist_results((*worker)->ledger(), of);
     ASSERT_EQ(finalists.size(), 2u);
     EXPECT_EQ(finalists[0].reruns.size(), 1u);
-    EXPECT_EQ((*worker)->ledger().searched(), 8);
+    EXPECT_EQ((*worker)->ledger().searched().size(), 8u);
 }
 
 TEST_F(SweepWorker, FinalsThatTrainWhenTheTimeIsUpAreTrainedToTheirEnd) {
