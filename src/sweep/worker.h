@@ -116,6 +116,7 @@ private:
     base::Status keep(int lane, std::int64_t number);
     base::Status park();
     base::Status refuse(const std::vector<std::int64_t>& numbers, const base::Error& error);
+    base::Status check_device(const base::Error& error);
 
     // An epoch and what follows from it.
     [[nodiscard]] std::int64_t next_step(std::int64_t number) const {

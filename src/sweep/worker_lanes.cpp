@@ -65,6 +65,7 @@ Status Worker::switch_program() {
     if (!program.ok()) {
         const std::vector<std::int64_t> numbers(longest->second.begin(), longest->second.end());
         queues_.erase(structure);
+        MILLRACE_TRY(check_device(program.error()));
         return refuse(numbers, program.error());
     }
     program_ = *program;
@@ -72,6 +73,21 @@ Status Worker::switch_program() {
     program_configuration_ = ledger_.trial(longest->second.front()).configuration;
     started_here_ = longest->second.size();
     return base::ok();
+}
+
+/// An error where a configuration that has trained before cannot be built either: the device or the data is gone, and no trial is
+/// to blame. All programs were dropped before this one was tried for the last time, so there is memory.
+Status Worker::check_device(const Error& error) {
+    const auto known =
+        std::ranges::find_if(ledger_.searched(), [](const search::Trial& trial) { return !trial.reports.empty(); });
+    if (known == ledger_.searched().end()) return error;
+    const search::Configuration& configuration =
+        program_configuration_.empty() ? known->configuration : program_configuration_;
+    const auto seed = static_cast<std::uint64_t>(study_.recipe.integer("seed"));
+    const auto built = timed(times_.building, [&] { return factory_.create(recipe_of(study_, configuration, seed), 1); });
+    if (built.ok()) return base::ok();
+    return Error{"what has trained before can no longer be built; unfinished trials were given back", "", error.exit_status}
+        .because(built.error());
 }
 
 /// Trials that cannot be built fail, one by one, once any other could: then it is their values that are wrong. The first one's

@@ -30,6 +30,7 @@ struct FakeLog {
     int fills = 0, restores = 0, copies = 0, tests = 0, epochs = 0;
     std::function<void()> at_epoch;    ///< called in every epoch; may be empty
     int most_lanes = 1024;             ///< more do not fit
+    std::function<bool(const base::Recipe&)> can_build;  ///< empty: all
     std::atomic<int>* stop = nullptr;  ///< set after so many epochs
     int stop_after = std::numeric_limits<int>::max();
     bool stops_within = false;                          ///< that epoch counts for nothing
@@ -124,6 +125,7 @@ class FakeFactory final : public LaneFactory {
 public:
     explicit FakeFactory(FakeLog& log) : log_(log) {}
     base::Result<std::unique_ptr<LaneRunner>> create(const base::Recipe& recipe, int lanes) override {
+        if (log_.can_build && !log_.can_build(recipe)) return base::Error{"the device does not answer"};
         if (lanes > log_.most_lanes) return base::Error{"no room for " + std::to_string(lanes) + " lanes"};
         log_.created.push_back(lanes);
         return std::unique_ptr<LaneRunner>{std::make_unique<FakeRunner>(log_, parameters_of(recipe), lanes)};

@@ -1,0 +1,48 @@
+// What a worker does when devices, databases and other workers fail it.
+#include "sweep/fake_lanes.h"
+
+namespace millrace::sweep {
+namespace {
+
+using search::TrialState;
+using SweepFaults = Sweeps;
+
+constexpr const char* kBatches = "\"train.batch\" = { choice = [32, 64] }\n\"optim.lr\" = { log = [1e-4, 1e-2] }\n";
+
+TEST_F(SweepFaults, ALostDeviceFailsNoTrial) {
+    const StudyFile of = study("sampler = \"random\"\ntrials = 12\nfinalists = 0\n", kBatches);
+    log_.can_build = [&](const base::Recipe&) { return log_.epochs == 0; };
+    auto worker = Worker::open(of, options(4), factory_, base::SteadyClock::shared());
+    ASSERT_TRUE(worker.ok());
+    const auto ran = (*worker)->run();
+    ASSERT_FALSE(ran.ok());
+    EXPECT_NE(ran.error().text().find("given back"), std::string::npos) << ran.error().text();
+    EXPECT_NE(ran.error().text().find("the device does not answer"), std::string::npos) << ran.error().text();
+    EXPECT_GT(count(**worker, TrialState::complete), 0);
+    EXPECT_EQ(count(**worker, TrialState::failed), 0);
+    const auto left = (*worker)->ledger().stored();
+    for (const storage::StoredTrial& stored : left.value())
+        EXPECT_TRUE(stored.is_waiting || stored.trial.state == TrialState::complete) << stored.trial.number;
+
+    const auto again = (*Worker::open(of, options(4, "w2"), factory_, base::SteadyClock::shared()))->run();
+    EXPECT_FALSE(again.ok()) << "nor does a worker that begins without a device";
+    log_.can_build = nullptr;
+    EXPECT_EQ(count(*run(of, options(4, "w3")), TrialState::complete), 12);
+}
+
+TEST_F(SweepFaults, ATrialThatCannotBeBuiltFailsAlone) {
+    const StudyFile of = study("sampler = \"random\"\ntrials = 12\nfinalists = 0\n", kBatches);
+    std::optional<std::int64_t> first;  // the first program of a study must be built
+    log_.can_build = [&](const base::Recipe& recipe) {
+        first = first.value_or(recipe.integer("train.batch"));
+        return recipe.integer("train.batch") == *first;
+    };
+    const auto worker = run(of, options(4));
+    const double built = *first == 32 ? 0 : 1;
+    for (const search::Trial& trial : worker->ledger().searched())
+        EXPECT_EQ(trial.state, trial.configuration[0] == built ? TrialState::complete : TrialState::failed) << trial.number;
+    EXPECT_GT(count(*worker, TrialState::failed), 0);
+}
+
+}  // namespace
+}  // namespace millrace::sweep
