@@ -113,8 +113,9 @@ base::Result<int> submit(const SweepArguments& given, const Context& context) {
 }
 
 base::Result<int> run_sweep(const SweepArguments& given, const Context& context) {
-    std::signal(SIGPIPE, SIG_IGN);    // a reader of our output may leave; the sweep goes on
-    const train::RunSignals signals;  // first of all: every thread inherits that they are blocked
+    std::signal(SIGPIPE, SIG_IGN);  // a reader of our output may leave; the sweep goes on
+    // First of all: every thread inherits that they are blocked.
+    const train::RunSignals signals(train::RunSignals::OnUser1::stop);
     if (!given.log_level.empty()) {
         MILLRACE_LET(level, base::parse_log_level(given.log_level));
         base::set_log_level(level);
@@ -127,7 +128,6 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
     MILLRACE_LET(request, request_of(given, context));
     if (given.slurm) return submit(given, context);
     request.stop = &signals.stop();
-    request.give_way = &signals.saves();
 
     sweep::ConsoleOptions options;
     options.out = given.json ? stderr : stdout;
@@ -143,7 +143,7 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
     else
         say(sweep::report_text(study, report) + "\n");
     if (!report.was_stopped) return report.best_recipe.empty() && study.finalists > 0 ? kNoWinner : 0;
-    return signals.stop() != 0 ? 128 + signals.stop() : sweep::kRunAgainStatus;
+    return signals.stop() == SIGUSR1 ? sweep::kRunAgainStatus : 128 + signals.stop();
 }
 
 }  // namespace

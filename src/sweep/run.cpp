@@ -77,7 +77,6 @@ Result<RunReport> run_in(const StudyFile& study, const RunRequest& request, cons
     options.grace = request.grace;
     options.heartbeat = request.grace / 6;
     options.stop = request.stop;
-    options.give_way = request.give_way;
     options.on_epoch = request.on_epoch;
     MILLRACE_LET(worker, Worker::open(study, options, factory, clock));
     MILLRACE_TRY(worker->run());

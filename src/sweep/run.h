@@ -21,7 +21,6 @@ struct RunRequest {
     std::optional<std::chrono::nanoseconds> time;
     std::chrono::milliseconds grace{60'000};  ///< as in WorkerOptions; heartbeats come six times as often
     const std::atomic<int>* stop = nullptr;   ///< borrowed, as in WorkerOptions
-    const std::atomic<std::uint32_t>* give_way = nullptr;
     std::function<void(const Progress&)> on_epoch;
 };
 

@@ -93,10 +93,6 @@ Worker::Worker(const StudyFile& study, WorkerOptions options, LaneFactory& facto
           },
           options_.heartbeat) {}
 
-bool Worker::must_stop() const {
-    return (options_.stop != nullptr && *options_.stop != 0) || (options_.give_way != nullptr && *options_.give_way != 0);
-}
-
 Status Worker::run() {
     const Status worked = work();
     const Status left = leave();

@@ -49,11 +49,10 @@ struct WorkerOptions {
     int lanes = 0;                                 ///< 0: by what fits
     std::optional<std::chrono::nanoseconds> time;  ///< of the search; finalists are trained after it
     std::size_t slice_bytes = std::size_t{4} << 30;
-    std::chrono::milliseconds grace{60'000};               ///< trials of workers that were silent for longer are taken over
-    std::chrono::milliseconds heartbeat{10'000};           ///< how often it tells that it lives, and looks for such trials
-    const std::atomic<int>* stop = nullptr;                ///< not 0: give all trials back and end; borrowed
-    const std::atomic<std::uint32_t>* give_way = nullptr;  ///< the same
-    std::function<void(const Progress&)> on_epoch;         ///< may be empty
+    std::chrono::milliseconds grace{60'000};        ///< trials of workers that were silent for longer are taken over
+    std::chrono::milliseconds heartbeat{10'000};    ///< how often it tells that it lives, and looks for such trials
+    const std::atomic<int>* stop = nullptr;         ///< not 0: give all trials back and end; borrowed
+    std::function<void(const Progress&)> on_epoch;  ///< may be empty
 };
 
 class Worker {
@@ -90,7 +89,7 @@ private:
            std::unique_ptr<search::Sampler> sampler, std::unique_ptr<search::Scheduler> scheduler);
 
     base::Status work();
-    [[nodiscard]] bool must_stop() const;
+    [[nodiscard]] bool must_stop() const { return options_.stop != nullptr && *options_.stop != 0; }
 
     // Taking trials.
     base::Status gather();

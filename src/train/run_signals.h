@@ -12,10 +12,11 @@ namespace millrace::train {
 /// Blocks SIGINT, SIGTERM, SIGHUP and SIGUSR1 for as long as it lives, and takes them with a thread of its own: make it before
 /// any other thread starts. One that the process inherited as ignored stays ignored (SIGHUP under nohup, SIGINT in a script's
 /// background job). The first SIGINT, SIGTERM or SIGHUP is remembered as a request to stop; the second one ends the process at
-/// once with 128 + its number. Each SIGUSR1 asks for a checkpoint.
+/// once with 128 + its number. Each SIGUSR1 asks for a checkpoint, or is a request to stop that any other one replaces.
 class RunSignals {
 public:
-    RunSignals();
+    enum class OnUser1 { save, stop };
+    explicit RunSignals(OnUser1 on_user1 = OnUser1::save);
     ~RunSignals();
     RunSignals(const RunSignals&) = delete;
     RunSignals& operator=(const RunSignals&) = delete;
@@ -28,6 +29,7 @@ public:
 private:
     void take();
 
+    const OnUser1 on_user1_;
     base::SignalQueue queue_;
     std::atomic<int> stop_{0};
     std::atomic<std::uint32_t> saves_{0};

@@ -388,15 +388,6 @@ TEST_F(SweepWorker, TrialsItHasWithoutHavingBeenToldAreTrained) {
     EXPECT_EQ(log_.fills, 6);
 }
 
-TEST_F(SweepWorker, GivingWayEndsAWorkerLikeAStop) {
-    const std::atomic<std::uint32_t> give_way{1};
-    auto with = options(4);
-    with.give_way = &give_way;
-    const auto worker = run(study("trials = 2\n"), with);
-    EXPECT_TRUE(worker->was_stopped());
-    EXPECT_EQ(log_.epochs, 0);
-}
-
 TEST_F(SweepWorker, ProgressShowsCountsSpeedAndTheBest) {
     Progress progress;
     progress.wanted = 280;

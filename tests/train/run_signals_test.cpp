@@ -33,6 +33,23 @@ TEST(RunSignalsDeathTest, RemembersTheFirstAndCountsRequests) {
         ::testing::ExitedWithCode(0), "");
 }
 
+/// Slurm warns by SIGUSR1 and may ask to end by SIGTERM before all is given back.
+TEST(RunSignalsDeathTest, User1StopsWhereItIsAskedToAndLetsOthersFollow) {
+    EXPECT_EXIT(
+        {
+            RunSignals signals(RunSignals::OnUser1::stop);
+            kill(getpid(), SIGUSR1);
+            await([&] { return signals.stop() == SIGUSR1; });
+            kill(getpid(), SIGTERM);
+            await([&] { return signals.stop() == SIGTERM; });
+            const bool right = signals.saves() == 0;
+            kill(getpid(), SIGUSR1);
+            kill(getpid(), SIGINT);
+            while (right) pause();
+        },
+        ::testing::ExitedWithCode(128 + SIGINT), "");
+}
+
 TEST(RunSignals, MaskIsAsBeforeAfterwards) {
     sigset_t before, inside, after;
     pthread_sigmask(SIG_SETMASK, nullptr, &before);
