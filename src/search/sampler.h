@@ -26,7 +26,8 @@ class Sampler {
 public:
     virtual ~Sampler() = default;
     /// Configurations of the trials at the positions `first` .. `first + count - 1`, in this order. `trials` are those of the
-    /// search so far in the order of their numbers, running ones included. Fewer than `count` when the sampler has no more (a grid at its end).
+    /// search so far in the order of their numbers, running ones included. Fewer than `count` when the sampler has no more (a
+    /// grid at its end).
     [[nodiscard]] virtual std::vector<Configuration> ask(std::span<const Trial> trials, int64_t first, int64_t count) const = 0;
 };
 

@@ -16,9 +16,7 @@ namespace {
 class FullLength final : public Scheduler {
 public:
     using Scheduler::Scheduler;
-    [[nodiscard]] int64_t next_step(std::span<const Trial> /*trials*/, size_t /*index*/) const override {
-        return rungs_.last;
-    }
+    [[nodiscard]] int64_t next_step(std::span<const Trial> /*trials*/, size_t /*index*/) const override { return rungs_.last; }
     [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> /*trials*/, bool may_start) const override {
         if (!may_start) return std::nullopt;
         return Assignment{std::nullopt, rungs_.last};

@@ -54,6 +54,10 @@ bool Parameter::holds(double value) const {
     return cell >= 0 && cell < static_cast<double>(cells()) && cell == std::floor(cell);
 }
 
+bool Space::holds(const Configuration& configuration) const {
+    return std::ranges::equal(parameters, configuration, &Parameter::holds);
+}
+
 std::string Parameter::text(double value) const {
     if (kind == ParameterKind::integer) return fmt::format("{}", std::llround(value));
     if (kind != ParameterKind::choice) return base::real_literal(value);

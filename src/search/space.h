@@ -61,6 +61,8 @@ struct Space {
     std::vector<Parameter> parameters;  ///< in the order of their lines
 
     [[nodiscard]] size_t size() const { return parameters.size(); }
+    /// One value for each parameter, which it may have.
+    [[nodiscard]] bool holds(const Configuration& configuration) const;
     [[nodiscard]] std::vector<double> to_unit(const Configuration& configuration) const;
     [[nodiscard]] Configuration from_unit(std::span<const double> unit) const;
     /// "optim.lr=0.001" for each parameter: arguments of --set that base::read_flags reads back.

@@ -130,15 +130,9 @@ Result<std::vector<int64_t>> Study::for_owned(std::span<const Entry> entries, Nu
 }
 
 Result<std::vector<int64_t>> Study::add(std::span<const NewTrial> trials, std::optional<int64_t> expected) {
-    for (const NewTrial& trial : trials) {
-        bool fits = trial.configuration.size() == description_.space.size();
-        for (size_t i = 0; fits && i < trial.configuration.size(); ++i) {
-            const auto& parameter = description_.space.parameters[i];
-            fits = parameter.is_alternative(trial.configuration[i]) || parameter.holds(trial.configuration[i]);
-        }
-        if (!fits)
+    for (const NewTrial& trial : trials)
+        if (!description_.space.holds(trial.configuration))
             return Error{fmt::format("study '{}': a new trial is none of its space", description_.name), database_->place()};
-    }
     MILLRACE_LET(transaction, Transaction::begin(*database_));
     MILLRACE_LET(rows, database_->run("SELECT COUNT(*) FROM trials WHERE study_id = $1", {study_id_}));
     const auto first = std::get<int64_t>(rows.front().front());

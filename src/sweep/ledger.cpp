@@ -1,5 +1,7 @@
 #include "sweep/ledger.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/log.h"
@@ -31,9 +33,7 @@ bool Ledger::has_foreign() const {
     return std::ranges::any_of(notes_, [](const Note& note) { return note.is_foreign; });
 }
 
-bool Ledger::is_own(std::int64_t number) const {
-    return trial(number).state == TrialState::running && !note(number).is_foreign;
-}
+bool Ledger::is_own(std::int64_t number) const { return trial(number).state == TrialState::running && !note(number).is_foreign; }
 
 /// A server that restarts cuts transactions off.
 template <class Call>
@@ -50,10 +50,13 @@ auto Ledger::insist(Call call) {
 Result<std::vector<StoredTrial>> Ledger::stored() {
     MILLRACE_LET(all, insist([&] { return study_.trials(); }));
     for (StoredTrial& stored : all) {
-        const auto text = stored.attributes.find(kHistoryAttribute);
-        const auto history = text == stored.attributes.end() ? std::nullopt : history_of_text(text->second);
-        if (history && !history->empty() && history->rbegin()->second.size() == description().space.size())
+        if (const auto text = stored.attributes.find(kHistoryAttribute); text != stored.attributes.end()) {
+            const auto history = history_of_text(text->second, description().space);
+            if (!history)
+                return base::Error{fmt::format("study '{}': the attribute \"{}\" of trial {} is no history of the study's space",
+                                               description().name, kHistoryAttribute, stored.trial.number)};
             stored.trial.configuration = history->rbegin()->second;
+        }
         if (const auto known = changed_.find(stored.trial.number); known != changed_.end())
             stored.trial.configuration = known->second.rbegin()->second;
     }

@@ -30,8 +30,8 @@ public:
     static base::Result<Ledger> open(const std::string& database, storage::StudyDescription description, std::string worker,
                                      const base::Clock& clock);
 
-    /// Trials of the search, and reruns of finalists, in the order of their numbers: samplers and schedulers see the former alone.
-    /// Configurations are the newest of their histories.
+    /// Trials of the search, and reruns of finalists, in the order of their numbers: samplers and schedulers see the former
+    /// alone. Configurations are the newest of their histories.
     [[nodiscard]] const std::vector<search::Trial>& searched() const { return searched_; }
     [[nodiscard]] const std::vector<search::Trial>& finals() const { return finals_; }
     /// All of them, by number.
@@ -100,7 +100,7 @@ private:
     std::string worker_;
     const base::Clock* clock_;
     std::vector<search::Trial> searched_, finals_;
-    std::vector<Note> notes_;  ///< by number
+    std::vector<Note> notes_;                  ///< by number
     std::map<std::int64_t, History> changed_;  ///< histories of trials that the database does not know yet
     std::chrono::nanoseconds last_read_{}, read_cost_{};
 };

@@ -27,7 +27,7 @@ std::string history_text(const History& history) {
     return out.dump();
 }
 
-std::optional<History> history_of_text(const std::string& text) {
+std::optional<History> history_of_text(const std::string& text, const search::Space& space) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (!json.is_array()) return std::nullopt;
     History out;
@@ -38,7 +38,9 @@ std::optional<History> history_of_text(const std::string& text) {
             if (!value.is_number()) return std::nullopt;
             configuration.push_back(value.get<double>());
         }
+        if (!space.holds(configuration)) return std::nullopt;
     }
+    if (out.empty() || out.begin()->first != 0) return std::nullopt;
     return out;
 }
 
@@ -84,9 +86,8 @@ std::optional<SavedTrial> SliceStore::take(std::int64_t number, const std::strin
     saved.slice.bytes.assign(end + 1, content->end());
     const auto epoch = whole(json, "epoch");
     const auto history =
-        json.contains("history") && json["history"].is_string() ? history_of_text(json["history"]) : std::nullopt;
-    if (whole(json, "checksum") != io::checksum_of(saved.slice.bytes) || !epoch || !history || history->empty())
-        return refuse("is damaged");
+        json.contains("history") && json["history"].is_string() ? history_of_text(json["history"], space_) : std::nullopt;
+    if (whole(json, "checksum") != io::checksum_of(saved.slice.bytes) || !epoch || !history) return refuse("is damaged");
     saved.history = *history;
     saved.epoch = static_cast<std::int64_t>(*epoch);
     return saved;

@@ -16,9 +16,9 @@ namespace millrace::sweep {
 /// The configuration of a trial from each step on: one unless population based training changed it.
 using History = std::map<std::int64_t, search::Configuration>;
 
-/// "[[0, [0.001, 2]], [3, [0.0012, 2]]]", with all digits, and back. Nothing where it is no such text.
+/// "[[0, [0.001, 2]], [3, [0.0012, 2]]]", with all digits, and back. Nothing where it is no such text, or not of `space`.
 std::string history_text(const History& history);
-std::optional<History> history_of_text(const std::string& text);
+std::optional<History> history_of_text(const std::string& text, const search::Space& space);
 
 struct SavedTrial {
     std::int64_t epoch = 0;  ///< completed
@@ -28,8 +28,9 @@ struct SavedTrial {
 
 class SliceStore {
 public:
-    /// `most_bytes` may stay in memory. The folder is made when it is needed.
-    SliceStore(io::Path folder, std::size_t most_bytes) : folder_(std::move(folder)), most_bytes_(most_bytes) {}
+    /// `most_bytes` may stay in memory. The folder is made when it is needed. `space` is borrowed.
+    SliceStore(io::Path folder, std::size_t most_bytes, const search::Space& space)
+        : folder_(std::move(folder)), most_bytes_(most_bytes), space_(space) {}
 
     /// Replaces what was there. `recipe` is the trial's as text, by which take() tells whether a file is of this trial.
     base::Status put(std::int64_t number, SavedTrial saved, const std::string& recipe);
@@ -53,6 +54,7 @@ private:
 
     io::Path folder_;
     std::size_t most_bytes_;
+    const search::Space& space_;
     std::size_t bytes_ = 0;
     std::map<std::int64_t, Entry> entries_;
 };

@@ -84,7 +84,7 @@ Worker::Worker(const StudyFile& study, WorkerOptions options, LaneFactory& facto
       sampler_(std::move(sampler)),
       scheduler_(std::move(scheduler)),
       structural_(structural_parameters(study.space, factory.fusible_keys(study.recipe))),
-      slices_(options_.slices, options_.slice_bytes),
+      slices_(options_.slices, options_.slice_bytes, study.space),
       programs_(factory, options_.lanes, most_lanes(study), study.recipe),
       heartbeat_(
           [this]() -> Result<storage::Study> {

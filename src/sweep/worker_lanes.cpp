@@ -81,8 +81,7 @@ Status Worker::check_device(const Error& error) {
     const auto known =
         std::ranges::find_if(ledger_.searched(), [](const search::Trial& trial) { return !trial.reports.empty(); });
     if (known == ledger_.searched().end()) return error;
-    const search::Configuration& configuration =
-        program_configuration_.empty() ? known->configuration : program_configuration_;
+    const search::Configuration& configuration = program_configuration_.empty() ? known->configuration : program_configuration_;
     const auto seed = static_cast<std::uint64_t>(study_.recipe.integer("seed"));
     const auto built = timed(times_.building, [&] { return factory_.create(recipe_of(study_, configuration, seed), 1); });
     if (built.ok()) return base::ok();

@@ -123,8 +123,7 @@ Result<bool> Worker::start_new(std::size_t most) {
             std::ranges::count_if(ledger_.searched(), [](const search::Trial& trial) { return trial.is_pending(); });
         count = std::min<std::int64_t>(count, study_.scheduler.population - running);
     }
-    std::vector<Configuration> configurations =
-        sampler_->ask(ledger_.searched(), std::ssize(ledger_.searched()), count);
+    std::vector<Configuration> configurations = sampler_->ask(ledger_.searched(), std::ssize(ledger_.searched()), count);
     sampler_is_done_ = configurations.empty();
     if (configurations.empty()) return false;
     if (study_.sampler.name == "tpe" && !structural_.empty()) pin_structure(configurations);
@@ -144,8 +143,8 @@ void Worker::hold(std::int64_t number, bool is_urgent) {
     trial.seed =
         seed.empty() ? static_cast<std::uint64_t>(study_.recipe.integer("seed")) : std::strtoull(seed.c_str(), nullptr, 10);
     trial.is_final = ledger_.is_final(number);
-    const auto history = history_of_text(ledger_.attribute(number, kHistoryAttribute));
-    trial.history = history && !history->empty() ? *history : History{{0, configuration}};
+    const std::string history = ledger_.attribute(number, kHistoryAttribute);
+    trial.history = history_of_text(history, study_.space).value_or(History{{0, configuration}});
     trial.recipe = recipe_of(study_, trial.history.begin()->second, trial.seed);
     trial.identity = ledger_.attribute(number, kRecipeAttribute);
     if (trial.identity.empty()) trial.identity = trial.recipe.to_toml();

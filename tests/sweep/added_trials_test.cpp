@@ -27,8 +27,8 @@ protected:
 class AddedTrials : public LongerStudy, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(AddedTrials, AreJudgedAsIfNoFinalistHadBeenTrainedAgain) {
-    const std::string lines = "sampler = \"random\"\nscheduler = \"" + GetParam() +
-                              "\"\npopulation = 8\nrungs = { last = 9 }\nreplicates = 3\n";
+    const std::string lines =
+        "sampler = \"random\"\nscheduler = \"" + GetParam() + "\"\npopulation = 8\nrungs = { last = 9 }\nreplicates = 3\n";
     const auto with = searched(lines + "finalists = 3\n", "with.db", 16, 14);
     const auto without = searched(lines + "finalists = 0\n", "without.db", 16, 14);
     ASSERT_EQ(with.size(), 30u);

@@ -28,10 +28,10 @@ struct FakeState {
 struct FakeLog {
     std::vector<int> created;  ///< lanes of each program
     int fills = 0, restores = 0, copies = 0, tests = 0, epochs = 0;
-    std::function<void()> at_epoch;    ///< called in every epoch; may be empty
-    int most_lanes = 1024;             ///< more do not fit
+    std::function<void()> at_epoch;                      ///< called in every epoch; may be empty
+    int most_lanes = 1024;                               ///< more do not fit
     std::function<bool(const base::Recipe&)> can_build;  ///< empty: all
-    std::atomic<int>* stop = nullptr;  ///< set after so many epochs
+    std::atomic<int>* stop = nullptr;                    ///< set after so many epochs
     int stop_after = std::numeric_limits<int>::max();
     bool stops_within = false;                          ///< that epoch counts for nothing
     std::vector<int> busy;                              ///< filled lanes of each epoch

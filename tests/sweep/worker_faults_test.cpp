@@ -1,4 +1,5 @@
 // What a worker does when devices, databases and other workers fail it.
+#include "storage/made_up_study.h"
 #include "sweep/fake_lanes.h"
 
 namespace millrace::sweep {
@@ -42,6 +43,21 @@ TEST_F(SweepFaults, ATrialThatCannotBeBuiltFailsAlone) {
     for (const search::Trial& trial : worker->ledger().searched())
         EXPECT_EQ(trial.state, trial.configuration[0] == built ? TrialState::complete : TrialState::failed) << trial.number;
     EXPECT_GT(count(*worker, TrialState::failed), 0);
+}
+
+TEST_F(SweepFaults, AHistoryOutsideTheSpaceIsRefused) {
+    const StudyFile of = study("trials = 2\n");
+    const auto opens = [&](const std::string& history) {
+        const std::string database = (folder_ / ("history" + std::to_string(log_.fills++) + ".db")).string();
+        auto stored = storage::must(storage::open_study(database, of.description(), "w1", base::SteadyClock::shared()));
+        const std::vector<storage::NewTrial> trials = {{{0.001, 0}, true, {{kHistoryAttribute, history}}}};
+        storage::must(stored.add(trials));
+        return Ledger::open(database, of.description(), "w2", base::SteadyClock::shared()).ok();
+    };
+    EXPECT_TRUE(opens("[[0, [0.001, 0]], [3, [0.01, 0.001]]]"));
+    for (const char* history : {"", "[]", "{}", "[[0, [0.001]]]", "[[0, [0.001, 0, 0]]]", "[[0, [0.5, 0]]]", "[[3, [0.001, 0]]]",
+                                "[[0, [0.001, 0]], [0, [0.001, 0]]]", "[[0, [0.001, 0]], [3, [0.001, -1]]]"})
+        EXPECT_FALSE(opens(history)) << history;
 }
 
 }  // namespace

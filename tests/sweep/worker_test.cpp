@@ -150,7 +150,7 @@ TEST_F(SweepWorker, PopulationTrainingCopiesWeightsAndReplaysThemForFinalists) {
     EXPECT_EQ(count(*worker, TrialState::complete), 9);
     int changed = 0;
     for (const search::Trial& trial : worker->ledger().trials()) {
-        const auto history = history_of_text(worker->ledger().attribute(trial.number, kHistoryAttribute));
+        const auto history = history_of_text(worker->ledger().attribute(trial.number, kHistoryAttribute), of.space);
         if (!history) continue;
         ++changed;
         EXPECT_EQ(history->rbegin()->second, trial.configuration);
