@@ -57,8 +57,12 @@ Result<std::vector<StoredTrial>> Ledger::stored() {
                                                description().name, kHistoryAttribute, stored.trial.number)};
             stored.trial.configuration = history->rbegin()->second;
         }
-        if (const auto known = changed_.find(stored.trial.number); known != changed_.end())
-            stored.trial.configuration = known->second.rbegin()->second;
+        const auto changed = changed_.find(stored.trial.number);
+        if (changed == changed_.end()) continue;
+        if (stored.trial.state == TrialState::running && is_mine(stored))
+            stored.trial.configuration = changed->second;
+        else
+            changed_.erase(changed);
     }
     return all;
 }
@@ -75,8 +79,7 @@ Status Ledger::refresh() {
     finals_.clear();
     notes_.clear();
     for (StoredTrial& stored : all) {
-        const bool is_mine = stored.worker == worker_ && !stored.is_waiting;
-        const bool is_foreign = stored.trial.state == TrialState::running && !is_mine;
+        const bool is_foreign = stored.trial.state == TrialState::running && !is_mine(stored);
         insert(std::move(stored.trial), std::move(stored.attributes), is_foreign);
     }
     last_read_ = clock_->now();
@@ -154,8 +157,7 @@ void Ledger::set_violations(std::int64_t number, std::vector<double> violations)
 }
 
 void Ledger::set_history(std::int64_t number, const History& history) {
-    changed_[number] = history;
-    at(number).configuration = history.rbegin()->second;
+    changed_[number] = at(number).configuration = history.rbegin()->second;
 }
 
 }  // namespace millrace::sweep

@@ -88,6 +88,9 @@ private:
         bool is_foreign;       ///< unfinished, and not this worker's
         std::size_t position;  ///< in searched_ or finals_
     };
+    [[nodiscard]] bool is_mine(const storage::StoredTrial& stored) const {
+        return stored.worker == worker_ && !stored.is_waiting;
+    }
     void insert(search::Trial trial, storage::Attributes attributes, bool is_foreign);
     [[nodiscard]] const Note& note(std::int64_t number) const { return notes_[static_cast<std::size_t>(number)]; }
     [[nodiscard]] const search::Trial& trial(const Note& of) const { return (of.is_final ? finals_ : searched_)[of.position]; }
@@ -100,8 +103,8 @@ private:
     std::string worker_;
     const base::Clock* clock_;
     std::vector<search::Trial> searched_, finals_;
-    std::vector<Note> notes_;                  ///< by number
-    std::map<std::int64_t, History> changed_;  ///< histories of trials that the database does not know yet
+    std::vector<Note> notes_;                                ///< by number
+    std::map<std::int64_t, search::Configuration> changed_;  ///< of own trials; the database does not know yet
     std::chrono::nanoseconds last_read_{}, read_cost_{};
 };
 

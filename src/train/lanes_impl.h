@@ -65,7 +65,7 @@ struct Lanes::Impl {
     const base::Recipe structure;
     tape::MemberSlices slices;
     std::vector<Fresh> fresh;
-    std::vector<std::unique_ptr<ops::Memory>> drawn;  ///< slices whose moments are zero, one for each core at most
+    std::vector<std::unique_ptr<ops::Memory>> drawn;  ///< slices whose moments are zero; one stays
     MetricsReader reader;
     std::vector<Lane> table;
     std::uint64_t launched = 0;  ///< steps, equal to pushes into the ring

@@ -60,5 +60,21 @@ TEST_F(SweepFaults, AHistoryOutsideTheSpaceIsRefused) {
         EXPECT_FALSE(opens(history)) << history;
 }
 
+TEST_F(SweepFaults, ALostTrialHasTheConfigurationThatItsNewWorkerReads) {
+    const StudyFile of = study("trials = 2\n");
+    const std::string database = options(1).database;
+    auto ledger = storage::must(Ledger::open(database, of.description(), "w1", base::SteadyClock::shared()));
+    const std::vector<storage::NewTrial> trials = {{{0.001, 0}}};
+    storage::must(ledger.add(trials));
+    ledger.set_history(0, {{0, {0.001, 0}}, {1, {0.01, 0}}});
+    EXPECT_EQ(ledger.trial(0).configuration, (search::Configuration{0.01, 0}));
+    ASSERT_TRUE(ledger.refresh().ok());
+    EXPECT_EQ(ledger.trial(0).configuration, (search::Configuration{0.01, 0})) << "the database does not know of it yet";
+    auto other = storage::must(storage::open_study(database, of.description(), "w2", base::SteadyClock::shared()));
+    ASSERT_EQ(storage::must(other.claim(1, std::chrono::milliseconds{-1000})).size(), 1u);
+    ASSERT_TRUE(ledger.refresh().ok());
+    EXPECT_EQ(ledger.trial(0).configuration, (search::Configuration{0.001, 0}));
+}
+
 }  // namespace
 }  // namespace millrace::sweep
