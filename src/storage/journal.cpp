@@ -53,7 +53,6 @@ int state_number(const StoredTrial& stored) {
 }
 
 std::string trial_line(const StudyDescription& study, const StoredTrial& stored) {
-    const auto metric = [&](size_t i, double value) { return study.objectives[i].maximize ? -value : value; };
     ObjectText distributions, parameters, user, system, reports;
     for (size_t i = 0; i < study.space.size(); ++i) {
         const auto& parameter = study.space.parameters[i];
@@ -66,11 +65,12 @@ std::string trial_line(const StudyDescription& study, const StoredTrial& stored)
     for (const auto& [key, text] : stored.attributes) user.add(key, json_text(text));
     if (!stored.trial.violations.empty()) system.add("constraints", json_numbers(stored.trial.violations));
     for (const auto& [rung, value] : stored.rungs)
-        system.add(fmt::format("completed_rung_{}", rung), json_number(metric(0, value)));
+        system.add(fmt::format("completed_rung_{}", rung), json_number(study.objectives[0].signed_value(value)));
     for (const auto& [step, values] : stored.trial.reports)
-        reports.add(fmt::format("{}", step), json_number(metric(0, values[0])));
+        reports.add(fmt::format("{}", step), json_number(study.objectives[0].signed_value(values[0])));
     std::vector<double> values;
-    for (size_t i = 0; i < stored.trial.values.size(); ++i) values.push_back(metric(i, stored.trial.values[i]));
+    for (size_t i = 0; i < stored.trial.values.size(); ++i)
+        values.push_back(study.objectives[i].signed_value(stored.trial.values[i]));
     const bool has_one = values.size() == 1;
     return operation(
         Operation::create_trial,

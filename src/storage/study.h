@@ -27,6 +27,8 @@ namespace millrace::storage {
 struct Objective {
     std::string metric;
     bool maximize = false;
+    /// The metric as a value to be minimised, and such a value as the metric.
+    [[nodiscard]] double signed_value(double value) const { return maximize ? -value : value; }
 };
 
 struct StudyDescription {
@@ -128,7 +130,7 @@ private:
     /// Keys by number of the trials that run and are this worker's.
     base::Result<std::map<int64_t, int64_t>> owned();
     [[nodiscard]] double signed_value(size_t objective, double value) const {
-        return description_.objectives[objective].maximize ? -value : value;
+        return description_.objectives[objective].signed_value(value);
     }
     [[nodiscard]] std::string now() const;
     [[nodiscard]] base::Error damaged(const std::string& what) const;

@@ -47,7 +47,7 @@ FinalistResult result_of(const Ledger& ledger, const StudyFile& study, const sea
     for (std::size_t i = 0; i < study.objectives.size(); ++i) {
         std::vector<double> values;
         for (const std::int64_t number : judged)
-            values.push_back(study.objectives[i].maximize ? -ledger.trial(number).values[i] : ledger.trial(number).values[i]);
+            values.push_back(study.objectives[i].signed_value(ledger.trial(number).values[i]));
         out.objectives.push_back(summary_of(values));
     }
     for (const auto& [name, values] : tests) out.test[name] = summary_of(values);
@@ -67,7 +67,7 @@ std::vector<FinalistResult> finalist_results(const Ledger& ledger, const StudyFi
         }
         search::Objectives& mean = means.emplace_back();
         for (std::size_t i = 0; i < study.objectives.size(); ++i)
-            mean.push_back(study.objectives[i].maximize ? -result.objectives[i].mean : result.objectives[i].mean);
+            mean.push_back(study.objectives[i].signed_value(result.objectives[i].mean));
         sound.push_back(std::move(result));
     }
     std::vector<FinalistResult> out;
@@ -81,7 +81,7 @@ std::string trial_text(const StudyFile& study, const search::Trial& trial) {
     const bool is_complete = trial.state == search::TrialState::complete;
     const search::Objectives values = is_complete ? trial.values : search::values_at(trial, trial.last_step(), std::nullopt);
     for (std::size_t i = 0; i < values.size() && i < study.objectives.size(); ++i)
-        text += fmt::format(" {} {:.5g},", study.objectives[i].metric, study.objectives[i].maximize ? -values[i] : values[i]);
+        text += fmt::format(" {} {:.5g},", study.objectives[i].metric, study.objectives[i].signed_value(values[i]));
     if (!is_complete) text += fmt::format(" after {} of {} epochs,", trial.last_step(), study.scheduler.rungs.last);
     for (std::size_t i = 0; i < study.space.size(); ++i) {
         const search::Parameter& parameter = study.space.parameters[i];

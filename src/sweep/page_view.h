@@ -31,7 +31,7 @@ public:
     [[nodiscard]] bool counts(size_t at) const;
     /// A value as its metric has it, and the metric's value of a trial; nothing where it is not finite or absent.
     [[nodiscard]] double as_metric(size_t objective, double value) const {
-        return data.objectives[objective].maximize ? -value : value;
+        return data.objectives[objective].signed_value(value);
     }
     [[nodiscard]] std::optional<double> metric(size_t at, size_t objective) const;
     /// The colour of a trial: 0 for the best; nothing without a value.

@@ -56,7 +56,7 @@ Status write_results(const StudyFile& study, const RunRequest& request, Worker& 
         const std::vector<std::int64_t>& judged = finalist.reruns.empty() ? finalist.trials : finalist.reruns;
         search::Objectives mean;
         for (std::size_t i = 0; i < study.objectives.size(); ++i)
-            mean.push_back(study.objectives[i].maximize ? -finalist.objectives[i].mean : finalist.objectives[i].mean);
+            mean.push_back(study.objectives[i].signed_value(finalist.objectives[i].mean));
         data.finalists.push_back({finalist.configuration, judged, std::move(mean)});
     }
     data.command = fmt::format("{}", fmt::join(request.command, " "));

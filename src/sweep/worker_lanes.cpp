@@ -152,7 +152,7 @@ Result<storage::Report> Worker::enter(std::int64_t number, const train::LaneScor
     storage::Report report{number, trial.epoch, {}, std::nullopt};
     for (const storage::Objective& objective : study_.objectives) {
         MILLRACE_LET(value, metric(objective.metric));
-        report.values.push_back(score.diverged ? std::numeric_limits<double>::quiet_NaN() : objective.maximize ? -value : value);
+        report.values.push_back(score.diverged ? std::numeric_limits<double>::quiet_NaN() : objective.signed_value(value));
     }
     std::vector<double> violations;
     for (const Constraint& constraint : study_.constraints) {
