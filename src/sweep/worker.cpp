@@ -104,7 +104,7 @@ Status Worker::work() {
     while (!must_stop()) {
         if (!is_out_of_time_ && options_.time && clock_.now() - began_ >= *options_.time) {
             is_out_of_time_ = true;
-            MILLRACE_TRY(park());
+            MILLRACE_TRY(release_lanes());
             // Finals go on; the others stay this worker's and are given back at the end.
             for (auto& [structure, queue] : queues_)
                 std::erase_if(queue, [&](std::int64_t number) { return !held_.at(number).is_final; });
@@ -141,7 +141,7 @@ Status Worker::run_epoch() {
             if (const auto number = program_->trials[static_cast<std::size_t>(lane)]; number && held_.at(*number).epoch > 0) {
                 MILLRACE_LET(slice, timed(times_.moving, [&] { return program_->runner->save(lane); }));
                 Held& trial = held_.at(*number);
-                trial.kept = SavedTrial{trial.epoch, trial.history, std::move(slice)};
+                trial.last_state = SavedTrial{trial.epoch, trial.history, std::move(slice)};
             }
     const auto before = clock_.now();
     // A short epoch is finished: its lanes can be saved then.
@@ -163,31 +163,31 @@ Status Worker::run_epoch() {
     trial_epochs_ += static_cast<std::int64_t>(reports.size());
     MILLRACE_LET(lost, ledger_.report(reports));
     for (const std::int64_t number : lost) forget(number);
-    return act();
+    return apply_decisions();
 }
 
 /// Puts the trials of all lanes aside.
-Status Worker::park() {
+Status Worker::release_lanes() {
     if (program_ == nullptr) return base::ok();
     for (int lane = 0; lane < static_cast<int>(program_->trials.size()); ++lane) {
         const auto number = program_->trials[static_cast<std::size_t>(lane)];
         if (!number) continue;
-        MILLRACE_TRY(keep(lane, *number));
+        MILLRACE_TRY(release_lane(lane, *number));
         queues_[held_.at(*number).structure].push_front(*number);
     }
     return base::ok();
 }
 
 /// Saves the trial of a lane and empties it.
-Status Worker::keep(int lane, std::int64_t number) {
+Status Worker::release_lane(int lane, std::int64_t number) {
     Held& trial = held_.at(number);
     if (program_->is_torn) {
-        if (trial.kept) MILLRACE_TRY(slices_.put(number, std::move(*trial.kept), trial.identity));
+        if (trial.last_state) MILLRACE_TRY(slices_.put(number, std::move(*trial.last_state), trial.identity));
     } else if (trial.epoch > 0) {
         MILLRACE_LET(slice, timed(times_.moving, [&] { return program_->runner->save(lane); }));
         MILLRACE_TRY(slices_.put(number, {trial.epoch, trial.history, std::move(slice)}, trial.identity));
     }
-    trial.kept.reset();
+    trial.last_state.reset();
     program_->runner->clear(lane);
     program_->trials[static_cast<std::size_t>(lane)].reset();
     return base::ok();
@@ -204,7 +204,7 @@ void Worker::forget(std::int64_t number) {
 
 Status Worker::leave() {
     const bool is_unfinished = !held_.empty() || was_stopped_ || is_out_of_time_;
-    Status parked = park();
+    Status released = release_lanes();
     // Slices of paused trials are worth their room on the disk when the study is to go on.
     Status saved = is_unfinished ? slices_.flush() : base::ok();
     std::vector<std::int64_t> numbers;
@@ -213,7 +213,7 @@ Status Worker::leave() {
     queues_.clear();
     Status given = numbers.empty() ? base::ok() : ledger_.give_back(numbers);
     heartbeat_.hold({});  // not before: saving may take longer than others wait
-    for (Status* status : {&parked, &saved, &given})
+    for (Status* status : {&released, &saved, &given})
         if (!status->ok()) return *status;
     return base::ok();
 }

@@ -81,7 +81,7 @@ private:
         History history;  ///< so far; of a final the one that it follows
         std::int64_t epoch = 0, until = 0;
         bool is_final = false;
-        std::optional<SavedTrial> kept;  ///< its newest state, where epochs are long
+        std::optional<SavedTrial> last_state;  ///< its newest state, where epochs are long
         std::map<std::string, double> metrics;
         bool diverged = false;
     };
@@ -92,7 +92,7 @@ private:
     [[nodiscard]] bool must_stop() const { return options_.stop != nullptr && *options_.stop != 0; }
 
     // Taking trials.
-    base::Status gather();
+    base::Status queue_trials();
     base::Status claim();
     void adopt();
     base::Status resume(std::vector<std::int64_t>& promoted);
@@ -112,8 +112,8 @@ private:
     [[nodiscard]] int lanes_for(std::size_t ready, std::size_t available) const;
     base::Status switch_program();
     base::Status place(int lane, std::int64_t number);
-    base::Status keep(int lane, std::int64_t number);
-    base::Status park();
+    base::Status release_lane(int lane, std::int64_t number);
+    base::Status release_lanes();
     base::Status refuse(const std::vector<std::int64_t>& numbers, const base::Error& error);
     base::Status check_device(const base::Error& error);
 
@@ -123,8 +123,8 @@ private:
     }
     base::Status run_epoch();
     base::Result<storage::Report> enter(std::int64_t number, const train::LaneScore& score);
-    base::Status act();
-    base::Status act_on(std::int64_t number, std::vector<storage::Outcome>& outcomes);
+    base::Status apply_decisions();
+    base::Status apply_decision(std::int64_t number, std::vector<storage::Outcome>& outcomes);
     base::Status copy_from(std::int64_t number, const search::Decision& decision);
     base::Status follow_history(std::int64_t number);
     base::Status test_finals(std::vector<storage::Outcome>& outcomes);

@@ -25,7 +25,7 @@ std::string metrics_json(const std::map<std::string, double>& metrics) { return 
 }  // namespace
 
 Status Worker::fill() {
-    MILLRACE_TRY(gather());
+    MILLRACE_TRY(queue_trials());
     if (should_switch()) MILLRACE_TRY(switch_program());
     if (program_ == nullptr) return base::ok();
     auto& queue = queues_[program_->structure];
@@ -55,7 +55,7 @@ bool Worker::should_switch() const {
 }
 
 Status Worker::switch_program() {
-    MILLRACE_TRY(park());
+    MILLRACE_TRY(release_lanes());
     program_ = nullptr;
     const auto longest = std::ranges::max_element(queues_, {}, [](const auto& queue) { return queue.second.size(); });
     const std::string structure = longest->first;
@@ -167,11 +167,11 @@ Result<storage::Report> Worker::enter(std::int64_t number, const train::LaneScor
 }
 
 /// All reports of the epoch are entered: the scheduler compares trials that ran side by side.
-Status Worker::act() {
+Status Worker::apply_decisions() {
     std::vector<storage::Outcome> outcomes;
     const std::vector<std::optional<std::int64_t>> lanes = program_->trials;
     for (const auto& number : lanes)
-        if (number) MILLRACE_TRY(act_on(*number, outcomes));
+        if (number) MILLRACE_TRY(apply_decision(*number, outcomes));
     MILLRACE_TRY(test_finals(outcomes));
     if (outcomes.empty()) return base::ok();
     MILLRACE_LET(lost, ledger_.finish(outcomes));
@@ -182,7 +182,7 @@ Status Worker::act() {
     return base::ok();
 }
 
-Status Worker::act_on(std::int64_t number, std::vector<storage::Outcome>& outcomes) {
+Status Worker::apply_decision(std::int64_t number, std::vector<storage::Outcome>& outcomes) {
     Held& trial = held_.at(number);
     const search::Trial& known = ledger_.trial(number);
     const search::Objectives& values = known.reports.at(trial.epoch);
@@ -202,7 +202,7 @@ Status Worker::act_on(std::int64_t number, std::vector<storage::Outcome>& outcom
         case Action::copy: MILLRACE_TRY(copy_from(number, decision)); break;
         case Action::pause: {
             const int lane = *program_->lane_of(number);
-            MILLRACE_TRY(keep(lane, number));
+            MILLRACE_TRY(release_lane(lane, number));
             outcome.state = TrialState::paused;
             break;
         }

@@ -33,7 +33,7 @@ std::size_t Worker::queued_here() const {
 }
 
 /// Queues trials for the empty lanes. Those of other structures wait for their program.
-Status Worker::gather() {
+Status Worker::queue_trials() {
     const auto lanes = static_cast<std::size_t>(programs_.lanes());
     const std::size_t running = program_ == nullptr ? 0 : program_->running();
     const std::size_t want = running == 0 ? lanes : program_->trials.size() - running;
