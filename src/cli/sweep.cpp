@@ -1,14 +1,13 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <memory>
 #include <optional>
 
-#include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/run_arguments.h"
 #include "sweep/console.h"
 #include "sweep/run.h"
 #include "sweep/slurm.h"
@@ -20,12 +19,11 @@ namespace {
 
 constexpr int kNoWinner = 1;  // no trial is complete and keeps all constraints
 
-struct SweepArguments {
-    std::string study, lanes = "auto", device, journal, join, log_level;
-    std::optional<std::string> out, time, grace, slurm;
+struct SweepArguments : RunArguments {
+    std::string study, lanes = "auto", device, journal, join;
+    std::optional<std::string> time, grace, slurm;
     std::optional<std::int64_t> trials;
     std::vector<std::string> settings;
-    bool resume = false, quiet = false, json = false;
 };
 
 base::Result<int> parse_lanes(const std::string& text) {
@@ -67,15 +65,10 @@ base::Result<sweep::RunRequest> request_of(const SweepArguments& given, const Co
             return base::Error{"must be a time from 1s to 24h", fmt::format("--grace {}", *given.grace)};
         request.grace = std::chrono::duration_cast<std::chrono::milliseconds>(*grace);
     }
-    if (given.out && given.out->empty())
-        return base::Error{"names no folder; leave it out for runs/ and the study's name", "--out \"\""};
-    request.out = given.out.value_or(train::default_run_directory(given.study).string());
+    MILLRACE_LET(out, given.directory(given.study, "study"));
+    request.out = out;
     request.number_if_taken = !given.out;
     request.resume = given.resume;
-    if (given.resume && !given.out) {
-        MILLRACE_LET(newest, train::newest_run_directory(request.out));
-        request.out = newest;
-    }
     request.journal = given.journal;
     request.database = given.join;
     return request;
@@ -116,10 +109,7 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
     std::signal(SIGPIPE, SIG_IGN);  // a reader of our output may leave; the sweep goes on
     // First of all: every thread inherits that they are blocked.
     const train::RunSignals signals(train::RunSignals::OnUser1::stop);
-    if (!given.log_level.empty()) {
-        MILLRACE_LET(level, base::parse_log_level(given.log_level));
-        base::set_log_level(level);
-    }
+    MILLRACE_LET(options, given.console());
     std::vector<std::string> flags = given.settings;
     if (!given.device.empty()) flags.push_back("device=" + given.device);
     MILLRACE_LET(study, sweep::load_study(given.study, flags));
@@ -129,10 +119,6 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
     if (given.slurm) return submit(given, context);
     request.stop = &signals.stop();
 
-    sweep::ConsoleOptions options;
-    options.out = given.json ? stderr : stdout;
-    options.is_live = isatty(STDOUT_FILENO) != 0 && base::stderr_is_terminal() && !given.quiet;
-    options.is_quiet = given.quiet;
     sweep::Console console(options);
     request.on_epoch = [&](const sweep::Progress& progress) { console.show(progress); };
     const auto factory = sweep::training_lanes();
@@ -172,9 +158,7 @@ void add_sweep(const Command& program, Context& context) {
             "submit workers to Slurm: \"partition=gpu gres=gpu:1 array=0-7%4 time=1:00:00\"; prints the script without sbatch")
         .placeholder("OPTIONS");
     command.option("--journal", given->journal, "write the study as a journal of Optuna, too").placeholder("FILE");
-    command.flag("--quiet", given->quiet, "print the closing summary alone");
-    command.option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
-    command.flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
+    given->add_console(command);
     command.footer(R"(Examples:
   millrace sweep recipes/study-NAME.toml
   millrace sweep recipes/study-NAME.toml --trials 1000 --time 30m --out runs/night

@@ -1,14 +1,12 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/log.h"
 #include "cli/commands.h"
-#include "train/console.h"
+#include "cli/run_arguments.h"
 #include "train/recipe_keys.h"
 #include "train/run_signals.h"
 #include "train/trainer.h"
@@ -16,11 +14,11 @@
 namespace millrace::cli {
 namespace {
 
-struct TrainArguments {
-    std::string recipe, device, log_level;
-    std::optional<std::string> out, init;
+struct TrainArguments : RunArguments {
+    std::string recipe, device;
+    std::optional<std::string> init;
     std::vector<std::string> settings;
-    bool resume = false, quiet = false, json = false, keys = false;
+    bool keys = false;
 };
 
 void add_scores(nlohmann::ordered_json& json, const train::RunResult& result, const train::MemberResult& member) {
@@ -62,33 +60,20 @@ std::string result_json(const train::RunResult& result) {
 }
 
 base::Result<train::RunResult> train_with(const TrainArguments& given, const Context& context, const train::RunSignals& signals) {
-    if (!given.log_level.empty()) {
-        MILLRACE_LET(level, base::parse_log_level(given.log_level));
-        base::set_log_level(level);
-    }
+    MILLRACE_LET(options, given.console());
     base::RecipeOverrides overrides{given.settings, base::recipe_environment()};
     if (!given.device.empty()) overrides.flags.push_back("device=" + given.device);
     MILLRACE_LET(recipe, train::load_recipe(given.recipe, overrides));
     train::TrainRequest request;
     request.resume = given.resume;
     request.command.assign(context.argv, context.argv + context.argc);
-    if (given.out && given.out->empty())
-        return base::Error{"names no folder; leave it out for runs/ and the recipe's name", "--out \"\""};
     if (given.init && given.init->empty()) return base::Error{"names no weights; leave it out to draw them", "--init \"\""};
     request.init = given.init.value_or("");
-    request.out = given.out.value_or(train::default_run_directory(given.recipe).string());
+    MILLRACE_LET(out, given.directory(given.recipe, "recipe"));
+    request.out = out;
     request.number_if_taken = !given.out;
-    if (given.resume && !given.out) {
-        MILLRACE_LET(newest, train::newest_run_directory(request.out));
-        request.out = newest;
-    }
     request.stop = &signals.stop();
     request.saves = &signals.saves();
-    train::ConsoleOptions options;
-    options.out = given.json ? stderr : stdout;
-    options.live = isatty(STDOUT_FILENO) != 0 && base::stderr_is_terminal() && !given.quiet;
-    options.quiet = given.quiet;
-    options.detail = base::log_enabled(base::LogLevel::training) ? train::Detail::pace : train::Detail::losses;
     train::Console console(options);
     return train::train(recipe, request, {&console});
 }
@@ -123,9 +108,7 @@ void add_train(const Command& program, Context& context) {
         .option("--init", given->init,
                 "start from these weights, step and optimizer from zero: a run (its best, else its newest) or a safetensors file")
         .placeholder("RUN|FILE");
-    command.flag("--quiet", given->quiet, "print the closing summary alone");
-    command.option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
-    command.flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
+    given->add_console(command);
     command.flag("--keys", given->keys, "list every key RECIPE (or one for the first of `millrace models`) may hold, and stop");
     command.footer(R"(Examples:
   millrace train recipes/NAME.toml

@@ -46,8 +46,8 @@ std::string progress_text(const Progress& progress) {
     return text;
 }
 
-Console::Console(ConsoleOptions options, const base::Clock& clock) : options_(options), clock_(clock), last_(clock.now()) {
-    if (!options_.is_live) return;
+Console::Console(train::ConsoleOptions options, const base::Clock& clock) : options_(options), clock_(clock), last_(clock.now()) {
+    if (!options_.live) return;
     base::set_line_guard(
         [this] {
             const std::lock_guard lock(mutex_);
@@ -60,7 +60,7 @@ Console::Console(ConsoleOptions options, const base::Clock& clock) : options_(op
 }
 
 Console::~Console() {
-    if (!options_.is_live) return;
+    if (!options_.live) return;
     end();
     base::set_line_guard({}, {});
 }
@@ -85,17 +85,17 @@ void Console::draw(const std::string& lines) {
 }
 
 void Console::show(const Progress& progress) {
-    if (options_.is_quiet) return;
-    const auto interval = options_.is_live ? std::chrono::nanoseconds{kLiveInterval} : options_.plain_interval;
+    if (options_.quiet) return;
+    const auto interval = options_.live ? std::chrono::nanoseconds{kLiveInterval} : options_.plain_interval;
     if (clock_.now() - last_ < interval) return;
     last_ = clock_.now();
-    if (options_.is_live) return draw(fitted(progress_text(progress)));
+    if (options_.live) return draw(fitted(progress_text(progress)));
     std::fputs((progress_text(progress) + "\n").c_str(), options_.out);
     std::fflush(options_.out);
 }
 
 void Console::end() {
-    if (options_.is_live) draw({});
+    if (options_.live) draw({});
 }
 
 }  // namespace millrace::sweep
