@@ -1,19 +1,12 @@
 // An epoch of all lanes and what is measured of them.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
-#include <thread>
 
+#include "train/in_flight.h"
 #include "train/lanes_impl.h"
 
 namespace millrace::train {
-namespace {
-
-constexpr std::uint64_t kStepsAhead = 64;  // launched and not finished: enough to hide the host, few enough to stop soon
-constexpr std::chrono::microseconds kAheadWait{50};
-
-}  // namespace
 
 /// Launches the steps of an epoch and sums what they leave in the ring, which is host memory.
 base::Result<StepSums> Lanes::Impl::train(const std::atomic<int>* stop, bool& stopped) {
@@ -32,10 +25,8 @@ base::Result<StepSums> Lanes::Impl::train(const std::atomic<int>* stop, bool& st
         MILLRACE_TRY(engine.await_rows(launched, [this] { return base::Result<std::uint64_t>(reader.consumed()); }));
         engine.launch_step(index);
         launched += 1;
-        for (drain(); launched - reader.consumed() >= kStepsAhead; drain()) {
-            MILLRACE_TRY(engine.backend().check());
-            std::this_thread::sleep_for(kAheadWait);
-        }
+        MILLRACE_TRY(wait_while(engine.backend(), [&] { return is_far_ahead(reader, launched); }));
+        drain();
         stopped = stop != nullptr && stop->load(std::memory_order_relaxed) != 0;
     }
     engine.backend().synchronize();

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
+
+#include "train/in_flight.h"
 
 namespace millrace::train {
 namespace {
-
-constexpr std::uint64_t kInFlight = 64;  // enough to hide the host, few enough to stop soon
-constexpr std::chrono::microseconds kHoldBack{50};
 
 std::uint64_t steps_of(const RunSettings& settings, std::uint64_t per_epoch) {
     const std::uint64_t all = settings.epochs * per_epoch;
@@ -198,15 +196,9 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
 
 /// Waits while too many steps are in flight or the ring's reader lags; reads host memory alone.
 base::Status Loop::hold_back() {
-    const auto must_wait = [this] {
-        return (launched_ > kInFlight && !reader_.arrived(launched_ - kInFlight)) ||
-               launched_ - reader_.consumed() + kInFlight >= reader_.capacity();
-    };
-    while (must_wait()) {
-        MILLRACE_TRY(engine().backend().check());
-        std::this_thread::sleep_for(kHoldBack);
-    }
-    return base::ok();
+    return wait_while(engine().backend(), [this] {
+        return is_far_ahead(reader_, launched_) || launched_ - reader_.consumed() + kStepsInFlight >= reader_.capacity();
+    });
 }
 
 /// Everything launched has run and has been summed.

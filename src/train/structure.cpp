@@ -10,12 +10,11 @@
 #include "base/split.h"
 #include "tape/slices.h"
 #include "train/domain_scores.h"
+#include "train/in_flight.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::train {
 namespace {
-
-constexpr std::uint64_t kTrialInFlight = 64;
 
 /// Parameters, moments, statistics, groups and counters, into an engine of the same recipe.
 void copy_member(Engine& from, Engine& to) {
@@ -139,7 +138,7 @@ base::Result<double> StructureChanges::trial_loss(Engine& engine, std::uint64_t 
             return step;
         }));
         engine.launch_step(step % steps_per_epoch);
-        if (step % kTrialInFlight == 0) engine.backend().synchronize();
+        if (step % kStepsInFlight == 0) engine.backend().synchronize();
     }
     MILLRACE_LET(scores, engine.evaluate(data::Part::validation));
     if (scores.empty()) return base::Error{"nothing was set aside to compare structures by"};

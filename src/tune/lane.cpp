@@ -4,16 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "base/clock.h"
+#include "train/in_flight.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::tune {
 namespace {
 
-constexpr std::uint64_t kInFlight = 64;  // as in training
-constexpr std::chrono::microseconds kHoldBack{20};
 constexpr std::uint64_t kMostSteps = 20000;  ///< of a window
 constexpr double kWarmUpSeconds = 0.1;
 constexpr std::uint64_t kOtherOrder = 0x9e3779b97f4a7c15ull;
@@ -65,15 +63,6 @@ void Lane::drain() {
     (void)reader_.drain([this](train::RingRows rows) { rows_.insert(rows_.end(), rows.begin(), rows.end()); });
 }
 
-base::Status Lane::hold_back() {
-    while (step_ > kInFlight && !reader_.arrived(step_ - kInFlight)) {
-        MILLRACE_TRY(engine().backend().check());
-        std::this_thread::sleep_for(kHoldBack);
-    }
-    drain();
-    return base::ok();
-}
-
 base::Result<std::vector<ops::MetricsRow>> Lane::steps(std::uint64_t count) {
     const auto each = static_cast<std::uint64_t>(engine().epoch().count());
     const data::StepsDone done = [this]() -> base::Result<std::uint64_t> {
@@ -89,7 +78,8 @@ base::Result<std::vector<ops::MetricsRow>> Lane::steps(std::uint64_t count) {
         // The host runs ahead of the device: a wait costs nothing while steps are under way.
         if (step_ > 0 && reader_.arrived(step_)) starved_ += now() - begin;
         engine().launch_step(step_++ % each);
-        MILLRACE_TRY(hold_back());
+        MILLRACE_TRY(train::wait_while(engine().backend(), [this] { return train::is_far_ahead(reader_, step_); }));
+        drain();
     }
     engine().backend().synchronize();
     MILLRACE_TRY(engine().backend().check());

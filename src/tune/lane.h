@@ -63,7 +63,6 @@ public:
 private:
     explicit Lane(train::Setup setup, sense::Source* machine);
     base::Result<Window> long_step();
-    base::Status hold_back();
     void drain();
     [[nodiscard]] std::optional<double> joules() const;
 
