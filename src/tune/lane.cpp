@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "tape/slices.h"
 #include "train/in_flight.h"
 #include "train/recipe_keys.h"
 
@@ -154,27 +155,10 @@ base::Result<Window> Lane::long_step() {
 }
 
 void copy_weights(train::Engine& from, train::Engine& to, bool optimizer) {
-    using Arena = tape::Store::Arena;
-    tape::Store &before = from.store(), &after = to.store();
-    for (std::size_t i = 0; i < before.parameters().size(); ++i) {
-        const tape::Parameter& p = before.parameters()[i];
-        const auto id = static_cast<tape::ParameterId>(i);
-        for (int group = 0; group < p.groups; ++group)
-            for (const auto& [arena, there] :
-                 {std::pair{Arena::value, true},
-                  std::pair{Arena::first_moment, optimizer && !p.fixed && before.first_moment().present()},
-                  std::pair{Arena::second_moment, optimizer && !p.fixed && before.second_moment().present()}}) {
-                if (!there) continue;
-                const std::vector<float> values = before.read_parameter(id, group, 0, arena);
-                for (int member = 0; member < after.members(); ++member) after.write_parameter(id, group, member, values, arena);
-            }
-    }
-    after.refresh_copies();
-    if (!optimizer) return;
-    std::vector<ops::GroupState> table = before.read_groups(), all;
-    table.resize(before.groups().size());
-    for (int member = 0; member < after.members(); ++member) all.insert(all.end(), table.begin(), table.end());
-    after.write_groups(all);
+    const tape::MemberSlices before(from.store()), after(to.store());
+    std::vector<std::byte> slice(before.bytes());
+    before.read(0, slice.data());
+    for (int member = 0; member < to.members(); ++member) after.write_weights(member, slice.data(), optimizer);
 }
 
 }  // namespace millrace::tune

@@ -75,8 +75,8 @@ private:
     double step_seconds_ = 0;             ///< of the newest window; 0 before the first
 };
 
-/// Parameters, running statistics and what optimizer and groups remember, of the first member into every one of `to`, an engine
-/// of the same model; `optimizer` false: parameters and running statistics alone. Waits for both devices.
+/// tape::MemberSlices::write_weights() of the first member into every one of `to`, an engine of the same model, precision and
+/// optimizer. Waits for both devices.
 void copy_weights(train::Engine& from, train::Engine& to, bool optimizer);
 
 }  // namespace millrace::tune
