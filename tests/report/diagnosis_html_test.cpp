@@ -4,17 +4,14 @@
 #include <sys/stat.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 
+#include "browser_pages.h"
 #include "report/html_page.h"
 #include "report/html_step.h"
 #include "report/made_up_timeline.h"
 #include "report/source_quote.h"
 #include "report/svg_text.h"
-#include "temporary_folder.h"
 
 namespace millrace::report {
 namespace {
@@ -197,35 +194,20 @@ TEST(QuoteSource, OpensSourceCodeAlone) {
 
 /// tests/tools/doctor_report_test.py opens what this writes in a browser, in the folder MILLRACE_REPORTS_TO.
 TEST(DiagnosisHtml, WritesReportsForABrowser) {
-    const test::TemporaryFolder own;
-    const char* folder = std::getenv("MILLRACE_REPORTS_TO");
-    const std::filesystem::path to = folder != nullptr ? std::filesystem::path(folder) : own.path();
-    const auto write = [&](const char* name, const std::string& text) {
-        std::ofstream out(to / name, std::ios::binary);
-        out << text;
-        out.close();
-        EXPECT_TRUE(out.good()) << to / name;
-    };
-    const auto write_page = [&](const char* name, const std::string& page) {
-        EXPECT_TRUE(page_holds(page, "<script>" + std::string(html_script()) + "</script>")) << name;
-        EXPECT_TRUE(page_holds(page, "'sha256-" + std::string(html_script_hash()) + "'")) << name;
-        write(name, page);
-    };
-    write("train.py", program_text());
+    const test::BrowserPages pages(html_script(), html_script_hash());
+    pages.write("train.py", program_text());
     diagnose::Diagnosis sick = sick_diagnosis();
-    for (diagnose::Finding& finding : sick.findings) finding.where->file = (to / "train.py").string();
+    for (diagnose::Finding& finding : sick.findings) finding.where->file = (pages.folder() / "train.py").string();
     sick.remarks = {"Two of 1,500 steps were cut by the end of a window and left out."};
     const std::string page = diagnosis_html(sick, sick_timeline(sick));
     EXPECT_TRUE(page_holds(page, "# waits for the GPU")) << "the blamed line is quoted from train.py";
-    write_page("sick.html", page);
+    pages.write_page("sick.html", page);
     diagnose::Diagnosis healthy = healthy_diagnosis();
-    write_page("healthy.html", diagnosis_html(healthy, {}));
-    write_page("empty.html", diagnosis_html({}, {}));
+    pages.write_page("healthy.html", diagnosis_html(healthy, {}));
+    pages.write_page("empty.html", diagnosis_html({}, {}));
     diagnose::Timeline timeline;
     const diagnose::Diagnosis hostile = hostile_diagnosis(timeline);
-    write_page("hostile.html", diagnosis_html(hostile, timeline));
-    write("script.js", std::string(html_script()));
-    write("script.sha256", std::string(html_script_hash()));
+    pages.write_page("hostile.html", diagnosis_html(hostile, timeline));
 }
 
 }  // namespace

@@ -5,17 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <numeric>
 
+#include "browser_pages.h"
 #include "search/importance.h"
 #include "search/stream.h"
 #include "sweep/page_script.h"
 #include "sweep/page_view.h"
-#include "temporary_folder.h"
 
 namespace millrace::sweep {
 namespace {
@@ -253,21 +250,11 @@ TEST(SweepPage, ColoursByRankAndFindsTheFront) {
 
 /// tests/tools/sweep_page_test.py opens what this writes in a browser, in the folder MILLRACE_REPORTS_TO.
 TEST(SweepPage, WritesPagesForABrowser) {
-    const test::TemporaryFolder own;
-    const char* folder = std::getenv("MILLRACE_REPORTS_TO");
-    const std::filesystem::path to = folder != nullptr ? std::filesystem::path(folder) : own.path();
-    const auto write = [&](const char* name, const std::string& text) {
-        std::ofstream out(to / name, std::ios::binary);
-        out << text;
-        out.close();
-        EXPECT_TRUE(out.good()) << to / name;
-    };
+    const test::BrowserPages pages(page_script(), page_script_hash());
     const auto write_page = [&](const char* name, const PageData& data, size_t most) {
         const std::string html = page(data);
-        EXPECT_TRUE(page_has(html, "<script>" + std::string(page_script()) + "</script>")) << name;
-        EXPECT_TRUE(page_has(html, "'sha256-" + std::string(page_script_hash()) + "'")) << name;
         EXPECT_LT(html.size(), most) << name;
-        write(name, html);
+        pages.write_page(name, html);
     };
     write_page("one_objective.html", plausible_study(280, 1), 500'000);
     write_page("two_objectives.html", plausible_study(60, 2), 200'000);
@@ -277,8 +264,6 @@ TEST(SweepPage, WritesPagesForABrowser) {
     write_page("all_failed.html", all_failed(), 100'000);
     write_page("troubled.html", troubled_study(), 100'000);
     write_page("hostile.html", hostile_study(), 500'000);
-    write("script.js", std::string(page_script()));
-    write("script.sha256", std::string(page_script_hash()));
 }
 
 }  // namespace
