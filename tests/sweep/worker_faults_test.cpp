@@ -1,4 +1,6 @@
 // What a worker does when devices, databases and other workers fail it.
+#include <latch>
+
 #include "storage/made_up_study.h"
 #include "sweep/fake_lanes.h"
 
@@ -74,6 +76,57 @@ TEST_F(SweepFaults, ALostTrialHasTheConfigurationThatItsNewWorkerReads) {
     ASSERT_EQ(storage::must(other.claim(1, std::chrono::milliseconds{-1000})).size(), 1u);
     ASSERT_TRUE(ledger.refresh().ok());
     EXPECT_EQ(ledger.trial(0).configuration, (search::Configuration{0.001, 0}));
+}
+
+TEST_F(SweepFaults, AHeartbeatKeepsATrialFromOtherWorkers) {
+    const StudyFile of = study("trials = 2\n");
+    const storage::HandClock early;
+    storage::HandClock late;
+    late.advance(std::chrono::seconds{100});
+    const std::string place = options(1).database;
+    auto mine = storage::must(storage::open_study(place, of.description(), "w1", early));
+    const std::vector<storage::NewTrial> trials = {{{0.001, 0}}, {{0.01, 0}}};
+    storage::must(mine.add(trials));
+    std::latch is_due(1);
+    {
+        Heartbeat heartbeat(
+            [&] {
+                is_due.count_down();
+                return storage::open_study(place, of.description(), "w1", late);
+            },
+            std::chrono::milliseconds{1});
+        heartbeat.hold({1});
+        is_due.wait();
+    }  // its end waits for the beat
+    auto other = storage::must(storage::open_study(place, of.description(), "w2", late));
+    EXPECT_EQ(storage::must(other.claim(2, std::chrono::seconds{60})), std::vector<std::int64_t>{0});
+}
+
+TEST_F(SweepFaults, ATrialThatItClaimsFromItselfIsTrainedOnce) {
+    const StudyFile of = study("sampler = \"random\"\ntrials = 6\nfinalists = 0\n");
+    auto with = options(4);
+    with.grace = std::chrono::seconds{0};  // as if the server had been away: every heartbeat is too old
+    auto other = storage::must(storage::open_study(with.database, of.description(), "w2", base::SteadyClock::shared()));
+    log_.at_epoch = [&] {
+        const std::vector<storage::NewTrial> late = {{{0.001, 0}, true}};
+        if (log_.epochs == 11) storage::must(other.add(late));  // while two trials run and two lanes are empty
+    };
+    const SlowClock clock(log_);
+    const auto worker = run(of, with, clock);
+    EXPECT_EQ(count(*worker, TrialState::complete), 7);
+    EXPECT_EQ(log_.fills, 7);
+    EXPECT_EQ(std::ranges::max(log_.busy), 4);
+    EXPECT_EQ(std::ranges::count(log_.busy, 3), 6) << "the late trial joins the two others for their last six epochs";
+}
+
+TEST_F(SweepFaults, TrialsItHasWithoutHavingBeenToldAreTrained) {
+    const StudyFile of = study("sampler = \"random\"\ntrials = 6\nfinalists = 0\n");
+    auto lost = storage::must(storage::open_study(options(4).database, of.description(), "w1", base::SteadyClock::shared()));
+    const std::vector<storage::NewTrial> trials = {{{0.001, 0}}, {{0.01, 0}}};
+    storage::must(lost.add(trials));  // the answer is lost with the connection
+    const auto worker = run(of, options(4));
+    EXPECT_EQ(count(*worker, TrialState::complete), 6);
+    EXPECT_EQ(log_.fills, 6);
 }
 
 }  // namespace
