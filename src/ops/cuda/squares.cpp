@@ -1,6 +1,7 @@
 #include "ops/cuda/squares.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace millrace::ops::cuda {
 namespace {
@@ -24,6 +25,13 @@ bool overlaps(const Operand& a, const Operand& b) {
 
 }  // namespace
 
+std::int64_t place_in(const Operand& o, const Operand& arena) {
+    const std::ptrdiff_t bytes = begin_of(o) - begin_of(arena);
+    const std::int64_t at = bytes / static_cast<std::ptrdiff_t>(sizeof(float)), size = o.count() / o.k;
+    const bool inside = bytes >= 0 && at + size <= arena.cols && o.k == arena.k && (o.k == 1 || o.stride_k == arena.stride_k);
+    return inside && at % 4 == 0 && size % 4 == 0 ? at : -1;
+}
+
 base::Result<DeviceTable> leave_squares(Context& c, const Operand& gradient, int parts) {
     const Operand& o = gradient;
     const std::int64_t matrix = std::int64_t{o.rows} * o.cols;
@@ -35,12 +43,34 @@ base::Result<DeviceTable> leave_squares(Context& c, const Operand& gradient, int
     return sums;
 }
 
+base::Result<std::shared_ptr<GradientSquares>> leave_rows(Context& c, const DeviceTable& sums) {
+    if (!sums || c.squares.back()->gradient.cols % 4 != 0) return std::shared_ptr<GradientSquares>{};
+    const std::shared_ptr<GradientSquares> left = c.squares.back();
+    left->rows.shift = std::countr_zero(static_cast<unsigned>(left->gradient.cols));
+    const auto bytes = static_cast<std::size_t>(left->gradient.count() >> left->rows.shift);
+    MILLRACE_LET(flags, zero_table(c, (bytes + 15) / 16 * 16));
+    left->rows.flags = flags;
+    return left;
+}
+
+std::shared_ptr<const GradientSquares> skip_zeros(Context& c, const Operand& grads) {
+    std::shared_ptr<GradientSquares> largest;
+    for (const auto& left : c.squares)
+        if (left->rows.flags && !left->rows.read && place_in(left->gradient, grads) >= 0 &&
+            (!largest || left->gradient.count() > largest->gradient.count()))
+            largest = left;
+    if (largest) largest->rows.skip_zeros = true;
+    return largest;
+}
+
 void forget_squares(Context& c, const Bound& b, std::size_t& before) {
     for (int s = 0; s < b.record->op->slot_count(); ++s) {
-        const Operand& written = b[s];
-        if (!written.present() || written.count() == 0 || !b.record->op->slot(s).written()) continue;
+        const Operand& used = b[s];
+        if (!used.present() || used.count() == 0) continue;
         for (std::size_t i = 0; i < before;) {
-            if (!overlaps(c.squares[i]->gradient, written)) {
+            const bool used_now = overlaps(c.squares[i]->gradient, used);
+            if (!used_now || !b.record->op->slot(s).written()) {
+                c.squares[i]->rows.read |= used_now;
                 ++i;
                 continue;
             }

@@ -1,5 +1,6 @@
 #pragma once
-// Sums of squares that kernels leave of the gradients they write, so that the norm of all gradients need not read those again.
+// What kernels leave beside the gradients they write: sums of squares, so that the norm of all gradients need not read them
+// again, and which rows have a gradient, so that the update need not read zeros.
 
 #include <vector>
 
@@ -7,19 +8,37 @@
 
 namespace millrace::ops::cuda {
 
+/// A byte for every 2^shift neighbouring elements of a member's gradient: 1 where the kernel wrote them, 0 where they are zeros.
+struct WrittenRows {
+    DeviceTable flags;  ///< [K][count / K >> shift], filled up to whole quads of 16 bytes; null: the kernel writes all rows
+    int shift = 0;
+    bool read = false;        ///< by a record that knows nothing of flags
+    bool skip_zeros = false;  ///< the kernel leaves rows without a gradient as they are
+};
+
 /// Of the records prepared so far (Context::squares): the newest values of a gradient have these sums.
 struct GradientSquares {
     tensor::Operand gradient;  ///< f32, each member's elements are neighbours
     DeviceTable sums;          ///< [K][parts]
     int parts = 0;
+    WrittenRows rows = {};
 };
+
+/// Where a tensor of all members begins within a member of an arena; -1: it is none of its tensors, or not of whole quads.
+std::int64_t place_in(const tensor::Operand& tensor, const tensor::Operand& arena);
 
 /// Where the kernel under preparation leaves the sums of squares of `gradient`, which it writes as a whole: a table [K][parts]
 /// that it fills in every run and holds. Empty where the norm does not use them: in deterministic runs, whose sums keep their
 /// order, in a region, which may be left out, and for a gradient whose elements are no neighbours.
 base::Result<DeviceTable> leave_squares(Context& c, const tensor::Operand& gradient, int parts);
-/// After the group of a record that writes to a gradient its earlier sums are wrong; `before`: sums that are older than the
-/// group.
+/// Adds flags of written rows to the sums that leave_squares has just returned. Null where there are none or a quad may lie in
+/// two rows. When the kernel runs, it looks at skip_zeros: set, it writes all flags, and only rows with a gradient.
+base::Result<std::shared_ptr<GradientSquares>> leave_rows(Context& c, const DeviceTable& sums);
+/// For the update of the arena `grads` under preparation, which looks at the flags: the largest gradient whose zeros nothing else
+/// reads; its kernel skips them from now on. Null: there is none.
+std::shared_ptr<const GradientSquares> skip_zeros(Context& c, const tensor::Operand& grads);
+/// After the group of a record that writes to a gradient its earlier sums are wrong; of one that is read all rows are needed.
+/// `before`: sums that are older than the group.
 void forget_squares(Context& c, const Bound& written, std::size_t& before);
 
 }  // namespace millrace::ops::cuda

@@ -97,21 +97,12 @@ unsigned norm_blocks(const Context& c, unsigned members) {
     return blocks_for(kNormBlocks, static_cast<int>(blocks_for(kNormBlocks, static_cast<int>(most))));
 }
 
-/// Where an earlier kernel's gradient begins within a member of the arena; -1: it is none of its tensors.
-std::int64_t place_of(const GradientSquares& left, const Operand& grads) {
-    const Operand& o = left.gradient;
-    const std::ptrdiff_t bytes = static_cast<const std::byte*>(o.data) - static_cast<const std::byte*>(grads.data);
-    const std::int64_t at = bytes / static_cast<std::ptrdiff_t>(sizeof(float)), size = o.count() / o.k;
-    const bool inside = bytes >= 0 && at + size <= grads.cols && o.k == grads.k && (o.k == 1 || o.stride_k == grads.stride_k);
-    return inside && at % 4 == 0 && size % 4 == 0 ? at : -1;
-}
-
 /// The whole arena without `left` in kNormBlocks slices, and what was left.
 std::vector<Piece> pieces_of(const Operand& grads, const std::vector<std::shared_ptr<GradientSquares>>& left) {
     std::vector<Piece> pieces;
     std::int64_t remaining = grads.cols;
     for (const auto& one : left)
-        if (const std::int64_t at = place_of(*one, grads); at >= 0) {
+        if (const std::int64_t at = place_in(one->gradient, grads); at >= 0) {
             const std::int64_t size = one->gradient.count() / one->gradient.k;
             pieces.push_back({static_cast<std::int32_t>(at), static_cast<std::int32_t>(at + size),
                               static_cast<const float*>(one->sums), one->parts});

@@ -1,5 +1,6 @@
 // Clipping and the update, one launch over the arenas of all members.
 
+#include "ops/cuda/squares.h"
 #include "ops/optimizer/norm.cuh"
 #include "ops/step/step.h"
 
@@ -9,6 +10,26 @@ namespace {
 using tensor::Operand;
 
 constexpr int kThreads = 256;
+
+/// The gradient of which only flagged rows are there, elements [begin, begin + size) of a member; the others are zeros.
+struct FlaggedRows {
+    const std::uint8_t* flags = nullptr;  ///< [K][count]
+    int begin = 0, shift = 0;
+    unsigned size = 0, count = 0;
+
+    FlaggedRows() = default;
+    FlaggedRows(const GradientSquares& left, const Operand& grads)
+        : flags(static_cast<const std::uint8_t*>(left.rows.flags)),
+          begin(static_cast<int>(place_in(left.gradient, grads))),
+          shift(left.rows.shift),
+          size(static_cast<unsigned>(left.gradient.count() / left.gradient.k)),
+          count(size >> shift) {}
+    /// Whether the quad at i has a gradient to be read; true before the first element.
+    __device__ bool has(int k, int i) const {
+        const unsigned at = static_cast<unsigned>(i) - static_cast<unsigned>(begin);
+        return at >= size || flags[static_cast<unsigned>(k) * count + (at >> shift)] != 0;
+    }
+};
 
 struct UpdateArgs {
     Mat<float> params, grads, m, v;
@@ -27,6 +48,7 @@ struct UpdateArgs {
     std::uint64_t* counter = nullptr;
     MetricsRow* ring = nullptr;
     std::uint32_t capacity = 0;
+    FlaggedRows rows = {};
 };
 
 /// Member k's place in the metrics ring, as its state will stand when the step is closed.
@@ -123,12 +145,12 @@ struct Arenas {
           copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr),
           f16(a.copies_f16) {}
 
-    /// Zeros before the first element.
-    __device__ Quad read(int i) const {
+    /// Zeros before the first element, and for a gradient that is not there.
+    __device__ Quad read(int i, bool has_gradient) const {
         Quad q{};
         if (i < 0) return q;
         q.p = *reinterpret_cast<const float4*>(params + i);
-        q.g = *reinterpret_cast<const float4*>(grads + i);
+        if (has_gradient) q.g = *reinterpret_cast<const float4*>(grads + i);
         if (first) q.m = *reinterpret_cast<const float4*>(first + i);
         if (second) q.v = *reinterpret_cast<const float4*>(second + i);
         return q;
@@ -144,10 +166,12 @@ struct Arenas {
 
 /// A block's share of member k, from the last element on in steps of `stride`: streams with the next quad always under way. The
 /// first one is asked for before the norm is finished. From the last to the first: those gradients were read for the norm most
-/// recently, and what is written last, the first layers' weights, is what the next step reads first.
+/// recently, and what is written last, the first layers' weights, is what the next step reads first. Flags of rows are asked for
+/// a quad earlier than the gradients that wait for them.
 __device__ void stream_update(const UpdateArgs& a, int k, int i, int stride, Cursor& cursor, bool writes_norm, float* shared) {
     const Arenas arenas(a, k);
-    Quad next = arenas.read(i);
+    Quad next = arenas.read(i, a.rows.has(k, i));
+    bool next_has_gradient = a.rows.has(k, i - stride);
     MemberState s = a.state[k];
     GroupState group = a.groups.row(k)[cursor.now.group];
     if (a.slices) finish_norm(s, a.slices.row(k, 0, 0), shared);
@@ -162,7 +186,8 @@ __device__ void stream_update(const UpdateArgs& a, int k, int i, int stride, Cur
         const bool changes = !dropped && group.updated();
         for (; i >= cursor.begin; i -= stride) {
             Quad q = next;
-            next = arenas.read(i - stride);
+            next = arenas.read(i - stride, next_has_gradient);
+            next_has_gradient = a.rows.has(k, i - 2 * stride);
             if (changes) {
                 q.p.x = update(rates, a.p.kind, q.p.x, q.g.x, q.m.x, q.v.x);
                 q.p.y = update(rates, a.p.kind, q.p.y, q.g.y, q.m.y, q.v.y);
@@ -298,10 +323,14 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     const auto members = static_cast<unsigned>(update[optimizer::params].k);
     const unsigned blocks = update_blocks(c, a.width, members);
     MILLRACE_LET(slices, make_norm_slices(c, norm));
-    return make_kernel([=, stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), keep = std::move(table)] {
-        slices->run();
-        launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
-    });
+    const Operand& grads = update[optimizer::grads];
+    const auto rows = a.p.zero_grads ? nullptr : skip_zeros(c, grads);
+    if (rows) a.rows = FlaggedRows(*rows, grads);
+    return make_kernel(
+        [=, stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), keep = std::move(table), flags = rows] {
+            slices->run();
+            launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
+        });
 }
 
 }  // namespace millrace::ops::cuda

@@ -24,8 +24,8 @@ namespace grad_norm { enum Slot { grads, scratch, state, groups, segments, slots
 /// adam: g' += wd * p; m = beta1 m + (1 - beta1) g'; v = beta2 v + (1 - beta2) g'^2; p -= (lr / bias1) * m / (sqrt(v) / sqrt(bias2) + eps)
 /// adamw: p -= lr * wd * p first, then adam with wd = 0.
 /// copy16 (optional, bf16 or f16) receives the rounded p. grads are zeroed when `zero_grads`, in a dropped step and a frozen group too (a NaN left behind would
-/// poison the next one). m may be absent for sgd without momentum, v for sgd. The counters change once, after all elements,
-/// and state.adapt_loss_scale(dropped, scale_interval) comes last.
+/// poison the next one); else, on CUDA, rows that got no gradient may hold that of an earlier step afterwards (ops/cuda/squares.h). m may be absent for sgd without momentum, v for
+/// sgd. The counters change once, after all elements, and state.adapt_loss_scale(dropped, scale_interval) comes last.
 struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; std::uint32_t scale_interval = 0; };
 namespace optimizer { enum Slot { params, grads, m, v, copy16, state, groups, segments, slots }; extern const OpDef kDef; }
 

@@ -1,6 +1,6 @@
 // Gradients of token_embed. The table's: tokens are sorted by id (token_sort.cuh); then a block sums the runs of equal ids among
 // kSpan neighbours, and runs that cross the border of blocks are put together from what each block leaves. All sums have an order
-// that follows from ids and lengths alone.
+// that follows from ids and lengths alone. Rows of ids that have no token become zeros, or are left out and have no flag.
 
 #include "ops/cuda/run.cuh"
 #include "ops/cuda/squares.h"
@@ -32,9 +32,14 @@ struct BackwardArgs {
     TokenKey* keys;  ///< [K][count()]
     float* squares;  ///< [K][square_parts()]: sums of squares of dtable, by run_kernel, then by border_kernel; null: not computed
     float* borders;  ///< [K][spans()][2][cols]: sum of a run from earlier blocks that ends here, of one that goes on behind
+    std::uint8_t* flags;  ///< of written rows (WrittenRows), of all members in a row; null: the others become zeros
+    int flag_shift;
 
     __host__ __device__ int count() const { return chunks * kChunk; }
     __host__ __device__ int spans() const { return count() / kSpan; }
+    __host__ __device__ int flag_words() const {  // of 16 bytes
+        return static_cast<int>((((std::int64_t{members} * vocabulary * shape.cols) >> flag_shift) + 15) / 16);
+    }
     __host__ __device__ int square_parts(int tiles) const { return (2 * spans() - 1) * tiles; }
     /// By all threads of a block of run_kernel or, behind all of those, of border_kernel; `shared` as in block_sum.
     __device__ void put_squares(bool of_border, float sum, float* shared) const {
@@ -44,6 +49,13 @@ struct BackwardArgs {
         if (threadIdx.x + threadIdx.y == 0)
             squares[static_cast<int>(blockIdx.z) * square_parts(static_cast<int>(gridDim.y)) + before +
                     static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x)] = sum;
+    }
+    /// A run of W columns of dtable from c on. Returns the sum of the squares of what was written.
+    template <int W>
+    __device__ float put_table(int k, int id, int c, float (&sum)[W]) const {
+        const std::int64_t row = std::int64_t{k} * vocabulary + id;
+        if (flags != nullptr && (c & ((1 << flag_shift) - 1)) == 0) flags[(row * shape.cols + c) >> flag_shift] = 1;
+        return put_run(dtable.row(k, 0, id) + c, sum, add_table);
     }
     __device__ float* border(int k, int span, int side) const {
         return borders + ((std::int64_t{k} * spans() + span) * 2 + side) * shape.cols;
@@ -84,8 +96,8 @@ __device__ void sum_positions(const BackwardArgs<T>& a, int k, int first_at, int
     put(a.dposition.row(k, 0, first_at + which) + to, total, a.add_position);
 }
 
-/// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient. Blocks that sort
-/// come first, for they take longest; those that clear come last and share the rows of all members.
+/// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient or its flags. Blocks
+/// that sort come first, for they take longest; those that clear come last and share the rows of all members.
 template <class T, int W>
 __global__ void __launch_bounds__(kChunk, 2) first_kernel(BackwardArgs<T> a) {
     __shared__ union {
@@ -108,6 +120,11 @@ __global__ void __launch_bounds__(kChunk, 2) first_kernel(BackwardArgs<T> a) {
         return;
     }
     const int before = (a.chunks + a.position_blocks) * a.members, step = (gridDim.x - before) * kChunkRows;
+    if (a.flags != nullptr) {
+        int i = (blockIdx.x - before) * kChunk + threadIdx.y * kLanes + threadIdx.x;
+        for (; i < a.flag_words(); i += step * kLanes) reinterpret_cast<uint4*>(a.flags)[i] = make_uint4(0, 0, 0, 0);
+        return;
+    }
     constexpr int kStored = W % 4 == 0 ? 4 : W;  // neighbouring threads fill whole sectors
     const float zeros[kStored] = {};
     for (int row = (blockIdx.x - before) * kChunkRows + threadIdx.y; row < a.vocabulary * a.members; row += step) {
@@ -176,7 +193,7 @@ __global__ void __launch_bounds__(kLanes* kGroups) run_kernel(BackwardArgs<T> a)
         if (open)
             store_run(&heads[group][mine], sum);
         else if (inside && id < a.vocabulary)
-            squares += put_run(a.dtable.row(k, 0, id) + c, sum, a.add_table);
+            squares += a.put_table(k, id, c, sum);
         open = false;
 #pragma unroll
         for (float& s : sum) s = 0;
@@ -199,7 +216,7 @@ __global__ void __launch_bounds__(kLanes* kGroups) run_kernel(BackwardArgs<T> a)
         if (from == 0 && span.ids[0] == id)
             store_run(a.border(k, blockIdx.x, 0) + c, total);
         else
-            squares += put_run(a.dtable.row(k, 0, id) + c, total, a.add_table);
+            squares += a.put_table(k, id, c, total);
     }
     if (const int id = span.ids[kSpan]; inside && group == kGroups - 1 && id == span.ids[kSpan + 1] && id < a.vocabulary) {
         float total[W] = {};
@@ -247,7 +264,7 @@ __global__ void __launch_bounds__(kLanes* kGroups) border_kernel(BackwardArgs<T>
         }
         load_run(a.border(k, block, 0) + c, v);
         add_run(sum, v);
-        squares = put_run(a.dtable.row(k, 0, id) + c, sum, a.add_table);
+        squares = a.put_table(k, id, c, sum);
     }
     a.put_squares(true, squares, shared);
 }
@@ -313,22 +330,31 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
                              .add_position = b.accumulates(at::dposition),
                              .keys = static_cast<TokenKey*>(sorted),
                              .squares = nullptr,
-                             .borders = static_cast<float*>(borders)};
+                             .borders = static_cast<float*>(borders),
+                             .flags = nullptr,
+                             .flag_shift = 0};
         DeviceTable squares;
+        std::shared_ptr<GradientSquares> rows;
         if (chunks > 0 && !add_table) {  // rows without a token are zeros
             MILLRACE_LET(left, leave_squares(c, dt, args.square_parts(static_cast<int>(tiles))));
             squares = left;
             args.squares = static_cast<float*>(squares);
+            MILLRACE_LET(flagged, leave_rows(c, squares));
+            rows = flagged;
+            if (rows) args.flag_shift = rows->rows.shift;
         }
         // A multiprocessor holds two of these blocks.
-        const unsigned clearing = table && !add_table ? std::min(blocks_for(std::int64_t{dt.rows} * dy.k, kChunkRows),
-                                                                 2 * static_cast<unsigned>(c.multiprocessors))
-                                                      : 0,
-                       blocks = static_cast<unsigned>(chunks + position_blocks) * members + clearing;
+        const unsigned most = table && !add_table ? 2 * static_cast<unsigned>(c.multiprocessors) : 0,
+                       clearing = std::min(blocks_for(std::int64_t{dt.rows} * dy.k, kChunkRows), most),
+                       working = static_cast<unsigned>(chunks + position_blocks) * members;
         return make_kernel([=, stream = c.stream, held = borders, left = squares] {
-            if (blocks > 0) launch(first_kernel<T, W>, dim3(blocks), dim3(kLanes, kChunkRows), 0, stream, args);
+            BackwardArgs<T> first = args;
+            if (rows && rows->rows.skip_zeros) first.flags = static_cast<std::uint8_t*>(rows->rows.flags);
+            const unsigned blocks =
+                working + (first.flags != nullptr ? std::min(blocks_for(first.flag_words(), kChunk), most) : clearing);
+            if (blocks > 0) launch(first_kernel<T, W>, dim3(blocks), dim3(kLanes, kChunkRows), 0, stream, first);
             if (args.chunks > 0) {
-                BackwardArgs<T> merged = args;
+                BackwardArgs<T> merged = first;
                 merged.keys = launch_merges(stream, dy.k, args.keys, static_cast<TokenKey*>(sorted) + keys, args.count());
                 const auto spans = static_cast<unsigned>(args.spans());
                 const dim3 block(kLanes, kGroups);
