@@ -81,6 +81,10 @@ void add_row_cases(std::vector<OpCase>& cases) {
     cases.push_back(norm_forward(small, "windows", kWindow, kConcat));
     cases.push_back(norm_backward(small, "windows", kConcat, kWindow, false));
     cases.push_back(norm_backward(small, "adding", kDense, kDense, true));
+    // Several rows for each warp of a GPU, not the same number for all.
+    cases.push_back(norm_backward({3, 2, 1411, 12}, "many", kDense, kDense, false));
+    cases.push_back(norm_backward({2, 1, 4231, 13}, "many_adding", kDense, kDense, true));
+    cases.push_back(norm_backward({1, 1, 4301, 132}, "many_residual", kConcat, kDense, false, true));
     // Noise, whose bands are all about as loud: f32 and f64 give the same decibels. MelBands.* (mel_test.cpp) has tones.
     for (const Element out : {Element::stat, Element::f16}) {
         for (const auto& [k, rows] : {std::pair{1, 1}, {2, 7}, {1, 300}, {1, 0}})

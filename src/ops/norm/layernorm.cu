@@ -1,4 +1,5 @@
-// Layer norm: a warp a row while its values fit into registers, else a block.
+// Layer norm: a warp or half of one a row while its values fit into registers, else a block. For many short rows the time is that
+// of issuing instructions: sixteen bytes a thread, and no shuffles, addresses and scales for half of the threads.
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/run.cuh"
@@ -11,6 +12,7 @@ namespace {
 using tensor::Operand;
 
 constexpr int kWarps = 8;           ///< of a block
+constexpr int kBlocks = 4;          ///< of a multiprocessor at once, where rows are short
 constexpr int kMostRegisters = 24;  ///< values of a row in a lane: the sums of eight warps then fill 48 KiB
 
 template <class T>
@@ -33,8 +35,11 @@ struct BackwardArgs {
     bool add_x, add_residual;
 };
 
-__device__ inline float warp_sum(float value) {
-    for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
+/// Over the L threads of a row; all of a warp take part.
+template <int L>
+__device__ float row_sum(float value) {
+#pragma unroll
+    for (int d = L / 2; d > 0; d /= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
     return value;
 }
 
@@ -49,73 +54,96 @@ __device__ float summand(const ForwardArgs<T>& a, int k, int g, std::int64_t r, 
     return rounded(both, sum);
 }
 
-// A row in a warp: up to 32 * N columns, runs of V of them in a lane.
-
-template <int V>
-__device__ int column(int lane, int i) {
-    return V * (lane + 32 * (i / V)) + i % V;
-}
+/// A row in registers: N of L threads each, runs of V columns; 32 / L rows in a warp.
+template <int N, int V, int L>
+struct RowShape {
+    static constexpr int kCount = N, kRun = V, kThreads = L;
+    static constexpr int kRows = kWarps * 32 / L;  ///< of a block at once
+    static __device__ int lane() { return threadIdx.x % L; }
+    static __device__ int row() { return threadIdx.x / L; }  ///< of the block's
+    static __device__ int column(int i) { return V * (lane() + L * (i / V)) + i % V; }
+    /// Columns in one access.
+    template <class T>
+    static constexpr int kAccess = V * sizeof(T) <= 16 ? V : 16 / sizeof(T);
+};
+struct RowOfABlock {};
 
 /// 0 behind the last column.
-template <int V, int N, class T>
-__device__ void load_row(const T* row, int lane, int cols, float (&v)[N]) {
+template <class Shape, int N, class T>
+__device__ void load_row(const T* row, int cols, float (&v)[N]) {
+    constexpr int kAccess = Shape::template kAccess<T>;
 #pragma unroll
-    for (int i = 0; i < N; i += V) {
-        const int c = column<V>(lane, i);
-        Run<T, V> run{};
-        if (c < cols) run = load_as_stored<V>(row + c);
+    for (int i = 0; i < N; i += kAccess) {
+        const int c = Shape::column(i);
+        Run<T, kAccess> run{};
+        if (c < cols) run = load_as_stored<kAccess>(row + c);
 #pragma unroll
-        for (int j = 0; j < V; ++j) v[i + j] = load(run.v + j);
+        for (int j = 0; j < kAccess; ++j) v[i + j] = load(run.v + j);
     }
 }
 
 /// row (+) = v.
-template <int V, int N, class T>
-__device__ void put_row(T* row, int lane, int cols, const float (&v)[N], bool accumulate = false) {
+template <class Shape, int N, class T>
+__device__ void put_row(T* row, int cols, const float (&v)[N], bool accumulate = false) {
+    constexpr int kAccess = Shape::template kAccess<T>;
 #pragma unroll
-    for (int i = 0; i < N; i += V) {
-        const int c = column<V>(lane, i);
+    for (int i = 0; i < N; i += kAccess) {
+        const int c = Shape::column(i);
         if (c >= cols) continue;
-        Run<T, V> run{};
-        if (accumulate) run = load_as_stored<V>(row + c);
+        Run<T, kAccess> run{};
+        if (accumulate) run = load_as_stored<kAccess>(row + c);
+        if constexpr (kAccess == 8) {  // of 16 bits; the compiler would store them in four parts
+            const auto pair = [&](int j) {
+                const auto value = [&](int at) { return accumulate ? load(run.v + at) + v[i + at] : v[i + at]; };
+                return pair_bits(value(j), value(j + 1), std::is_same_v<T, f16>);
+            };
+            __stwb(reinterpret_cast<uint4*>(row + c), make_uint4(pair(0), pair(2), pair(4), pair(6)));
+        } else {
 #pragma unroll
-        for (int j = 0; j < V; ++j) put(run.v + j, v[i + j], accumulate);
-        store_as_stored(row + c, run);
+            for (int j = 0; j < kAccess; ++j) put(run.v + j, v[i + j], accumulate);
+            store_as_stored(row + c, run);
+        }
     }
 }
 
-template <class T, int N, int V>
-__global__ void forward_warps_kernel(ForwardArgs<T> a) {
+/// A block takes kRows rows in steps of the grid; a row behind the last is computed of zeros and not written.
+template <class T, class Shape>
+__global__ void __launch_bounds__(32 * kWarps, Shape::kCount <= 8 ? kBlocks : 2) forward_rows_kernel(ForwardArgs<T> a) {
+    constexpr int N = Shape::kCount, V = Shape::kRun, L = Shape::kThreads;
     begin_kernel();
-    const int lane = threadIdx.x % 32, k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
-    const std::int64_t r = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-    if (r >= a.rows) return;
-    float v[N], gamma[N], beta[N];
-    load_row<V>(a.x.row(k, g, r), lane, a.cols, v);
-    if (a.residual) {
-        float residual[N];
-        load_row<V>(a.residual.row(k, g, r), lane, a.cols, residual);
+    const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
+    const float share = 1 / static_cast<float>(a.cols);
+    float gamma[N], beta[N];
+    load_row<Shape>(a.gamma.row(k, g, 0), a.cols, gamma);
+    load_row<Shape>(a.beta.row(k, g, 0), a.cols, beta);
+    for (int first = blockIdx.x * Shape::kRows; first < a.rows; first += gridDim.x * Shape::kRows) {
+        const int r = first + Shape::row(), cols = r < a.rows ? a.cols : 0;
+        float v[N];
+        load_row<Shape>(a.x.row(k, g, r), cols, v);
+        if (a.residual) {
+            float residual[N];
+            load_row<Shape>(a.residual.row(k, g, r), cols, residual);
 #pragma unroll
-        for (int i = 0; i < N; ++i) v[i] = rounded(v[i] + residual[i], a.x.data);
-        put_row<V>(a.sum.row(k, g, r), lane, a.cols, v);
-    }
-    load_row<V>(a.gamma.row(k, g, 0), lane, a.cols, gamma);
-    load_row<V>(a.beta.row(k, g, 0), lane, a.cols, beta);
-    float sum = 0;
+            for (int i = 0; i < N; ++i) v[i] = rounded(v[i] + residual[i], a.x.data);
+            put_row<Shape>(a.sum.row(k, g, r), cols, v);
+        }
+        float sum = 0, squares = 0;
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum += v[i];
-    const float mean = warp_sum(sum) / static_cast<float>(a.cols);
-    float squares = 0;
+        for (int i = 0; i < N; ++i) sum += v[i];
+        const float mean = row_sum<L>(sum) * share;
 #pragma unroll
-    for (int i = 0; i < N; ++i)
-        if (column<V>(lane, i) < a.cols) squares += (v[i] - mean) * (v[i] - mean);
-    const float inv = 1 / sqrtf(warp_sum(squares) / static_cast<float>(a.cols) + a.eps);
+        for (int i = 0; i < N; i += V)
+            if (Shape::column(i) < a.cols)
 #pragma unroll
-    for (int i = 0; i < N; ++i) v[i] = gamma[i] * (v[i] - mean) * inv + beta[i];
-    put_row<V>(a.y.row(k, g, r), lane, a.cols, v);
-    if (lane == 0) {
-        *a.mean.row(k, g, r) = mean;
-        *a.inv_std.row(k, g, r) = inv;
+                for (int j = i; j < i + V; ++j) squares += (v[j] - mean) * (v[j] - mean);
+        const float inv = 1 / sqrtf(row_sum<L>(squares) * share + a.eps);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] = gamma[i] * (v[i] - mean) * inv + beta[i];
+        put_row<Shape>(a.y.row(k, g, r), cols, v);
+        if (Shape::lane() == 0 && r < a.rows) {
+            *a.mean.row(k, g, r) = mean;
+            *a.inv_std.row(k, g, r) = inv;
+        }
     }
 }
 
@@ -150,44 +178,47 @@ __device__ void put_input(const BackwardArgs<T>& a, int k, int g, std::int64_t r
 }
 
 /// One chunk of rows a block, all columns: input gradients and the chunk's part of the parameters'. dx may be the memory of dy.
-template <class T, int N, int V>
-__global__ void backward_warps_kernel(BackwardArgs<T> a) {
-    extern __shared__ __align__(16) float shared[];  // [kWarps][2][cols]
+template <class T, class Shape>
+__global__ void __launch_bounds__(32 * kWarps, Shape::kCount* Shape::kThreads <= 128 ? kBlocks : 1)
+    backward_rows_kernel(BackwardArgs<T> a) {
+    constexpr int N = Shape::kCount, L = Shape::kThreads;
+    extern __shared__ __align__(16) float shared[];  // [Shape::kRows][2][cols]
     begin_kernel();
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
+    const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
     const int begin = blockIdx.x * a.chunk_rows, end = min(a.rows, begin + a.chunk_rows);
-    const auto count = static_cast<float>(a.cols);
+    const float share = 1 / static_cast<float>(a.cols);
     float gamma[N], sums[N] = {}, dots[N] = {};
-    load_row<V>(a.gamma.row(k, g, 0), lane, a.cols, gamma);
-    for (int r = begin + warp; r < end; r += kWarps) {
-        const float m = *a.mean.row(k, g, r), inv = *a.inv_std.row(k, g, r);
-        float d[N], hat[N];
-        float sum = 0, dot = 0;
-        load_row<V>(a.dy.row(k, g, r), lane, a.cols, d);
-        load_row<V>(a.x.row(k, g, r), lane, a.cols, hat);
+    load_row<Shape>(a.gamma.row(k, g, 0), a.cols, gamma);
+    for (int first = begin; first < end; first += Shape::kRows) {
+        const int r = first + Shape::row(), cols = r < end ? a.cols : 0;  // behind the last row all are zeros
+        const float m = r < end ? *a.mean.row(k, g, r) : 0, inv = r < end ? *a.inv_std.row(k, g, r) : 0;
+        float d[N], hat[N], sum = 0, dot = 0;
+        load_row<Shape>(a.dy.row(k, g, r), cols, d);
+        load_row<Shape>(a.x.row(k, g, r), cols, hat);
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-            hat[i] = column<V>(lane, i) < a.cols ? (hat[i] - m) * inv : 0;
+        for (int i = 0; i < N; ++i) {  // behind the last column d and gamma are zeros
+            hat[i] = (hat[i] - m) * inv;
             sums[i] += d[i];
             dots[i] += d[i] * hat[i];
-            sum += d[i] * gamma[i];
-            dot += d[i] * gamma[i] * hat[i];
+            d[i] *= gamma[i];
+            sum += d[i];
+            dot += d[i] * hat[i];
         }
-        sum = warp_sum(sum) / count;
-        dot = warp_sum(dot) / count;
+        sum = row_sum<L>(sum) * share;
+        dot = row_sum<L>(dot) * share;
 #pragma unroll
-        for (int i = 0; i < N; ++i) d[i] = inv * (d[i] * gamma[i] - sum - hat[i] * dot);
-        if (a.dresidual) put_row<V>(a.dresidual.row(k, g, r), lane, a.cols, d, a.add_residual);
-        if (a.dx) put_row<V>(a.dx.row(k, g, r), lane, a.cols, d, a.add_x);
+        for (int i = 0; i < N; ++i) d[i] = inv * (d[i] - sum - hat[i] * dot);
+        if (a.dresidual) put_row<Shape>(a.dresidual.row(k, g, r), cols, d, a.add_residual);
+        if (a.dx) put_row<Shape>(a.dx.row(k, g, r), cols, d, a.add_x);
     }
-    float* mine = shared + warp * 2 * a.cols;
-    put_row<V>(mine, lane, a.cols, sums);
-    put_row<V>(mine + a.cols, lane, a.cols, dots);
+    float* mine = shared + Shape::row() * 2 * a.cols;
+    put_row<Shape>(mine, a.cols, sums);
+    put_row<Shape>(mine + a.cols, a.cols, dots);
     __syncthreads();
     float* to = a.partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.x + blockIdx.x) * 2 * a.cols;
     for (int c = threadIdx.x; c < 2 * a.cols; c += blockDim.x) {
         float sum = 0;
-        for (int w = 0; w < kWarps; ++w) sum += shared[w * 2 * a.cols + c];
+        for (int row = 0; row < Shape::kRows; ++row) sum += shared[row * 2 * a.cols + c];
         to[c] = sum;
     }
 }
@@ -264,15 +295,14 @@ __global__ void parameter_sum_kernel(const float* partial, Mat<float> dgamma, Ma
     if (dbeta) put(dbeta.row(k, g, 0) + c, sum, add_beta);
 }
 
-/// N registers of a lane hold a row, in runs of V columns; N = 0: a row takes a block.
-template <int N, int V>
-struct RowShape {};
-template <class F>
+template <class T, class F>
 auto by_shape(int cols, bool whole, F f) {
-    if (cols <= 32 * 4) return whole ? f(RowShape<4, 4>{}) : f(RowShape<4, 1>{});
-    if (cols <= 32 * 8) return whole ? f(RowShape<8, 4>{}) : f(RowShape<8, 1>{});
-    if (cols <= 32 * kMostRegisters) return whole ? f(RowShape<kMostRegisters, 4>{}) : f(RowShape<kMostRegisters, 1>{});
-    return f(RowShape<0, 1>{});
+    if constexpr (sizeof(T) == 2)
+        if (cols <= 16 * 8 && cols % 8 == 0 && whole) return f(RowShape<8, 8, 16>{});
+    if (cols <= 32 * 4) return whole ? f(RowShape<4, 4, 32>{}) : f(RowShape<4, 1, 32>{});
+    if (cols <= 32 * 8) return whole ? f(RowShape<8, 4, 32>{}) : f(RowShape<8, 1, 32>{});
+    if (cols <= 32 * kMostRegisters) return whole ? f(RowShape<kMostRegisters, 4, 32>{}) : f(RowShape<kMostRegisters, 1, 32>{});
+    return f(RowOfABlock{});
 }
 
 /// Whether rows of all the slots can be read and written in runs of four columns.
@@ -291,12 +321,15 @@ KernelResult make_layernorm_forward(Context& c, const Bound& b) {
         const ForwardArgs<T> a{b[x],   b[residual], b[gamma], b[beta],  b[mean],  b[inv_std],
                                b[sum], b[y],        out.g,    out.rows, out.cols, b.params<LayerNormParams>().eps};
         const bool whole = whole_rows(b, out.cols, {x, residual, gamma, beta, sum, y});
-        return by_shape(out.cols, whole, [&]<int N, int V>(RowShape<N, V>) -> KernelResult {
-            if constexpr (N > 0)
-                return make_launch(c, forward_warps_kernel<T, N, V>, dim3(blocks_for(out.rows, kWarps), 1, depth),
-                                   dim3(32 * kWarps), 0, a);
-            else
+        return by_shape<T>(out.cols, whole, [&]<class Shape>(Shape) -> KernelResult {
+            if constexpr (!std::is_same_v<Shape, RowOfABlock>) {
+                // No more blocks than run at once; they share gamma and beta among their rows.
+                const unsigned most = std::max(1u, static_cast<unsigned>(kBlocks * c.multiprocessors) / depth);
+                return make_launch(c, forward_rows_kernel<T, Shape>,
+                                   dim3(std::min(blocks_for(out.rows, Shape::kRows), most), 1, depth), dim3(32 * kWarps), 0, a);
+            } else {
                 return make_launch(c, forward_block_kernel<T>, dim3(out.rows, 1, depth), dim3(128), 0, a);
+            }
         });
     });
 }
@@ -328,12 +361,12 @@ KernelResult make_layernorm_backward(Context& c, const Bound& b) {
                                 b.accumulates(dx),
                                 b.accumulates(dresidual)};
         const bool whole = whole_rows(b, in.cols, {dy, x, gamma, dx, dresidual});
-        return by_shape(in.cols, whole, [&]<int N, int V>(RowShape<N, V>) -> KernelResult {
+        return by_shape<T>(in.cols, whole, [&]<class Shape>(Shape) -> KernelResult {
             return make_kernel([a, chunks, depth, partial, stream = c.stream, odg = b[dgamma], odb = b[dbeta],
                                 add_g = b.accumulates(dgamma), add_b = b.accumulates(dbeta)] {
-                if constexpr (N > 0) {
-                    launch(backward_warps_kernel<T, N, V>, dim3(chunks, 1, depth), dim3(32 * kWarps),
-                           sizeof(float) * kWarps * 2 * static_cast<std::size_t>(a.cols), stream, a);
+                if constexpr (!std::is_same_v<Shape, RowOfABlock>) {
+                    launch(backward_rows_kernel<T, Shape>, dim3(chunks, 1, depth), dim3(32 * kWarps),
+                           sizeof(float) * Shape::kRows * 2 * static_cast<std::size_t>(a.cols), stream, a);
                 } else {
                     launch(parameter_block_kernel<T>, dim3(chunks, blocks_for(a.cols, 32), depth), dim3(32, kParameterLanes), 0,
                            stream, a);
