@@ -11,8 +11,8 @@ namespace millrace::nn {
 TokenEmbedding::TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t positions,
                                std::int32_t cols, const tape::Init& init)
     : name_(std::move(name)), position_count_(positions), cols_(cols) {
-    tokens_ = store.add_matrix({name_ + ".tokens.weight"}, vocabulary, cols, init);
-    positions_ = store.add_matrix({name_ + ".places.weight"}, positions, cols, init);
+    tokens_ = store.add_table({name_ + ".tokens.weight"}, vocabulary, cols, init);
+    positions_ = store.add_table({name_ + ".places.weight"}, positions, cols, init);
 }
 
 tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix) const {

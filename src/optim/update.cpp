@@ -30,8 +30,8 @@ void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
                   {store.gradient_arena(), store.norm_scratch(), store.state(), store.group_table(), store.segments()}));
     const std::uint32_t interval =
         settings.scale_interval > 0 ? settings.scale_interval : scale_interval(store.options().precision);
-    builder.append(record_of(&ops::optimizer::kDef, ops::OptimizerParams{settings.kind, settings.accumulation > 1, interval},
-                             "update",
+    const ops::OptimizerParams params{settings.kind, settings.accumulation > 1, interval, store.first_copied()};
+    builder.append(record_of(&ops::optimizer::kDef, params, "update",
                              {store.parameter_arena(), store.gradient_arena(), store.first_moment(), store.second_moment(),
                               store.copy16(), store.state(), store.group_table(), store.segments()}));
     builder.append(record_of(&ops::metrics_push::kDef, ops::MetricsPushParams{store.options().ring_capacity}, "metrics",

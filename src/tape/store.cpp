@@ -64,6 +64,12 @@ ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows,
     return static_cast<ParameterId>(parameters_.size()) - 1;
 }
 
+ParameterId Store::add_table(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init) {
+    const ParameterId id = add_matrix(std::move(names), rows, cols, std::move(init));
+    parameters_.back().table = true;
+    return id;
+}
+
 ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init, GroupNames groups) {
     if (groups.names.empty()) groups = options_.decay_vectors ? kWeights : kNoDecay;
     const ParameterId id = add_matrix(std::move(names), 1, cols, std::move(init), groups);
@@ -168,6 +174,7 @@ View Store::parameter(ParameterId id) const {
 
 View Store::weight(ParameterId id) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
+    MILLRACE_ASSERT(!p.table, p.names.front() + " is a table");
     return has_copies(options_.precision) && !p.fixed ? tensor_view(kCopy16, p, trainable_width_) : parameter(id);
 }
 
@@ -208,6 +215,11 @@ View Store::gradient_arena() const { return arena_view(kGrads, trainable_width_)
 View Store::first_moment() const { return options_.first_moment ? arena_view(kFirst, trainable_width_) : View{}; }
 View Store::second_moment() const { return options_.second_moment ? arena_view(kSecond, trainable_width_) : View{}; }
 View Store::copy16() const { return has_copies(options_.precision) ? arena_view(kCopy16, trainable_width_) : View{}; }
+std::int32_t Store::first_copied() const {
+    for (const Parameter& p : parameters_)
+        if (!p.fixed && !p.table) return static_cast<std::int32_t>(p.offset);
+    return static_cast<std::int32_t>(trainable_width_);
+}
 View Store::state() const { return arena_view(kState, sizeof(ops::MemberState)); }
 View Store::norm_scratch() const { return arena_view(kScratch, ops::kNormBlocks); }
 

@@ -59,6 +59,7 @@ struct Parameter {
     std::vector<std::string> names;
     std::int32_t groups = 1, rows = 1, cols = 1;
     bool vector = false;
+    bool table = false;                   ///< its rows are looked up, in stat: no product reads it
     std::vector<std::int32_t> group_ids;  ///< of Store::groups(), one per matrix
     bool fixed = false;                   ///< as its groups
     Init init;
@@ -85,6 +86,8 @@ public:
     // elements.
     ParameterId add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
                            const GroupNames& groups = {}, std::vector<std::int32_t> axes = {});
+    /// A matrix without weight().
+    ParameterId add_table(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init);
     ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init, GroupNames groups = {});
     /// A buffer for a data set, [1,1,rows,cols]; filled with write().
     tensor::View add_data(std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols);
@@ -113,6 +116,8 @@ public:
     [[nodiscard]] tensor::View first_moment() const;  ///< absent when not asked for
     [[nodiscard]] tensor::View second_moment() const;
     [[nodiscard]] tensor::View copy16() const;  ///< absent unless has_copies(precision)
+    /// The element of an arena from which on updates keep copy16 up to date: tables that were declared first have no copies.
+    [[nodiscard]] std::int32_t first_copied() const;
     [[nodiscard]] tensor::View norm_scratch() const;
     [[nodiscard]] tensor::View ring() const;
     [[nodiscard]] tensor::View ring_counter() const;

@@ -65,6 +65,7 @@ struct Variant {
     Grouping grouping{};
     std::uint32_t scale_interval = 0;
     bool f16 = false;  ///< of the copy
+    std::int32_t first_copied = 0;
 };
 
 OpCase update(const Variant& v, int k, int count) {
@@ -73,7 +74,7 @@ OpCase update(const Variant& v, int k, int count) {
     OpCase c;
     c.name = fmt::format("optimizer/{}_{}/K{}_P{}{}", kKinds[static_cast<int>(v.kind)], v.note, k, count, v.grouping.text());
     c.op = &optimizer::kDef;
-    c.params = OptimizerParams{v.kind, v.zero_grads, v.scale_interval};
+    c.params = OptimizerParams{v.kind, v.zero_grads, v.scale_interval, v.first_copied};
     c.members = k;
     c.f32_tolerance = c.bf16_tolerance = 1e-6;  // the arenas are f32 in every precision
     c.states = sample_states(k);
@@ -99,7 +100,7 @@ OpCase update(const Variant& v, int k, int count) {
     if (v.moments && v.kind != OptimizerKind::sgd) c.slot(at::v, Element::stat, k, 1, 1, count, uniform(0.05, 0.5));
     if (v.copy16)
         c.slot(at::copy16, v.f16 ? Element::f16 : Element::bf16, k, 1, 1, count,
-               v.dropped || v.grouping.segments > 1 ? uniform(-1, 1) : poison());
+               v.dropped || v.grouping.segments > 1 || v.first_copied > 0 ? uniform(-1, 1) : poison());
     return c.state(at::state);
 }
 
@@ -136,6 +137,10 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
         OpCase least = update({.note = "scaled_at_1", .kind = kind, .dropped = true, .scale_interval = 3}, 2, 40);
         for (MemberState& state : least.states) state.loss_scale = 1;
         cases.push_back(least);
+        for (const std::int32_t first : {4, 512, 516})
+            cases.push_back(update(
+                {.note = fmt::format("copied_from_{}", first), .kind = kind, .copy16 = true, .first_copied = first}, 2, 516));
+        cases.push_back(update({.note = "copied_from_512", .kind = kind, .copy16 = true, .first_copied = 512}, 2, 513));
         cases.push_back(update({.note = "dropped", .kind = kind, .copy16 = true, .dropped = true}, 2, 40));
         cases.push_back(update({.note = "dropped_zeroing", .kind = kind, .zero_grads = true, .dropped = true}, 3, 40));
         cases.push_back(update({.note = "plain", .kind = kind}, 1, 1));

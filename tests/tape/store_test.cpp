@@ -60,6 +60,19 @@ TEST(Store, ArenasNobodyAskedForAreAbsent) {
     EXPECT_EQ(rig.store->weight(0).buffer, rig.store->parameter(0).buffer);
 }
 
+TEST(Store, TablesDeclaredFirstHaveNoCopies) {
+    TapeRig rig;
+    EXPECT_EQ(rig.store->first_copied(), 0);
+    rig.store->add_vector({"running"}, 3, Init::value(1), kRunning);
+    rig.store->add_table({"words"}, 5, 13, Init::normal(1));
+    EXPECT_EQ(rig.store->first_copied(), 128) << "65 elements, up to the next multiple of 64";
+    const ParameterId weight = rig.store->add_matrix({"weight"}, 4, 3, Init::normal(1));
+    rig.store->add_table({"more words"}, 5, 13, Init::normal(1));
+    rig.allocate();
+    EXPECT_EQ(rig.store->first_copied(), 128);
+    EXPECT_EQ(rig.store->parameter(weight).offset, 128);
+}
+
 TEST(Store, EmptyModelIsAllowed) {
     TapeRig rig;
     rig.allocate();

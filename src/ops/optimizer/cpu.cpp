@@ -61,7 +61,7 @@ void update(const Context& context, const Bound& b, const OptimizerParams& param
     if (!b[copy16].present()) return;
     std::uint16_t* rounded = b[copy16].at<std::uint16_t>(member) + begin;
     const auto round = b[copy16].dtype == DType::f16 ? tensor::to_f16 : tensor::to_bf16;
-    for (std::int64_t i = 0; i < n; ++i) rounded[i] = round(p[i]);
+    for (std::int64_t i = std::max<std::int64_t>(0, params.first_copied - begin); i < n; ++i) rounded[i] = round(p[i]);
 }
 
 }  // namespace

@@ -136,6 +136,7 @@ struct Arenas {
     float *params, *grads, *first, *second;
     std::uint16_t* copy;
     bool f16;
+    int first_copied;
 
     __device__ Arenas(const UpdateArgs& a, int k)
         : params(a.params.row(k, 0, 0)),
@@ -143,7 +144,8 @@ struct Arenas {
           first(a.m ? a.m.row(k, 0, 0) : nullptr),
           second(a.v ? a.v.row(k, 0, 0) : nullptr),
           copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr),
-          f16(a.copies_f16) {}
+          f16(a.copies_f16),
+          first_copied(a.p.first_copied) {}
 
     /// Zeros before the first element, and for a gradient that is not there.
     __device__ Quad read(int i, bool has_gradient) const {
@@ -159,7 +161,7 @@ struct Arenas {
         *reinterpret_cast<float4*>(params + i) = q.p;
         if (first) *reinterpret_cast<float4*>(first + i) = q.m;
         if (second) *reinterpret_cast<float4*>(second + i) = q.v;
-        if (!copy) return;
+        if (!copy || i < first_copied) return;
         *reinterpret_cast<uint2*>(copy + i) = make_uint2(pair_bits(q.p.x, q.p.y, f16), pair_bits(q.p.z, q.p.w, f16));
     }
 };
@@ -248,7 +250,8 @@ __global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::in
         *param = update(rates, a.p.kind, *param, *grad, m, v);
         if (a.m) a.m.row(k, 0, 0)[i] = m;
         if (a.v) a.v.row(k, 0, 0)[i] = v;
-        if (a.copy16) a.copy16.row(k, 0, 0)[i] = static_cast<std::uint16_t>(pair_bits(*param, 0, a.copies_f16));
+        if (a.copy16 && i >= a.p.first_copied)
+            a.copy16.row(k, 0, 0)[i] = static_cast<std::uint16_t>(pair_bits(*param, 0, a.copies_f16));
     }
     if (a.p.zero_grads) *grad = 0;
 }

@@ -72,7 +72,7 @@ void run_optimizer(const Bound& bound) {
                 p = e.p;
                 if (first.present()) first.at<double>(member)[i] = e.m;
                 if (second.present()) second.at<double>(member)[i] = e.v;
-                if (bound[at::copy16].present())
+                if (bound[at::copy16].present() && i >= params.first_copied)
                     tensor::write_element(bound[at::copy16].at<std::uint16_t>(member) + i, bound[at::copy16].dtype, p);
             }
             if (params.zero_grads) g = 0;
