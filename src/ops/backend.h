@@ -30,7 +30,7 @@ public:
     virtual ~Kernel() = default;
     virtual void run() noexcept = 0;
     std::size_t first = 0, count = 1;
-    bool keeps_inner = false;  ///< fused: outputs of covered records but the last stay inside and are not written
+    std::size_t inner = 0;  ///< fused: outputs of so many covered records, from the first on, may not be written
 };
 
 /// Device memory owned by a backend; zeroed when allocated.

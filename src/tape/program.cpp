@@ -36,6 +36,18 @@ void keep_through_repeats(std::vector<Buffer>& buffers, const std::vector<Sectio
     }
 }
 
+/// Neighbours that run once become one, so that a kernel may cover records of both.
+std::vector<Section> join_sections(const std::vector<Section>& sections) {
+    std::vector<Section> joined;
+    for (const Section& section : sections) {
+        if (!joined.empty() && joined.back().repeat == 1 && section.repeat == 1)
+            joined.back().count += section.count;
+        else
+            joined.push_back(section);
+    }
+    return joined;
+}
+
 std::int64_t extent(const View& v) {
     if (v.count() == 0) return 0;
     return (v.k - 1) * v.stride_k + (v.g - 1) * v.stride_g + (v.rows - 1) * v.stride_row + v.cols;
@@ -83,6 +95,7 @@ Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena
       sections_(builder.take_sections()) {
     std::size_t closed = sections_.empty() ? 0 : sections_.back().first + sections_.back().count;
     if (closed < records_.size()) sections_.push_back({closed, records_.size() - closed, 1});
+    sections_ = join_sections(sections_);
     join_records();
     for (const ops::Group& group : groups_)
         for (std::size_t r = group.first; r < group.first + group.count; ++r) {
@@ -225,7 +238,7 @@ std::optional<NonFinite> Program::run_checked() {
             for (auto& kernel : kernels_[s]) {
                 kernel->run();
                 store_.backend().synchronize();
-                for (std::size_t r = kernel->keeps_inner ? kernel->count - 1 : 0; r < kernel->count; ++r) {
+                for (std::size_t r = kernel->inner; r < kernel->count; ++r) {
                     const ops::Bound& bound = bound_[kernel->first + r];
                     if (auto bad = scan(bound)) return bad;
                     if (auto bad = find_new_mark(*bound.record, marked)) return bad;

@@ -289,7 +289,7 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     const dim3 block(tiling.threads());
     const auto cluster = static_cast<unsigned>(tiling.cluster ? tiling.row_tiles : 1);
     auto made = make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
-    made->keeps_inner = d != nullptr && b != nullptr;
+    made->inner = d != nullptr && b != nullptr ? 1 : 0;
     return KernelResult(std::move(made));
 }
 

@@ -238,7 +238,7 @@ KernelResult make_wide_backward(Context& c, const Bound& d, const Bound* b, cons
     a.ring = static_cast<int>(tiling.ring_bytes(a.summed, kStages) / 16);
     const std::size_t kept = a.dz.data != nullptr && a.saved.data != nullptr ? std::size_t{64} * tiling.threads() : 0;
     auto made = make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(a.summed, kStages) + kept, a);
-    made->keeps_inner = b != nullptr;
+    made->inner = b != nullptr ? 1 : 0;
     return KernelResult(std::move(made));
 }
 

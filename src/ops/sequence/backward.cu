@@ -199,7 +199,7 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
         column_sums::launch_final(stream, static_cast<float*>(partial), targets, sums, 0, static_cast<unsigned>(depth),
                                   sequences * kParts);
     });
-    made->keeps_inner = true;
+    made->inner = LayerChain::kRecords - 1;
     return KernelResult(std::move(made));
 }
 
