@@ -32,13 +32,15 @@ std::int64_t place_in(const Operand& o, const Operand& arena) {
     return inside && at % 4 == 0 && size % 4 == 0 ? at : -1;
 }
 
-base::Result<DeviceTable> leave_squares(Context& c, const Operand& gradient, int parts) {
-    const Operand& o = gradient;
+bool leaves_squares(const Context& c, const Operand& o) {
     const std::int64_t matrix = std::int64_t{o.rows} * o.cols;
     const bool neighbours = (o.rows <= 1 || o.stride_row == o.cols) && (o.g <= 1 || o.stride_g == matrix);
-    if (c.deterministic || c.ahead != nullptr || o.dtype != tensor::DType::f32 || o.count() == 0 || !neighbours || parts == 0)
-        return DeviceTable{};
-    MILLRACE_LET(sums, zero_table(c, sizeof(float) * static_cast<std::size_t>(parts) * static_cast<std::size_t>(o.k)));
+    return !c.deterministic && c.ahead == nullptr && o.dtype == tensor::DType::f32 && o.count() > 0 && neighbours;
+}
+
+base::Result<DeviceTable> leave_squares(Context& c, const Operand& gradient, int parts) {
+    if (!leaves_squares(c, gradient) || parts == 0) return DeviceTable{};
+    MILLRACE_LET(sums, zero_table(c, sizeof(float) * static_cast<std::size_t>(parts) * static_cast<std::size_t>(gradient.k)));
     c.squares.push_back(std::make_shared<GradientSquares>(GradientSquares{gradient, sums, parts}));
     return sums;
 }

@@ -27,9 +27,11 @@ struct GradientSquares {
 /// Where a tensor of all members begins within a member of an arena; -1: it is none of its tensors, or not of whole quads.
 std::int64_t place_in(const tensor::Operand& tensor, const tensor::Operand& arena);
 
+/// Whether the norm uses sums of squares of `gradient`: not in deterministic runs, whose sums keep their order, not in a region,
+/// which may be left out, and not for a gradient whose elements are no neighbours.
+bool leaves_squares(const Context& c, const tensor::Operand& gradient);
 /// Where the kernel under preparation leaves the sums of squares of `gradient`, which it writes as a whole: a table [K][parts]
-/// that it fills in every run and holds. Empty where the norm does not use them: in deterministic runs, whose sums keep their
-/// order, in a region, which may be left out, and for a gradient whose elements are no neighbours.
+/// that it fills in every run and holds. Empty where the norm does not use them.
 base::Result<DeviceTable> leave_squares(Context& c, const tensor::Operand& gradient, int parts);
 /// Adds flags of written rows to the sums that leave_squares has just returned. Null where there are none or a quad may lie in
 /// two rows. When the kernel runs, it looks at skip_zeros: set, it writes all flags, and only rows with a gradient.

@@ -91,6 +91,41 @@ __global__ void __launch_bounds__(kThreads, kNormPerMultiprocessor)
     scratch.row(k, 0, 0)[blockIdx.x + threadIdx.x * gridDim.x] = total;
 }
 
+/// The same for few short pieces of many members: a warp each, so that their latencies do not add up. Sum n is piece n's.
+__global__ void __launch_bounds__(kThreads)
+    norm_pieces_kernel(Mat<const float> grads, Mat<float> scratch, Groups groups, Segments segments, Pieces pieces) {
+    constexpr int kAtOnce = 8, kStep = 4 * 32;
+    const int k = blockIdx.y, lane = static_cast<int>(threadIdx.x) % 32, warps = gridDim.x * (kThreads / 32),
+              number = (blockIdx.x * kThreads + threadIdx.x) / 32;
+    const Piece piece = pieces.data[min(number, pieces.count - 1)];
+    Cursor cursor(segments, piece.begin);
+    begin_kernel();
+    const GroupState* group = groups.row(k);
+    float sum = 0;
+    if (piece.sums != nullptr) {
+        for (int i = lane; i < piece.parts; i += 32) sum += piece.sums[std::int64_t{k} * piece.parts + i];
+        if (group[cursor.now.group].trainable == 0) sum = 0;
+    } else {
+        const float* g = grads.row(k, 0, 0);
+        for (int i = piece.begin + 4 * lane; i < piece.end; i += kAtOnce * kStep) {
+            float4 v[kAtOnce];
+#pragma unroll
+            for (int q = 0; q < kAtOnce; ++q)
+                v[q] = i + q * kStep < piece.end ? *reinterpret_cast<const float4*>(g + i + q * kStep) : make_float4(0, 0, 0, 0);
+#pragma unroll
+            for (int q = 0; q < kAtOnce; ++q) {
+                if (i + q * kStep >= piece.end) continue;
+                cursor.move(segments, i + q * kStep);
+                const float4& f = v[q];
+                if (group[cursor.now.group].trainable != 0) sum += f.x * f.x + f.y * f.y + (f.z * f.z + f.w * f.w);
+            }
+        }
+    }
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (lane > 0) return;
+    for (int n = number; n < kNormBlocks; n += warps) scratch.row(k, 0, 0)[n] = n == number && n < pieces.count ? sum : 0;
+}
+
 /// As many blocks of a member as run at once, each with as many sums.
 unsigned norm_blocks(const Context& c, unsigned members) {
     const unsigned most = std::max(1u, static_cast<unsigned>(kNormPerMultiprocessor * c.multiprocessors) / members);
@@ -143,9 +178,22 @@ KernelResult make_norm_slices(Context& c, const Bound& b) {
     const std::vector<Piece> pieces = pieces_of(g, c.squares);
     if (pieces.empty()) return make_zeros(c, b[grad_norm::scratch]);
     MILLRACE_LET(table, upload_table(c, pieces.data(), pieces.size() * sizeof(Piece)));
-    return make_kernel([=, stream = c.stream, held = c.squares, quads = quads(g) && g.cols % 4 == 0,
-                        scratch = b[grad_norm::scratch], groups = b[grad_norm::groups], segments = b[grad_norm::segments],
-                        count = static_cast<int>(pieces.size()), grid = dim3(norm_blocks(c, members), members)] {
+    const bool in_quads = quads(g) && g.cols % 4 == 0;
+    const unsigned blocks = norm_blocks(c, members);
+    // What a warp reads in four rounds.
+    const auto short_piece = [](const Piece& p) { return p.sums != nullptr ? p.parts <= 4 * 32 : p.end - p.begin <= 4 * 1024; };
+    if (in_quads && !c.deterministic && pieces.size() > blocks && pieces.size() <= kNormBlocks &&
+        std::ranges::all_of(pieces, short_piece))
+        return make_kernel([=, stream = c.stream, held = c.squares, scratch = b[grad_norm::scratch],
+                            groups = b[grad_norm::groups], segments = b[grad_norm::segments],
+                            count = static_cast<int>(pieces.size()),
+                            grid = dim3(blocks_for(static_cast<std::int64_t>(pieces.size()), kThreads / 32), members)] {
+            launch(norm_pieces_kernel, grid, dim3(kThreads), 0, stream, g, scratch, groups, segments,
+                   Pieces{static_cast<const Piece*>(table), count});
+        });
+    return make_kernel([=, stream = c.stream, held = c.squares, quads = in_quads, scratch = b[grad_norm::scratch],
+                        groups = b[grad_norm::groups], segments = b[grad_norm::segments], count = static_cast<int>(pieces.size()),
+                        grid = dim3(blocks, members)] {
         launch(norm_slices_kernel, grid, dim3(kThreads), 0, stream, g, scratch, quads, groups, segments,
                Pieces{static_cast<const Piece*>(table), count});
     });

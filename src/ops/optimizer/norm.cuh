@@ -39,12 +39,24 @@ private:
     __device__ int begin_of(const Segments& segments) const { return at > 0 ? segments.data[at - 1].end : 0; }
 };
 
-/// The norm of member k from its slices, by a block of kNormBlocks threads, and what follows from it.
-__device__ inline void finish_norm(MemberState& m, const float* slices, float* shared) {
-    const float norm = sqrtf(block_sum(slices[threadIdx.x], shared)) / m.loss_scale;
+/// What follows from the sum of the squares of a member's gradients.
+__device__ inline void set_norm(MemberState& m, float squares) {
+    const float norm = sqrtf(squares) / m.loss_scale;
     m.grad_norm = norm;
     m.clip_scale = (m.clip_norm > 0 ? fminf(1.0f, m.clip_norm / (norm + 1e-6f)) : 1.0f) / m.loss_scale;
     if (!isfinite(norm)) m.nonfinite = 1;
+}
+/// The norm of a member from its slices, by a block of kNormBlocks threads.
+__device__ inline void finish_norm(MemberState& m, const float* slices, float* shared) {
+    set_norm(m, block_sum(slices[threadIdx.x], shared));
+}
+/// The same by a warp, for all its lanes; the sums are in another order.
+__device__ inline void finish_norm_in_warp(MemberState& m, const float* slices) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kNormBlocks; i += 32) sum += slices[i + threadIdx.x % 32];
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    set_norm(m, sum);
 }
 
 /// Whether four neighbours of an arena may be read at once; an absent one does not matter.
@@ -55,5 +67,8 @@ inline bool quads(const tensor::Operand& o) {
 
 /// Fills the slot `scratch` of a grad_norm: kNormBlocks sums of squares that make up those of the gradients of trainable groups.
 KernelResult make_norm_slices(Context& c, const Bound& grad_norm);
+/// grad_norm, optimizer and metrics_push as two launches.
+std::size_t match_fused_update(const Context& c, std::span<const Bound> records);
+KernelResult make_fused_update(Context& c, std::span<const Bound> records);
 
 }  // namespace millrace::ops::cuda

@@ -1,8 +1,6 @@
 // Clipping and the update, one launch over the arenas of all members.
 
-#include "ops/cuda/squares.h"
-#include "ops/optimizer/norm.cuh"
-#include "ops/step/step.h"
+#include "ops/optimizer/update.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -11,120 +9,12 @@ using tensor::Operand;
 
 constexpr int kThreads = 256;
 
-/// The gradient of which only flagged rows are there, elements [begin, begin + size) of a member; the others are zeros.
-struct FlaggedRows {
-    const std::uint8_t* flags = nullptr;  ///< [K][count]
-    int begin = 0, shift = 0;
-    unsigned size = 0, count = 0;
-
-    FlaggedRows() = default;
-    FlaggedRows(const GradientSquares& left, const Operand& grads)
-        : flags(static_cast<const std::uint8_t*>(left.rows.flags)),
-          begin(static_cast<int>(place_in(left.gradient, grads))),
-          shift(left.rows.shift),
-          size(static_cast<unsigned>(left.gradient.count() / left.gradient.k)),
-          count(size >> shift) {}
-    /// Whether the quad at i has a gradient to be read; true before the first element.
-    __device__ bool has(int k, int i) const {
-        const unsigned at = static_cast<unsigned>(i) - static_cast<unsigned>(begin);
-        return at >= size || flags[static_cast<unsigned>(k) * count + (at >> shift)] != 0;
-    }
-};
-
-struct UpdateArgs {
-    Mat<float> params, grads, m, v;
-    Mat<std::uint16_t> copy16;
-    States state;
-    Groups groups;
-    Segments segments;
-    std::int64_t width;
-    OptimizerParams p = {};
-    bool copies_f16 = false;  ///< else bf16
-    // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block
-    // reports while the others stream (a write across the bus takes as long as a small update), and the last to be done closes
-    // the step.
-    Mat<const float> slices = {};
-    std::uint32_t* blocks_done = nullptr;
-    std::uint64_t* counter = nullptr;
-    MetricsRow* ring = nullptr;
-    std::uint32_t capacity = 0;
-    FlaggedRows rows = {};
-};
-
-/// Member k's place in the metrics ring, as its state will stand when the step is closed.
+/// The report of member k, whose block finishes its norm first.
 __device__ void report_step(const UpdateArgs& a, int k, float* shared) {
     const std::uint64_t sequence = *a.counter + 1;
     MemberState m = a.state[k];
     finish_norm(m, a.slices.row(k, 0, 0), shared);
-    if (m.nonfinite) m.skipped += 1;
-    m.adapt_loss_scale(m.nonfinite != 0, a.p.scale_interval);
-    if (threadIdx.x == 0) write_metrics(a.ring + (sequence % a.capacity) * gridDim.y + k, m, sequence);
-}
-
-/// What the step leaves in the state of member k (group 0 writes it) and in one of its groups: a thread each, all loads at once.
-__device__ void count_step(const States& states, const Groups& groups, std::uint32_t scale_interval, int i) {
-    const int k = i / groups.count, g = i % groups.count;
-    MemberState& m = states[k];
-    GroupState& group = groups.row(k)[g];
-    const std::uint32_t nonfinite = m.nonfinite, skipped = m.skipped, applied = m.applied, step = m.step,
-                        group_applied = group.applied;
-    const bool updated = group.updated();
-    const bool dropped = nonfinite != 0 | !isfinite(m.grad_norm);
-    if (!dropped && updated) {
-        group.applied = group_applied + 1;
-        group.last_applied = step;
-    }
-    if (g > 0) return;
-    m.nonfinite = dropped ? 1 : 0;
-    if (dropped)
-        m.skipped = skipped + 1;
-    else
-        m.applied = applied + 1;
-    m.adapt_loss_scale(dropped, scale_interval);
-}
-
-/// Run by the last block of the grid, when no block reads the state any more.
-__device__ void close_step(const UpdateArgs& a) {
-    for (int i = threadIdx.x; i < static_cast<int>(gridDim.y) * a.groups.count; i += blockDim.x)
-        count_step(a.state, a.groups, a.p.scale_interval, i);
-    if (threadIdx.x == 0) {
-        *a.counter += 1;
-        *a.blocks_done = 0;
-    }
-}
-
-/// What the elements of one group of a member share in this step.
-struct Rates {
-    float clip_scale, weight_decay, beta1, beta2, epsilon, lr, step_size, root2;
-    bool first;
-
-    __device__ Rates(const MemberState& s, const GroupState& group)
-        : clip_scale(s.clip_scale * group.gradient_gain),
-          weight_decay(s.weight_decay * group.decay_factor),
-          beta1(s.beta1),
-          beta2(s.beta2),
-          epsilon(s.epsilon),
-          lr(s.lr * group.lr_factor * group.gain),
-          step_size(lr / group.bias1),
-          root2(sqrtf(group.bias2)),
-          first(group.applied == 0) {}
-};
-
-/// One element. Returns the new parameter.
-__device__ float update(const Rates& s, OptimizerKind kind, float p, float g, float& m, float& v) {
-    g *= s.clip_scale;
-    if (kind == OptimizerKind::sgd) {
-        g += s.weight_decay * p;
-        m = s.first ? g : s.beta1 * m + g;
-        return p - s.lr * (s.beta1 != 0 ? m : g);
-    }
-    if (kind == OptimizerKind::adamw)
-        p -= s.lr * s.weight_decay * p;
-    else
-        g += s.weight_decay * p;
-    m = s.beta1 * m + (1 - s.beta1) * g;
-    v = s.beta2 * v + (1 - s.beta2) * g * g;
-    return p - s.step_size * m / (sqrtf(v) / s.root2 + s.epsilon);
+    if (threadIdx.x == 0) report_member(a, k, m, sequence);
 }
 
 /// Four neighbouring elements of the arenas of one member.
@@ -224,14 +114,7 @@ __global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_consta
         report_step(a, k, shared);
     else
         stream_update(a, k, last_quad, stride, cursor, blockIdx.x == 1 && threadIdx.x == 0, shared);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        last_block = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
-        __threadfence();
-    }
-    __syncthreads();
-    if (last_block) close_step(a);
+    close_when_last(a, &last_block);
 }
 
 /// The same for arenas whose width is no multiple of four.
@@ -267,14 +150,6 @@ bool takes_quads(const Bound& b) {
     return quads(b[params]) && quads(b[grads]) && quads(b[m]) && quads(b[v]) && quads(b[copy16]);
 }
 
-UpdateArgs update_args(const Bound& b) {
-    using namespace optimizer;
-    UpdateArgs a{b[params], b[grads], b[m], b[v], b[copy16], b[state], b[groups], b[segments], b[params].cols};
-    a.p = b.params<OptimizerParams>();
-    a.copies_f16 = b[copy16].dtype == tensor::DType::f16;
-    return a;
-}
-
 unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members) {
     // Two quads a thread at least, and no more blocks than run at once: each streams, none waits for a place.
     return std::max(1u, std::min(blocks_for(elements / 8, kThreads), static_cast<unsigned>(4 * c.multiprocessors) / members));
@@ -302,7 +177,6 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
     });
 }
 
-/// grad_norm, optimizer and metrics_push as two launches.
 std::size_t match_fused_update(const Context&, std::span<const Bound> records) {
     if (records.size() < 3 || records[1].record->op != &optimizer::kDef || records[2].record->op != &metrics_push::kDef) return 0;
     const Operand& p = records[1][optimizer::params];
@@ -314,14 +188,9 @@ std::size_t match_fused_update(const Context&, std::span<const Bound> records) {
 
 KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     const Bound &norm = records[0], &update = records[1], &push = records[2];
-    UpdateArgs a = update_args(update);
+    DeviceTable blocks_done;
+    MILLRACE_LET(a, closing_args(c, update, push, blocks_done));
     a.slices = norm[grad_norm::scratch];
-    a.counter = static_cast<std::uint64_t*>(push[metrics_push::counter].data);
-    a.ring = static_cast<MetricsRow*>(push[metrics_push::ring].data);
-    a.capacity = push.params<MetricsPushParams>().capacity;
-    const std::uint32_t zero = 0;
-    MILLRACE_LET(table, upload_table(c, &zero, sizeof zero));
-    a.blocks_done = static_cast<std::uint32_t*>(table);
     static_assert(kThreads == kNormBlocks);
     const auto members = static_cast<unsigned>(update[optimizer::params].k);
     const unsigned blocks = update_blocks(c, a.width, members);
@@ -330,7 +199,7 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     const auto rows = a.p.zero_grads ? nullptr : skip_zeros(c, grads);
     if (rows) a.rows = FlaggedRows(*rows, grads);
     return make_kernel(
-        [=, stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), keep = std::move(table), flags = rows] {
+        [=, stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), keep = std::move(blocks_done), flags = rows] {
             slices->run();
             launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
         });

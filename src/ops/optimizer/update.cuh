@@ -1,0 +1,162 @@
+#pragma once
+// The update of one element and the end of a step, for the kernels that update parameters.
+
+#include "ops/cuda/squares.h"
+#include "ops/optimizer/norm.cuh"
+#include "ops/step/step.h"
+
+namespace millrace::ops::cuda {
+
+/// The gradient of which only flagged rows are there, elements [begin, begin + size) of a member; the others are zeros.
+struct FlaggedRows {
+    const std::uint8_t* flags = nullptr;  ///< [K][count]
+    int begin = 0, shift = 0;
+    unsigned size = 0, count = 0;
+
+    FlaggedRows() = default;
+    FlaggedRows(const GradientSquares& left, const tensor::Operand& grads)
+        : flags(static_cast<const std::uint8_t*>(left.rows.flags)),
+          begin(static_cast<int>(place_in(left.gradient, grads))),
+          shift(left.rows.shift),
+          size(static_cast<unsigned>(left.gradient.count() / left.gradient.k)),
+          count(size >> shift) {}
+    /// Whether the quad at i has a gradient to be read; true before the first element.
+    __device__ bool has(int k, int i) const {
+        const unsigned at = static_cast<unsigned>(i) - static_cast<unsigned>(begin);
+        return at >= size || flags[static_cast<unsigned>(k) * count + (at >> shift)] != 0;
+    }
+};
+
+struct UpdateArgs {
+    Mat<float> params, grads, m, v;
+    Mat<std::uint16_t> copy16;
+    States state;
+    Groups groups;
+    Segments segments;
+    std::int64_t width;
+    OptimizerParams p = {};
+    bool copies_f16 = false;  ///< else bf16
+    int members = 0;
+    // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block
+    // reports while the others stream (a write across the bus takes as long as a small update), and the last to be done closes
+    // the step.
+    Mat<const float> slices = {};
+    std::uint32_t* blocks_done = nullptr;
+    std::uint64_t* counter = nullptr;
+    MetricsRow* ring = nullptr;
+    std::uint32_t capacity = 0;
+    FlaggedRows rows = {};
+};
+
+inline UpdateArgs update_args(const Bound& b) {
+    using namespace optimizer;
+    UpdateArgs a{b[params], b[grads], b[m], b[v], b[optimizer::copy16], b[state], b[groups], b[segments], b[params].cols};
+    a.p = b.params<OptimizerParams>();
+    a.copies_f16 = b[optimizer::copy16].dtype == tensor::DType::f16;
+    a.members = b[params].k;
+    return a;
+}
+
+/// Of a kernel that reports and closes the step, too; it holds `blocks_done`, which counts its blocks.
+inline base::Result<UpdateArgs> closing_args(const Context& c, const Bound& update, const Bound& push, DeviceTable& blocks_done) {
+    UpdateArgs a = update_args(update);
+    a.counter = static_cast<std::uint64_t*>(push[metrics_push::counter].data);
+    a.ring = static_cast<MetricsRow*>(push[metrics_push::ring].data);
+    a.capacity = push.params<MetricsPushParams>().capacity;
+    MILLRACE_LET(table, zero_table(c, sizeof(std::uint32_t)));
+    blocks_done = table;
+    a.blocks_done = static_cast<std::uint32_t*>(table);
+    return a;
+}
+
+/// One thread fills member k's place in the metrics ring, as its state `m`, with the step's norm, will stand when the step is
+/// closed.
+__device__ inline void report_member(const UpdateArgs& a, int k, MemberState m, std::uint64_t sequence) {
+    if (m.nonfinite) m.skipped += 1;
+    m.adapt_loss_scale(m.nonfinite != 0, a.p.scale_interval);
+    write_metrics(a.ring + (sequence % a.capacity) * a.members + k, m, sequence);
+}
+
+/// What the step leaves in the state of member k (group 0 writes it) and in one of its groups: a thread each, all loads at once.
+__device__ inline void count_step(const States& states, const Groups& groups, std::uint32_t scale_interval, int i) {
+    const int k = i / groups.count, g = i % groups.count;
+    MemberState& m = states[k];
+    GroupState& group = groups.row(k)[g];
+    const std::uint32_t nonfinite = m.nonfinite, skipped = m.skipped, applied = m.applied, step = m.step,
+                        group_applied = group.applied;
+    const bool updated = group.updated();
+    const bool dropped = nonfinite != 0 | !isfinite(m.grad_norm);
+    if (!dropped && updated) {
+        group.applied = group_applied + 1;
+        group.last_applied = step;
+    }
+    if (g > 0) return;
+    m.nonfinite = dropped ? 1 : 0;
+    if (dropped)
+        m.skipped = skipped + 1;
+    else
+        m.applied = applied + 1;
+    m.adapt_loss_scale(dropped, scale_interval);
+}
+
+/// The last block of the grid closes the step: no block reads the state any more. `last` is shared by the block.
+__device__ inline void close_when_last(const UpdateArgs& a, bool* last) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        *last = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!*last) return;
+    for (int i = threadIdx.x; i < a.members * a.groups.count; i += blockDim.x)
+        count_step(a.state, a.groups, a.p.scale_interval, i);
+    if (threadIdx.x == 0) {
+        *a.counter += 1;
+        *a.blocks_done = 0;
+    }
+}
+
+/// What the elements of one group of a member share in this step.
+struct Rates {
+    float clip_scale, weight_decay, beta1, beta2, epsilon, lr, step_size, inverse_root2;
+    bool first;
+
+    Rates() = default;
+    __device__ Rates(const MemberState& s, const GroupState& group)
+        : clip_scale(s.clip_scale * group.gradient_gain),
+          weight_decay(s.weight_decay * group.decay_factor),
+          beta1(s.beta1),
+          beta2(s.beta2),
+          epsilon(s.epsilon),
+          lr(s.lr * group.lr_factor * group.gain),
+          step_size(lr / group.bias1),
+          inverse_root2(1 / sqrtf(group.bias2)),
+          first(group.applied == 0) {}
+};
+
+/// Within one unit of the last place, without the branches of a rounded root, which keep a thread's elements apart.
+__device__ inline float root_of(float v) {
+    float root;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(v));
+    return root;
+}
+
+/// One element. Returns the new parameter.
+__device__ inline float update(const Rates& s, OptimizerKind kind, float p, float g, float& m, float& v) {
+    g *= s.clip_scale;
+    if (kind == OptimizerKind::sgd) {
+        g += s.weight_decay * p;
+        m = s.first ? g : s.beta1 * m + g;
+        return p - s.lr * (s.beta1 != 0 ? m : g);
+    }
+    if (kind == OptimizerKind::adamw)
+        p -= s.lr * s.weight_decay * p;
+    else
+        g += s.weight_decay * p;
+    m = s.beta1 * m + (1 - s.beta1) * g;
+    v = s.beta2 * v + (1 - s.beta2) * g * g;
+    return p - s.step_size * __fdividef(m, root_of(v) * s.inverse_root2 + s.epsilon);  // within two units of the change
+}
+
+}  // namespace millrace::ops::cuda
