@@ -260,7 +260,10 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
 base::Status CudaBackend::prepare_next(std::span<const Bound> records, const Group& group, std::vector<KernelPtr>& kernels) {
     const auto inside = records.subspan(group.first, group.count);
     const Record& r = *inside.front().record;
-    if (r.op == &grad_norm::kDef || r.op == &optimizer::kDef) context_.packed.clear();  // weights change here
+    const auto changes_weights = [](const Bound& b) {
+        return b.record->op == &grad_norm::kDef || b.record->op == &optimizer::kDef;
+    };
+    if (std::any_of(inside.begin(), inside.end(), changes_weights)) context_.packed.clear();
     base::Status fits = base::ok();
     for (const Bound& record : inside)
         if (fits.ok()) fits = check_record(record);

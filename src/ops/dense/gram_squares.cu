@@ -1,0 +1,170 @@
+// The sum of the squares of a weight gradient dw = dz^T x without dw. With the inner products of the rows of the batch,
+//   sum over all elements of dw^2 = sum over rows i, j of (dz_i . dz_j) (x_i . x_j),
+// which takes rows^2 (outputs + inputs) products instead of rows outputs inputs, and reads each operand once. Terms have both
+// signs, but those of i = j have not: the sum is lost in rounding only where dw is smaller than the rows by orders of magnitude.
+
+#include "ops/dense/gram_squares.h"
+
+#include <vector>
+
+#include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/squares.h"
+#include "ops/cuda/tensor_core.cuh"
+#include "ops/cuda/tile_product.cuh"
+#include "ops/dense/dense.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+/// Three warpgroups: rows 0-63 with themselves, with rows 64-127, and the latter with themselves.
+constexpr int kThreads = 3 * 128, kRows = 128, kDepth = 128, kStages = 6;
+/// Of operands in parts of 64 columns, each as hopper.cuh says.
+constexpr std::uint32_t kHalfBytes = kRows / 2 * 128, kPartBytes = 2 * kHalfBytes, kStageBytes = kDepth / 64 * kPartBytes;
+constexpr std::size_t kBytes = 1024 + kStages * kStageBytes;
+
+/// One matrix of a gradient.
+struct Unit {
+    const bf16 *dz, *x;
+    float* squares;
+    std::int32_t ld_dz, ld_x;
+    std::int32_t rows, outputs, inputs;
+
+    __host__ __device__ int steps_dz() const { return (outputs + kDepth - 1) / kDepth; }
+    __host__ __device__ int steps_x() const { return (inputs + kDepth - 1) / kDepth; }
+};
+
+__device__ int next(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
+
+/// A thread's share of the copies of one operand: 16 bytes of every 48th row in each part of a stage.
+struct Share {
+    static constexpr int kStep = kThreads / 8;
+    static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
+    const bf16* from;
+    std::int64_t step;  ///< elements to the next of its rows
+    int rows, bytes;    ///< that are there from its first row on, and from its first column on
+
+    __device__ Share(const bf16* operand, int ld, int rows_there, int cols)
+        : from(operand + row() * std::int64_t{ld} + 8 * piece()),
+          step(std::int64_t{kStep} * ld),
+          rows(rows_there - row()),
+          bytes(2 * (cols - 8 * piece())) {}
+    /// Begins the copies of the next kDepth columns; what is not there becomes zero. Whether there are more.
+    __device__ bool copy(std::uint32_t to) {
+        to += row() * 128 + ((piece() ^ (row() & 7)) << 4);
+#pragma unroll
+        for (int part = 0; part < kDepth / 64; ++part) {
+            const int size = max(0, min(16, bytes));
+#pragma unroll
+            for (int i = 0; i * kStep < kRows; ++i)
+                if (row() + i * kStep < kRows)
+                    hopper::copy16(to + part * kPartBytes + i * kStep * 128, from + i * step, i * kStep < rows ? size : 0);
+            from += 64;
+            bytes -= 2 * 64;
+        }
+        return bytes > -16 * piece();
+    }
+
+private:
+    static __device__ int row() { return static_cast<int>(threadIdx.x) / 8; }
+    static __device__ int piece() { return static_cast<int>(threadIdx.x) % 8; }
+};
+
+__global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* units, int count) {
+    extern __shared__ __align__(16) unsigned char memory_of_block[];
+    __shared__ float shared[32];
+    const std::uint32_t stages = (shared_address(memory_of_block) + 1023) / 1024 * 1024;
+    const int group = static_cast<int>(threadIdx.x) / 128;
+    const std::uint32_t left = group == 2 ? kHalfBytes : 0, right = group == 0 ? 0 : kHalfBytes;
+    // What is fetched next: of dz, then of x of unit `number`. No kernel writes the table.
+    int number = blockIdx.x, filled = 0, read = 0;
+    Unit fetched = units[number], unit = fetched;
+    bool of_x = false;
+    Share share(fetched.dz, fetched.ld_dz, fetched.rows, fetched.outputs);
+    begin_kernel();
+    const auto fetch = [&] {
+        if (number < count) {
+            const bool more = share.copy(stages + filled * kStageBytes);
+            filled = next(filled);
+            if (!more && of_x) {
+                number += gridDim.x;
+                if (number < count) fetched = units[number];
+            }
+            if (!more) {
+                of_x = !of_x;
+                share = of_x ? Share(fetched.x, fetched.ld_x, fetched.rows, fetched.inputs)
+                             : Share(fetched.dz, fetched.ld_dz, fetched.rows, fetched.outputs);
+            }
+        }
+        commit_copies();
+    };
+    // One step's products are under way while the next ones are issued, so that a stage is filled two steps after it was read.
+    const auto multiply = [&](float(&sums)[32], int steps) {
+        for (; steps > 0; --steps) {
+            await_copies<kStages - 3>();
+            hopper::copies_visible();
+            __syncthreads();  // all copies are there, and all products of the step before last are done
+            hopper::products_begin();
+#pragma unroll
+            for (int i = 0; i < kDepth / 16; ++i) {
+                const std::uint32_t from = stages + read * kStageBytes + i / 4 * kPartBytes + i % 4 * 32;
+                hopper::multiply(sums, hopper::operand(from + left), hopper::operand(from + right));
+            }
+            hopper::products_commit();
+            fetch();
+            hopper::products_wait<1>();
+            read = next(read);
+        }
+        hopper::products_wait<0>();
+        hopper::hold(sums);
+    };
+    for (int s = 0; s < kStages - 2; ++s) fetch();
+    for (int n = blockIdx.x; n < count; n += gridDim.x) {
+        float of_dz[32] = {}, of_x[32] = {};
+        multiply(of_dz, unit.steps_dz());
+        multiply(of_x, unit.steps_x());
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < 32; ++i) sum += of_dz[i] * of_x[i];
+        sum = block_sum(group == 1 ? 2 * sum : sum, shared);
+        if (threadIdx.x == 0) *unit.squares = sum < 0 ? 0 : sum;  // NaN stays
+        if (n + static_cast<int>(gridDim.x) < count) unit = units[n + gridDim.x];
+    }
+}
+
+}  // namespace
+
+bool takes_gram_squares(const Context& c, const Bound& b) {
+    using namespace linear_wgrad;
+    const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
+    return has_tile_products() && c.shared_limit >= kBytes && oz.dtype == tensor::DType::bf16 &&
+           ox.dtype == tensor::DType::bf16 && aligned16(oz) && aligned16(ox) && oz.rows > 0 && oz.rows <= kRows &&
+           std::int64_t{kRows} * (ow.rows + ow.cols) < std::int64_t{ow.rows} * ow.cols;
+}
+
+KernelResult make_gram_squares(Context& c, std::span<const Bound> wgrads) {
+    using namespace linear_wgrad;
+    std::vector<Unit> units;
+    std::vector<DeviceTable> held;
+    for (const Bound& b : wgrads) {
+        const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
+        MILLRACE_LET(squares, leave_squares(c, ow, ow.g));
+        MILLRACE_ASSERT(squares, "sums of squares that nothing uses");
+        for (int k = 0; k < ow.k; ++k)
+            for (int g = 0; g < ow.g; ++g)
+                units.push_back({oz.at<const bf16>(k, g), ox.at<const bf16>(k, g), static_cast<float*>(squares) + k * ow.g + g,
+                                 static_cast<std::int32_t>(oz.stride_row), static_cast<std::int32_t>(ox.stride_row), oz.rows,
+                                 ow.rows, ow.cols});
+        held.push_back(squares);
+    }
+    MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit)));
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(gram_squares_kernel)));
+    const int count = static_cast<int>(units.size());
+    return make_kernel([=, stream = c.stream, grid = dim3(static_cast<unsigned>(std::min(count, c.multiprocessors)))] {
+        (void)held;
+        launch(gram_squares_kernel, grid, dim3(kThreads), kBytes, stream, table, count);
+    });
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,16 @@
+#pragma once
+// Sums of squares of weight gradients that nobody stores.
+
+#include <span>
+
+#include "ops/cuda/context.h"
+
+namespace millrace::ops::cuda {
+
+/// Whether the sum of the squares of a linear_wgrad costs fewer products from the inner products of the batch's rows than from
+/// the gradient itself, and this GPU has them: bf16, at most 128 rows, both operands 16-byte aligned.
+bool takes_gram_squares(const Context&, const Bound& wgrad);
+/// Leaves the sums of squares of all gradients (squares.h), none of which is written.
+KernelResult make_gram_squares(Context&, std::span<const Bound> wgrads);
+
+}  // namespace millrace::ops::cuda

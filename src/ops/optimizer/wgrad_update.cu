@@ -1,0 +1,188 @@
+// Weight gradients, norm and update of a step in which nothing else reads the gradients: large ones are not stored. Their sums of
+// squares come from the inner products of the batch's rows (dense/gram_squares.cu), and each tile is computed where it is applied
+// (tile_update.cu). That is 26 bytes a parameter instead of 38. Small gradients are stored and read as usual.
+
+#include "ops/optimizer/wgrad_update.cuh"
+
+#include <algorithm>
+
+#include "ops/cuda/squares.h"
+#include "ops/dense/dense.h"
+#include "ops/dense/fused.h"
+#include "ops/dense/gram_squares.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+/// Column tiles of a row: as many as full ones would be, of equal width, which begin at multiples of 16 (whole sectors of 32
+/// bytes in the 16-bit copy).
+int column_tiles(const Operand& dw) { return (dw.cols + kUpdateInputs - 1) / kUpdateInputs; }
+int column_of(const Operand& dw, int tile) {
+    const int units = (dw.cols + 15) / 16;
+    return std::min(dw.cols, 16 * (tile * units / column_tiles(dw)));
+}
+
+/// Whether the arenas of an update can be indexed as one, element i of member k at k times the stride, in 32 bits, and all
+/// elements have a copy in bf16.
+bool share_places(const Bound& update) {
+    using namespace optimizer;
+    const Operand& p = update[params];
+    const auto agrees = [&](const Operand& o) { return !o.present() || o.stride_k == p.stride_k; };
+    return update[copy16].present() && update[copy16].dtype == tensor::DType::bf16 &&
+           update.params<OptimizerParams>().first_copied == 0 && agrees(update[grads]) && agrees(update[m]) &&
+           agrees(update[v]) && agrees(update[copy16]) && std::int64_t{p.k} * p.stride_k < std::int64_t{1} << 31;
+}
+
+bool stays_inside(const Context& c, const Bound& wgrad, const Bound& update) {
+    const Operand& dw = wgrad[linear_wgrad::dw];
+    return !wgrad.accumulates(linear_wgrad::dw) && takes_gram_squares(c, wgrad) && leaves_squares(c, dw) && dw.cols % 4 == 0 &&
+           place_in(dw, update[optimizer::grads]) >= 0;
+}
+
+std::size_t count_wgrads(std::span<const Bound> records) {
+    const auto behind = std::ranges::find_if(records, [](const Bound& b) { return b.record->op != &linear_wgrad::kDef; });
+    return static_cast<std::size_t>(behind - records.begin());
+}
+
+base::Result<std::vector<Segment>> read_segments(const Context& c, const Operand& o) {
+    std::vector<Segment> segments(static_cast<std::size_t>(o.rows));
+    const std::size_t bytes = segments.size() * sizeof(Segment);
+    cudaError_t code = cudaMemcpyAsync(segments.data(), o.data, bytes, cudaMemcpyDeviceToHost, c.stream);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(c.stream);
+    if (code != cudaSuccess) return cuda_error(code, "reading the segments of groups");
+    return segments;
+}
+
+/// A gradient that stays inside: where it lies in a member of the arena, and its group.
+struct Inside {
+    Bound wgrad;
+    std::int64_t begin, end;
+    std::int32_t group;
+};
+
+void append_tiles(const Inside& in, int k, std::int64_t stride_k, std::vector<UpdateTile>& tiles) {
+    using namespace linear_wgrad;
+    const Operand &oz = in.wgrad[dz], &ox = in.wgrad[x], &ow = in.wgrad[dw];
+    for (int g = 0; g < ow.g; ++g)
+        for (int row = 0; row < ow.rows; row += kUpdateOutputs)
+            for (int tile = 0; tile < column_tiles(ow); ++tile) {
+                const int col = column_of(ow, tile);
+                UpdateTile t{};
+                t.dz = oz.at<const bf16>(k, g) + row;
+                t.x = ox.at<const bf16>(k, g) + col;
+                t.ld_dz = static_cast<std::int32_t>(oz.stride_row);
+                t.ld_x = static_cast<std::int32_t>(ox.stride_row);
+                t.rows = oz.rows;
+                t.outputs = std::min(kUpdateOutputs, ow.rows - row);
+                t.inputs = column_of(ow, tile + 1) - col;
+                t.at = static_cast<std::uint32_t>(k * stride_k + in.begin + g * std::int64_t{ow.rows} * ow.cols +
+                                                  row * std::int64_t{ow.cols} + col);
+                t.ld = ow.cols;
+                t.member = k;
+                t.group = in.group;
+                tiles.push_back(t);
+            }
+}
+
+/// What `inside`, in ascending order, leaves of member k as tiles of one group each.
+void append_stored(const std::vector<Inside>& inside, const std::vector<Segment>& segments, const Operand& grads, int k,
+                   std::vector<UpdateTile>& tiles) {
+    std::int64_t at = 0;
+    auto segment = segments.begin();
+    const auto until = [&](std::int64_t end) {
+        while (at < end) {
+            while (segment->end <= at) ++segment;
+            const std::int64_t stop = std::min({end, std::int64_t{segment->end}, at + kUpdateOutputs * kUpdateInputs});
+            UpdateTile t{};
+            t.stored = grads.at<const float>(k) + at;
+            t.outputs = 1;
+            t.inputs = static_cast<std::int32_t>(stop - at);
+            t.ld = kUpdateInputs;
+            t.at = static_cast<std::uint32_t>(k * grads.stride_k + at);
+            t.member = k;
+            t.group = segment->group;
+            tiles.push_back(t);
+            at = stop;
+        }
+    };
+    for (const Inside& in : inside) {
+        until(in.begin);
+        at = in.end;
+    }
+    until(grads.cols);
+}
+
+}  // namespace
+
+std::size_t match_wgrad_update(const Context& c, std::span<const Bound> records) {
+    const std::size_t wgrads = match_grouped_wgrad(c, records);
+    if (wgrads == 0 || c.deterministic || records[0].condition.present()) return 0;
+    auto behind = records.subspan(wgrads);
+    const std::size_t closes = !behind.empty() && behind[0].record->op == &micro_end::kDef ? 1 : 0;
+    behind = behind.subspan(closes);
+    if (behind.empty() || behind[0].record->op != &grad_norm::kDef || match_fused_update(c, behind) == 0) return 0;
+    const Bound& update = behind[1];
+    if (update.params<OptimizerParams>().zero_grads || !share_places(update)) return 0;
+    std::int64_t tiles = 0;
+    for (const Bound& b : records.first(wgrads))
+        if (const Operand& dw = b[linear_wgrad::dw]; stays_inside(c, b, update))
+            tiles += std::int64_t{dw.k} * dw.g * blocks_for(dw.rows, kUpdateOutputs) * column_tiles(dw);
+    // Four rounds of all blocks: a last round that is all but empty then costs less than the third of the bytes that is saved.
+    const int blocks = tile_update_blocks(c);
+    return blocks > 0 && tiles >= 4 * blocks ? wgrads + closes + 3 : 0;
+}
+
+KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
+    const auto wgrads = records.first(count_wgrads(records));
+    const auto last = records.last(3);
+    const Bound &norm = last[0], &update = last[1], &push = last[2];
+    const Operand& arena = update[optimizer::grads];
+    MILLRACE_LET(segments, read_segments(c, update[optimizer::segments]));
+    std::vector<Inside> inside;
+    std::vector<Bound> taken, stored;
+    for (const Bound& b : wgrads) {
+        const Operand& dw = b[linear_wgrad::dw];
+        const std::int64_t begin = place_in(dw, arena), end = begin + dw.count() / dw.k;
+        const auto segment = std::ranges::find_if(segments, [&](const Segment& s) { return begin < s.end; });
+        if (segment == segments.end() || end > segment->end || !stays_inside(c, b, update)) {
+            stored.push_back(b);
+            continue;
+        }
+        taken.push_back(b);
+        inside.push_back({b, begin, end, segment->group});
+    }
+    std::vector<std::shared_ptr<Kernel>> parts;
+    const auto add = [&](KernelResult made) -> base::Status {
+        if (!made.ok()) return made.error();
+        parts.emplace_back(std::move(made).value());
+        return base::ok();
+    };
+    if (!taken.empty()) MILLRACE_TRY(add(make_gram_squares(c, taken)));
+    if (!stored.empty()) MILLRACE_TRY(add(make_grouped_wgrad(c, stored)));
+    for (const Bound& b : records.subspan(wgrads.size(), records.size() - wgrads.size() - last.size()))
+        MILLRACE_TRY(add(b.record->op->cuda(c, b)));
+    if (taken.empty()) {
+        MILLRACE_TRY(add(make_fused_update(c, last)));
+    } else {
+        MILLRACE_TRY(add(make_norm_slices(c, norm)));
+        DeviceTable blocks_done;
+        MILLRACE_LET(args, closing_args(c, update, push, blocks_done));
+        args.slices = norm[grad_norm::scratch];
+        std::vector<UpdateTile> tiles;
+        std::ranges::sort(inside, {}, &Inside::begin);
+        // A member's operands are read by many tiles, one soon after the other. The smaller tiles fill the last round.
+        for (int k = 0; k < arena.k; ++k)
+            for (const Inside& in : inside) append_tiles(in, k, arena.stride_k, tiles);
+        for (int k = 0; k < arena.k; ++k) append_stored(inside, segments, arena, k, tiles);
+        MILLRACE_TRY(add(make_tile_update(c, args, tiles, blocks_done)));
+    }
+    auto made = make_kernel([parts] {
+        for (const auto& part : parts) part->run();
+    });
+    made->inner = wgrads.size();
+    return KernelResult(std::move(made));
+}
+
+}  // namespace millrace::ops::cuda
