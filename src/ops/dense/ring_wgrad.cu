@@ -62,8 +62,10 @@ __device__ float put_sums(const WgradTile& tile, const float (&sums)[2][32]) {
         }
         return squares;
     }
+    if (row >= tile.outputs) return 0;  // most warps of a small layer
 #pragma unroll
     for (int j = 0; j < kRingInputs / 8; ++j) {
+        if (8 * j >= tile.inputs) break;
         const float* v = sums[j / 8] + j % 8 * 4;
         squares += put_pair(tile, row, 8 * j + col, v[0], v[1]);
         squares += put_pair(tile, row + 8, 8 * j + col, v[2], v[3]);
