@@ -66,7 +66,7 @@ void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precisi
         }
         if (s > 0) continue;
         EXPECT_EQ(testing::norms_apart(*rig.store), "");
-        outcome.gradients = testing::trained_tensors(*rig.store, tape::Store::Arena::gradient);
+        outcome.gradients = testing::first_gradients(*rig.store);
     }
     EXPECT_TRUE(rig.backend->check().ok());
 }

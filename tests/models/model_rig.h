@@ -167,7 +167,16 @@ inline Tensors trained_tensors(tape::Store& store, tape::Store::Arena arena) {
     return tensors;
 }
 
-/// Members whose last step found another norm than that of the gradients it left; all groups train, without a loss scale.
+/// The gradients of a first step of Adam without clipping and loss scale: ten times its first moments. A step need not store
+/// gradients.
+inline Tensors first_gradients(tape::Store& store) {
+    Tensors tensors = trained_tensors(store, tape::Store::Arena::first_moment);
+    for (auto& [name, values] : tensors)
+        for (float& value : values) value *= 10;
+    return tensors;
+}
+
+/// Members whose first step of Adam found another norm than that of its gradients; all groups train, no clipping, no loss scale.
 inline std::string norms_apart(tape::Store& store) {
     std::string text;
     const auto& parameters = store.parameters();
@@ -176,9 +185,9 @@ inline std::string norms_apart(tape::Store& store) {
         double squares = 0;
         for (std::size_t id = 0; id < parameters.size(); ++id)
             for (std::size_t group = 0; group < parameters[id].names.size() && !parameters[id].fixed; ++group)
-                for (const float g : store.read_parameter(static_cast<tape::ParameterId>(id), static_cast<int>(group), k,
-                                                          tape::Store::Arena::gradient))
-                    squares += double{g} * g;
+                for (const float m : store.read_parameter(static_cast<tape::ParameterId>(id), static_cast<int>(group), k,
+                                                          tape::Store::Arena::first_moment))
+                    squares += 100 * double{m} * m;
         const double norm = std::sqrt(squares), found = states[static_cast<std::size_t>(k)].grad_norm;
         if (!(std::abs(found - norm) <= 1e-5 * norm))
             text += "member " + std::to_string(k) + ": " + std::to_string(found) + " instead of " + std::to_string(norm) + "; ";

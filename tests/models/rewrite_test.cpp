@@ -33,7 +33,7 @@ StepOutcome run_once(testing::Rig& rig, tape::Builder&& builder) {
         if (group.rewrite != nullptr) outcome.rewrites.insert(group.rewrite->name);
     EXPECT_EQ(testing::norms_apart(*rig.store), "");
     outcome.listing = step.listing();
-    outcome.gradients = testing::trained_tensors(*rig.store, tape::Store::Arena::gradient);
+    outcome.gradients = testing::first_gradients(*rig.store);
     outcome.weights = testing::trained_tensors(*rig.store, tape::Store::Arena::value);
     return outcome;
 }
@@ -47,8 +47,8 @@ testing::Rig cuda_rig(const std::vector<std::string>& off) {
     return rig;
 }
 
-/// Layers with norms, weight gradients side by side, two members.
-StepOutcome layers_step(const std::vector<std::string>& off) {
+/// Layers with norms, weight gradients side by side.
+StepOutcome layers_step(int members, const std::vector<std::string>& off) {
     base::Schema schema;
     schema.add("model", models::schema("collective", "debug").value());
     const auto recipe = base::Recipe::parse("model.name = \"collective\"\nmodel.preset = \"debug\"\n", "test", schema).value();
@@ -56,8 +56,10 @@ StepOutcome layers_step(const std::vector<std::string>& off) {
     testing::FedSource source(784, 10, {kRows});
     const auto model = models::make(recipe, source.fields()).value();
     testing::Rig rig = cuda_rig(off);
-    rig.members = 2;
-    const auto started = rig.start(*model, source, {7, 8});
+    rig.members = members;
+    std::vector<std::uint64_t> seeds;
+    for (int k = 0; k < members; ++k) seeds.push_back(7 + static_cast<std::uint64_t>(k));
+    const auto started = rig.start(*model, source, seeds);
     EXPECT_TRUE(started.ok()) << (started.ok() ? "" : started.error().text());
     std::vector<float> x(std::size_t{kRows} * 784);
     std::vector<std::int32_t> labels(kRows);
@@ -66,6 +68,10 @@ StepOutcome layers_step(const std::vector<std::string>& off) {
     source.feed(*rig.store, 0, x, labels);
     return run_once(rig, train::build_training_step(*rig.store, *model, source, rig.settings, {kRows, 1, 0}));
 }
+
+StepOutcome two_members_step(const std::vector<std::string>& off) { return layers_step(2, off); }
+/// Tiles of weight gradients enough to be computed where they are applied.
+StepOutcome many_members_step(const std::vector<std::string>& off) { return layers_step(20, off); }
 
 /// Thousands of rows through recurrent layers and heads.
 StepOutcome recurrent_step(const std::vector<std::string>& off) {
@@ -150,7 +156,8 @@ TEST(Rewrites, EachOnAgainstOff) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
     const std::vector<std::string> names = ops::rewrite_names();
     std::set<std::string> seen;
-    for (const auto step : {layers_step, recurrent_step, members_step, siblings_step, many_windows_step}) {
+    for (const auto step :
+         {two_members_step, many_members_step, recurrent_step, members_step, siblings_step, many_windows_step}) {
         const StepOutcome on = step({});
         for (const std::string& name : names) {
             if (!on.rewrites.contains(name)) continue;
