@@ -186,6 +186,23 @@ TEST(CudaVocabulary, AgreesWithRefInBf16WithoutWarpgroups) {
     });
 }
 
+/// Blocks of warpgroups go from entries to entries and share the last ones; rows are finished by one block or joined.
+TEST(CudaVocabulary, LargeHeadsAgreeWithAndWithoutWarpgroups) {
+    if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    const Made made = make_backend(DeviceKind::cuda, {.warpgroups = false});
+    ASSERT_TRUE(made.ok()) << made.error().text();
+    for (const OpCase& op_case : large_vocabulary_cases()) {
+        SCOPED_TRACE(op_case.name);
+        const Outcome expected = run(**made, Precision::bf16, op_case),
+                      outcome = run(**graphics(false), Precision::bf16, op_case);
+        EXPECT_EQ(difference(op_case, Precision::bf16, expected, outcome), "");
+        for (int again = 0; again < 3; ++again)
+            EXPECT_EQ(byte_difference(op_case, outcome, run(**graphics(false), Precision::bf16, op_case, 0, Launch::replay)), "");
+        expect_members_separate(**graphics(false), Precision::bf16, op_case, false);
+        expect_members_separate(**graphics(true), Precision::bf16, op_case, true);
+    }
+}
+
 std::vector<const char*> all_tables() {
     std::vector<const char*> ids;
     for (const cpu::SimdKernels* table : cpu::tables()) ids.push_back(table->id);

@@ -68,6 +68,16 @@ OpCase adding(OpCase c) {
 
 }  // namespace
 
+std::vector<OpCase> large_vocabulary_cases() {
+    std::vector<OpCase> cases{loss({2, 5, 52, 0, 8900, 72}, "plain", {1, 0, true}),
+                              without(loss({3, 9, 64, 1, 7001, 128}, "plain", {1, 1, true}), {at::bias, at::dbias, at::tally}),
+                              adding(loss({3, 9, 64, 1, 7001, 128}, "windows", {0.5, 1, false}, false, {8, 16, false, false})),
+                              adding(loss({8, 33, 64, 0, 2100, 128}, "plain", {1, 0, true})),
+                              loss({8, 33, 64, 0, 2100, 104}, "outside", {1, 0, true}, true)};
+    for (OpCase& c : cases) c.name += "/large";
+    return cases;
+}
+
 void add_vocabulary_cases(std::vector<OpCase>& cases) {
     for (const Head& h : kHeads) cases.push_back(loss(h, "plain", {1, h.before, false}));
     const Head small{2, 4, 37, 2, 150, 32}, blocks{1, 7, 60, 0, 200, 64};
@@ -91,6 +101,16 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
     const Head few{2, 2, 30, 1, 300, 128};  // one tile of rows, whose gradients need no joining
     cases.push_back(loss(few, "few_rows", {1, 1, true}));
     cases.push_back(adding(loss(few, "windows", {0.5, 1, false}, false, {8, 16, false, false})));
+    const Head one{2, 5, 60, 1, 101, 128};  // one tile of the vocabulary, whose rows need no joining
+    cases.push_back(loss(one, "one_tile", {0.25, 1, true}));
+    cases.push_back(loss(one, "outside", {1, 1, true}, true));
+    cases.push_back(loss(one, "no_token", {1, 1, true}));
+    cases.back().slots[at::lengths].values = constant(0);
+    cases.push_back(loss(one, "first_block_empty", {1, 1, true}));
+    cases.back().slots[at::lengths].values = given({0, 0, 0, 60, 7});
+    cases.push_back(adding(loss(one, "windows", {0.5, 1, false}, false, {8, 16, false, false})));
+    cases.push_back(without(loss(one, "evaluation", {1, 1, true}), {at::dx, at::dweight, at::dbias}));
+    cases.push_back(without(loss(one, "only_weights", {1, 1, true}), {at::dx}));
     cases.push_back(without(loss(wide, "without_bias", {1, 1, true}), {at::bias, at::dbias}));
     cases.push_back(without(loss(wide, "evaluation", {1, 1, true}), {at::dx, at::dweight, at::dbias}));
     OpCase c;

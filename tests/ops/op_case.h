@@ -125,6 +125,9 @@ void add_mix_cases(std::vector<OpCase>& cases);
 void add_cached_cases(std::vector<OpCase>& cases);
 void add_choose_cases(std::vector<OpCase>& cases);
 
+/// Heads that occupy a GPU several times over, too large for the reference: kernels are held against other kernels.
+std::vector<OpCase> large_vocabulary_cases();
+
 /// All of them, built once.
 const std::vector<OpCase>& op_cases();
 

@@ -7,8 +7,6 @@
 namespace millrace::ops::cuda::vocabulary {
 namespace {
 
-using tensor::Operand;
-
 /// What a warp carries from tile to tile for its rows.
 template <int kWidth>
 struct Carried {
@@ -200,24 +198,17 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(const __grid_const
 
 constexpr int kJoinWarps = 8;
 
-/// One warp per row: joins the parts of the vocabulary, lane p those of part p. Rows up to the end of the last tile get their
-/// info.
-__global__ void join_kernel(const __grid_constant__ Args a, Mat<float> logsumexp, Mat<bf16> dx, bool add_dx) {
+/// One warp per row: joins the parts of the vocabulary, lane p those of part p.
+__global__ void join_kernel(const __grid_constant__ Args a) {
     __shared__ int counts[32];
     begin_kernel();
     const int k = blockIdx.z, row = blockIdx.x * kJoinWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int tokens = block_tokens(a.lengths, k, a.shape, counts);
+    const float share = put_share(a, k, counts);
     if (row >= a.padded_rows()) return;
-    RowInfo& info = a.info_of(k)[row];
     const int target = row < a.rows ? target_of(a.ids, a.lengths, k, row, a.shape, a.params.first) : -1;
-    if (lane == 0 && target < 0) info = {INFINITY, -1};
-    if (row >= a.rows) return;
     if (target < 0) {
-        if (lane == 0) {
-            *logsumexp.row(k, 0, row) = 0;
-            a.found[std::int64_t{k} * a.rows + row] = {0, 0, target == -2};
-        }
-        for (int c = lane; dx && !add_dx && c < a.cols; c += 32) store(dx.row(k, 0, row) + c, 0.0f);
+        if (lane == 0) put_row(a, k, row, target, 0, 1, 0, 0);
+        for (int c = lane; row < a.rows && a.dx && !a.add_dx && c < a.cols; c += 32) store(a.dx.row(k, 0, row) + c, 0.0f);
         return;
     }
     const std::int64_t stride = std::int64_t{a.members} * a.rows, place = std::int64_t{k} * a.rows + row;
@@ -232,14 +223,8 @@ __global__ void join_kernel(const __grid_constant__ Args a, Mat<float> logsumexp
         sum += __shfl_xor_sync(0xffffffffu, sum, d);
         logit += __shfl_xor_sync(0xffffffffu, logit, d);
     }
-    if (lane == 0) {
-        const float log_sum = logf(sum), loss = log_sum - (logit - top);
-        a.found[place] = {loss, best == target, !isfinite(loss)};
-        *logsumexp.row(k, 0, row) = top + log_sum;
-        info = {(top + log_sum) * kLog2E, target};
-    }
-    if (!dx) return;
-    const auto share = static_cast<float>(a.params.scale / tokens);
+    if (lane == 0) put_row(a, k, row, target, top, sum, logit, best);
+    if (!a.dx) return;
     const bf16* weight = a.weight.row(k, 0, target);
     for (int begin = 0; begin < a.cols; begin += 64) {
         const int c = begin + 2 * lane;
@@ -252,8 +237,8 @@ __global__ void join_kernel(const __grid_constant__ Args a, Mat<float> logsumexp
             total.y = fmaf(factor, value.y, total.y);
         }
         if (c >= a.cols) continue;
-        put(dx.row(k, 0, row) + c, (total.x / sum - load(weight + c)) * share, add_dx);
-        put(dx.row(k, 0, row) + c + 1, (total.y / sum - load(weight + c + 1)) * share, add_dx);
+        put(a.dx.row(k, 0, row) + c, (total.x / sum - load(weight + c)) * share, a.add_dx);
+        put(a.dx.row(k, 0, row) + c + 1, (total.y / sum - load(weight + c + 1)) * share, a.add_dx);
     }
 }
 
@@ -264,19 +249,21 @@ KernelResult make(Context& c, const Args& a) {
     return make_launch(c, forward_kernel<kWidth, kGradient>, grid, dim3(kThreads), Layout<kWidth>::kBytes, a);
 }
 
-KernelResult make_parts(Context& c, const Args& a, bool gradient) {
-    if (a.warpgroups) return make_warpgroup_forward(c, a, gradient);
-    return with_width(a.cols, [&]<int kWidth>() { return gradient ? make<kWidth, true>(c, a) : make<kWidth, false>(c, a); });
+KernelResult make_parts(Context& c, const Args& a) {
+    if (a.warpgroups) return make_warpgroup_forward(c, a);
+    return with_width(a.cols,
+                      [&]<int kWidth>() { return a.dx.data != nullptr ? make<kWidth, true>(c, a) : make<kWidth, false>(c, a); });
 }
 
 }  // namespace
 
-KernelResult make_forward(Context& c, const Args& args, const Operand& logsumexp, const Operand& dx, bool add_dx) {
-    MILLRACE_LET(parts, make_parts(c, args, dx.present()));
+KernelResult make_forward(Context& c, const Args& args) {
+    MILLRACE_LET(parts, make_parts(c, args));
+    if (args.joined) return KernelResult(std::move(parts));
     const dim3 rows(blocks_for(args.padded_rows(), kJoinWarps), 1, static_cast<unsigned>(args.members));
-    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), args, logsumexp, dx, add_dx, rows] {
+    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), args, rows] {
         parts->run();
-        launch(join_kernel, rows, dim3(32 * kJoinWarps), 0, stream, args, logsumexp, dx, add_dx);
+        launch(join_kernel, rows, dim3(32 * kJoinWarps), 0, stream, args);
     });
 }
 

@@ -186,13 +186,19 @@ struct Args {
     bool warpgroups = false;          ///< the kernels of warpgroups.cuh
     float4* stats;  ///< [part][K][row]: largest logit, sum of exponentials over it, target's logit, entry of the largest
     float* sums;    ///< of exponentials times weights; later of gradients times rows, with those of the biases behind
+    float* shares;  ///< [K]: factor of a token's gradients in the mean over the member's, 0 without tokens
     RowInfo* info = nullptr;
     Found* found = nullptr;
+    Mat<float> logsumexp = {};
+    Mat<bf16> dx = {};                    ///< optional
     Mat<float> dweight = {}, dbias = {};  ///< each optional
-    bool add_weight = false, add_bias = false;
+    bool add_dx = false, add_weight = false, add_bias = false;
     float* squares = nullptr;  ///< [K][square_parts]: sums of squares of dweight, for the norm; null: not computed
     int square_parts = 0;
-    bool direct = false;  ///< one part of the rows alone, which goes straight to dweight and dbias
+    bool joined = false;                  ///< one part of the vocabulary alone, whose warpgroups finish their rows themselves
+    bool direct = false;                  ///< one part of the rows alone, which goes straight to dweight and dbias
+    int blocks = 0;                       ///< of warpgroups, for the weights
+    std::int32_t* handed_over = nullptr;  ///< [blocks][8], zeros: blocks share tiles evenly and hand over sums; null: whole parts
 
     [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + 127) / 128 * 128; }
     /// Partial sums of the biases' gradients, [part][K][V].
@@ -213,11 +219,23 @@ struct Args {
     }
 };
 
-/// The factor of a token's gradients in the mean over member k's, 0 without tokens; by all threads of a block, `shared` as in
-/// block_sum.
-__device__ inline float token_share(const Args& a, int k, int* shared) {
+/// Leaves the share of member k's tokens and returns it; by all threads of a block, `shared` as in block_sum.
+__device__ inline float put_share(const Args& a, int k, int* shared) {
     const int tokens = block_tokens(a.lengths, k, a.shape, shared);
-    return tokens > 0 ? static_cast<float>(a.params.scale / tokens) : 0;
+    const float share = tokens > 0 ? static_cast<float>(a.params.scale / tokens) : 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0) a.shares[k] = share;
+    return share;
+}
+
+/// Leaves what follows from a row's largest logit, the sum of exponentials over it, the target's logit and the entry of the
+/// largest. Rows up to the end of the last tile get their info.
+__device__ inline void put_row(const Args& a, int k, int row, int target, float top, float sum, float logit, int best) {
+    const float log_sum = logf(sum), loss = log_sum - (logit - top);
+    a.info_of(k)[row] = target < 0 ? RowInfo{INFINITY, -1} : RowInfo{(top + log_sum) * kLog2E, target};
+    if (row >= a.rows) return;
+    a.found[std::int64_t{k} * a.rows + row] =
+        target < 0 ? Found{0, 0, target == -2} : Found{loss, best == target, !isfinite(loss)};
+    *a.logsumexp.row(k, 0, row) = target < 0 ? 0 : top + log_sum;
 }
 
 /// The sum over a warp is number `part` of member k's sums of squares.
@@ -233,15 +251,15 @@ auto with_width(int cols, F f) {
     return cols <= 64 ? f.template operator()<64>() : cols <= 128 ? f.template operator()<128>() : f.template operator()<256>();
 }
 
-/// Logits, their sums, and with dx the sums of weights: stats, sums, then info, found, logsumexp and dx.
-KernelResult make_forward(Context& c, const Args& args, const tensor::Operand& logsumexp, const tensor::Operand& dx, bool add_dx);
+/// Logits, their sums, and with dx the sums of weights: stats, sums, then info, found, shares, logsumexp and dx.
+KernelResult make_forward(Context& c, const Args& args);
 /// How many sums of squares of a member's dweight there will be.
 int square_parts(const Args& args);
 /// dweight and dbias from info; `aligned`: rows of dweight begin at multiples of 16 bytes.
 KernelResult make_weight_gradient(Context& c, const Args& args, bool aligned);
 
 /// The first kernel of each of them, with warpgroups.
-KernelResult make_warpgroup_forward(Context& c, const Args& args, bool gradient);
+KernelResult make_warpgroup_forward(Context& c, const Args& args);
 KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args);
 
 /// The same for all shapes and precisions. `found` stays valid as long as the kernel lives.

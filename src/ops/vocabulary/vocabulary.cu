@@ -25,25 +25,33 @@ bool takes_warpgroups(const Context& c, const Bound& b) {
            warpgroups::kBytes <= c.shared_limit;
 }
 
-/// Into how many parts the streamed tiles are split, for warpgroups: one block per multiprocessor. Of all numbers of parts the
-/// one that takes the least time, in units of a tile: of the blocks, each with two more for its beginning and end, and of joining
-/// their sums, unless `direct`: a single part needs no joining.
-int warpgroup_parts(const Context& c, int owned, int members, int streamed, bool direct) {
-    constexpr int kRows = warpgroups::kRows, kEnds = 2, kRowsJoined = 5000;
+/// How warpgroups share their work: one block per multiprocessor.
+struct Sharing {
+    int parts = 1;             ///< of the streamed tiles
+    bool handed_over = false;  ///< blocks get the same number of tiles each and hand over sums where one ends inside of a part
+};
+
+/// Of all ways the one that takes the least time, in units of a tile: of the blocks, with two more for beginning and end, and of
+/// joining their sums, unless `direct`: a single part needs no joining. Blocks that stay go on to the next owned rows, so that
+/// they begin and end once; and they may hand over sums, which costs about as much as a tile.
+Sharing warpgroup_sharing(const Context& c, int owned, int members, int streamed, bool direct, bool stay) {
+    constexpr int kRows = warpgroups::kRows, kEnds = 2, kRowsJoined = 5000, kHandOver = 1;
     const int counted = c.deterministic ? 1 : members, tiles = (streamed + kRows - 1) / kRows;
     const int blocks = (owned + kRows - 1) / kRows * counted;
-    int best = 1;
+    Sharing best;
     double least = INFINITY;
     for (int parts = 1; parts <= std::min(tiles, kMostParts); ++parts) {
-        const int rounds = (blocks * parts + c.multiprocessors - 1) / c.multiprocessors;
+        const int rounds = (blocks * parts + c.multiprocessors - 1) / c.multiprocessors, each = (tiles + parts - 1) / parts;
         const double joining = direct && parts == 1 ? 0 : 1.0 * parts * owned * counted / kRowsJoined,
-                     time = 1.0 * rounds * ((tiles + parts - 1) / parts + kEnds) + joining;
+                     time = (stay ? rounds * each + kEnds : 1.0 * rounds * (each + kEnds)) + joining;
         if (time < least) {
             least = time;
-            best = parts;
+            best.parts = parts;
         }
     }
-    return best;
+    if (!stay || !direct || c.deterministic || blocks <= c.multiprocessors) return best;
+    const double even = std::ceil(1.0 * blocks * tiles / c.multiprocessors) + kEnds + kHandOver;
+    return even < least ? Sharing{1, true} : best;
 }
 
 /// Into how many parts the streamed tiles are split so that `blocks` of owned rows fill the device.
@@ -70,16 +78,26 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     args.found = static_cast<Found*>(found);
     const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
     args.warpgroups = takes_warpgroups(c, b);
-    const auto parts = [&](int rows, int streamed, bool direct) {
-        return args.warpgroups ? warpgroup_parts(c, rows, x.k, streamed, direct) : parts_for(c, rows, owned, x.k, streamed);
-    };
     const bool wants_weights = dweight.present() || dbias.present(), aligned = dweight.present() && aligned16(dweight);
-    args.parts = parts(x.rows, weight.rows, false);
-    args.weight_parts = parts(weight.rows, x.rows, aligned);
+    bool handed_over = false;
+    if (args.warpgroups) {
+        const Sharing over_weights = warpgroup_sharing(c, weight.rows, x.k, x.rows, aligned, true);
+        args.parts = warpgroup_sharing(c, x.rows, x.k, weight.rows, true, false).parts;
+        args.weight_parts = over_weights.parts;
+        handed_over = over_weights.handed_over;
+    } else {
+        args.parts = parts_for(c, x.rows, owned, x.k, weight.rows);
+        args.weight_parts = parts_for(c, weight.rows, owned, x.k, x.rows);
+    }
+    args.blocks = std::min<int>(c.multiprocessors, blocks_for(weight.rows, warpgroups::kRows) * x.k * args.weight_parts);
+    args.logsumexp = b[at::logsumexp];
+    args.dx = dx;
     args.dweight = dweight;
     args.dbias = dbias;
+    args.add_dx = b.accumulates(at::dx);
     args.add_weight = b.accumulates(at::dweight);
     args.add_bias = b.accumulates(at::dbias);
+    args.joined = args.warpgroups && args.parts == 1;
     args.direct = aligned && args.weight_parts == 1;
     DeviceTable squares;
     if (aligned) {
@@ -91,22 +109,26 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     const auto members = static_cast<std::size_t>(x.k), rows = static_cast<std::size_t>(x.rows),
                cols = static_cast<std::size_t>(x.cols), vocabulary = static_cast<std::size_t>(weight.rows);
     const std::size_t stats = static_cast<std::size_t>(args.parts) * members * rows;
-    const std::size_t sums = std::max(
-        dx.present() ? stats * cols : 0,
-        wants_weights && !args.direct ? static_cast<std::size_t>(args.weight_parts) * members * vocabulary * (cols + 1) : 0);
+    const std::size_t parted = static_cast<std::size_t>(args.weight_parts) * members * vocabulary * (cols + 1),
+                      blocks = static_cast<std::size_t>(handed_over ? args.blocks : 0);
+    const std::size_t sums = std::max({dx.present() && !args.joined ? stats * cols : 0,
+                                       wants_weights && !args.direct ? parted : 0, blocks * warpgroups::kHandedOver});
     MILLRACE_LET(memory, zero_table(c, stats * sizeof(float4) + sums * sizeof(float)));
     MILLRACE_LET(info, zero_table(c, members * static_cast<std::size_t>(args.padded_rows()) * sizeof(RowInfo)));
+    MILLRACE_LET(flags, zero_table(c, members * sizeof(float) + 8 * blocks * sizeof(std::int32_t)));
     args.stats = static_cast<float4*>(memory);
     args.sums = reinterpret_cast<float*>(args.stats + stats);
     args.info = static_cast<RowInfo*>(info);
-    MILLRACE_LET(forward, make_forward(c, args, b[at::logsumexp], dx, b.accumulates(at::dx)));
+    args.shares = static_cast<float*>(flags);
+    if (handed_over) args.handed_over = static_cast<std::int32_t*>(flags) + members;
+    MILLRACE_LET(forward, make_forward(c, args));
     KernelPtr backward;
     if (wants_weights) {
         MILLRACE_LET(made, make_weight_gradient(c, args, aligned));
         backward = std::move(made);
     }
     return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),
-                        backward = std::shared_ptr<Kernel>(std::move(backward)), memory, info, squares] {
+                        backward = std::shared_ptr<Kernel>(std::move(backward)), memory, info, flags, squares] {
         forward->run();
         if (backward) backward->run();
     });

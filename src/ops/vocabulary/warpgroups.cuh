@@ -2,7 +2,8 @@
 // The vocabulary head with products of whole warpgroups (compute capability 9.0a), at most 128 columns: what its two kernels
 // share. A block owns 128 rows of one matrix, 64 for each of two warpgroups, while tiles of 128 rows of the other one stream
 // through a ring that a third warpgroup fills. A tile serves two products, as in FlashAttention-3: with the owned rows over its
-// columns, and, while the first product of the next tile runs, with what became of the results over its rows.
+// columns, and, while the first product of the next tile runs, with what became of the results over its rows. A block that goes
+// on to other owned rows does so without a pause: there is room for the next ones.
 //
 // Tiles lie in shared memory as two halves of 64 columns, each as hopper.cuh says. The second product reads the same bytes with
 // rows as the summed index.
@@ -16,39 +17,37 @@ namespace millrace::ops::cuda::vocabulary::warpgroups {
 constexpr int kWidth = 128, kRows = 128, kThreads = 384;
 /// The two warpgroups begin their products in turns, so that one computes exponentials while those of the other run.
 constexpr bool kTurns = true;
-constexpr int kStages = 4;
+constexpr int kStages = 4, kSlots = kStages + 2;  ///< of the ring, and two of owned rows behind them
 constexpr std::uint32_t kHalfBytes = kRows * 128, kTileBytes = 2 * kHalfBytes, kExtraBytes = 8 * kRows;
-constexpr std::uint32_t kExtras = (1 + kStages) * kTileBytes, kBarriers = kExtras + kStages * kExtraBytes;
-constexpr std::size_t kBytes = 1024 + kBarriers + 8 * (2 * kStages + 1);
+constexpr std::uint32_t kExtras = kSlots * kTileBytes, kBarriers = kExtras + kSlots * kExtraBytes;
+constexpr std::size_t kBytes = 1024 + kBarriers + 8 * 2 * kSlots;
+constexpr int kHandedOver = 256 * (64 + 2);  ///< floats that a block hands over to the next one: sums, and those of biases
 
 using Numbers = float[2][32];         ///< a thread's of 64 x 128: hopper.cuh, multiply
 using Weights = std::uint32_t[8][4];  ///< the same as bf16, as the left side of a product over the 128
 using tile::Ring;
 
-/// Shared memory: the owned rows, then tiles, what a tile needs besides, and barriers.
+/// Shared memory: tiles, what each of them needs besides, and barriers.
 struct Memory {
     unsigned char* data;
     std::uint32_t base;
 
     __device__ explicit Memory(unsigned char* memory)
         : data(memory + (1024 - shared_address(memory) % 1024) % 1024), base(shared_address(data)) {}
-    [[nodiscard]] __device__ std::uint32_t own() const { return base; }
-    [[nodiscard]] __device__ std::uint32_t tile(int stage) const { return base + (1 + stage) * kTileBytes; }
+    [[nodiscard]] __device__ std::uint32_t tile(int slot) const { return base + slot * kTileBytes; }
     template <class T>
-    [[nodiscard]] __device__ T* extra(int stage) const {
-        return reinterpret_cast<T*>(data + kExtras + stage * kExtraBytes);
+    [[nodiscard]] __device__ T* extra(int slot) const {
+        return reinterpret_cast<T*>(data + kExtras + slot * kExtraBytes);
     }
-    [[nodiscard]] __device__ std::uint32_t filled(int stage) const { return base + kBarriers + 8 * stage; }
-    [[nodiscard]] __device__ std::uint32_t free(int stage) const { return filled(kStages + stage); }
-    [[nodiscard]] __device__ std::uint32_t own_filled() const { return filled(2 * kStages); }
+    [[nodiscard]] __device__ std::uint32_t filled(int slot) const { return base + kBarriers + 8 * slot; }
+    [[nodiscard]] __device__ std::uint32_t free(int slot) const { return filled(kSlots + slot); }
 
     /// By one thread.
     __device__ void begin() const {
-        for (int s = 0; s < kStages; ++s) {
+        for (int s = 0; s < kSlots; ++s) {
             hopper::barrier_init(filled(s), 128);
             hopper::barrier_init(free(s), 8);
         }
-        hopper::barrier_init(own_filled(), 128);
         hopper::barriers_ready();
     }
 };
@@ -64,17 +63,29 @@ __device__ inline void stage_rows(const Mat<const bf16>& from, int k, int begin,
     for (int i = 0; i < kRows; i += 8) copy16(to + 128 * i, source + i * stride, i < limit);
 }
 
-/// Fills the ring with `count` tiles; fetch(n, stage) begins the copies of one. By the first warpgroup.
-template <class Fetch>
-__device__ inline void fill_ring(const Memory& memory, int count, Fetch fetch) {
-    Ring ring;
-    for (int n = 0; n < count; ++n) {
-        hopper::barrier_wait(memory.free(ring.stage), ring.phase ^ 1);
-        fetch(n, ring.stage);
-        hopper::copies_arrive(memory.filled(ring.stage));
-        ring.advance<kStages>();
-    }
+/// Waits until the ring's next slot is free, and fills it; fetch(slot) begins the copies. By the first warpgroup.
+template <int kFirst, int kCount, class Fetch>
+__device__ inline void fill(const Memory& memory, Ring& ring, Fetch fetch) {
+    const int slot = kFirst + ring.stage;
+    hopper::barrier_wait(memory.free(slot), ring.phase ^ 1);
+    fetch(slot);
+    hopper::copies_arrive(memory.filled(slot));
+    ring.advance<kCount>();
 }
+/// The two rings of a block.
+struct Filling {
+    const Memory& memory;
+    Ring owned = {}, tiles = {};
+
+    template <class Fetch>
+    __device__ void own(Fetch fetch) {
+        fill<kStages, kSlots - kStages>(memory, owned, fetch);
+    }
+    template <class Fetch>
+    __device__ void tile(Fetch fetch) {
+        fill<0, kStages>(memory, tiles, fetch);
+    }
+};
 
 /// numbers = 64 owned rows at `own` times the tile's. Descriptors count 16 bytes.
 __device__ inline void multiply_across(Numbers& numbers, std::uint32_t own, std::uint32_t tile) {
@@ -112,63 +123,84 @@ __device__ inline void hold(Numbers& numbers) {
     hopper::hold(numbers[1]);
 }
 
-__device__ inline void release(const Memory& memory, int stage) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) hopper::barrier_arrive(memory.free(stage));
+__device__ inline void clear(Numbers& numbers) {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) numbers[i / 32][i % 32] = 0;
 }
 
-/// What the second and third warpgroup do: for `count` tiles, change(n, stage, numbers) turns products into weights, and with
-/// kSums those times the tile's rows are added up. The sums still grow during change; before those of this tile are added,
-/// settle() may rescale them.
-template <bool kSums, class Change, class Settle>
-__device__ inline void multiply_ring(const Memory& memory, int count, Numbers& sums, Change change, Settle settle) {
+__device__ inline void release(const Memory& memory, int slot) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) hopper::barrier_arrive(memory.free(slot));
+}
+
+/// What the second and third warpgroup do, with work:
+/// - tiles(number): how many stream past the block's owned rows `number`, 0 behind the last of these;
+/// - begin(number, slot): the owned rows have come, with what they need besides;
+/// - change(n, slot, numbers) turns products with tile n into weights;
+/// - with kSums, those times the tile's rows are added up. The sums still grow during change; before those of tile n are added,
+///   settle(n, sums) may rescale them. Before those of other owned rows are, finish(number, slot, sums) gets them, and after the
+///   last ones the caller. They start at zero.
+template <bool kSums, class Work>
+__device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& work) {
     const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);  // known to be the same in a warp
-    const std::uint32_t own = memory.own() + (group - 1) * 64 * 128;
+    const int turn = 1 + group, other = 4 - group;                                       // numbers of barriers
     Numbers numbers;
     Weights weights;
-    Ring ring;
-    hopper::barrier_wait(memory.own_filled(), 0);
-    const int turn = 1 + group, other = 4 - group;  // numbers of barriers
-    if (kTurns && group == 2) hopper::give_turn(other);
+    Ring owned, ring;
     int last = -1;
-    for (int n = 0; n < count; ++n) {
-        hopper::barrier_wait(memory.filled(ring.stage), ring.phase);
-        hopper::copies_visible();
-        if (kTurns) hopper::await_turn(turn);
-        hopper::products_begin();
-        multiply_across(numbers, own, memory.tile(ring.stage));
-        hopper::products_commit();
-        if (kSums && last >= 0) {
+    if (kTurns && group == 2) hopper::give_turn(other);
+    for (int number = 0, count = work.tiles(0); count > 0; count = work.tiles(++number)) {
+        const int slot = kStages + owned.stage;
+        const std::uint32_t own = memory.tile(slot) + (group - 1) * 64 * 128;
+        hopper::barrier_wait(memory.filled(slot), owned.phase);
+        work.begin(number, slot);
+        for (int n = 0; n < count; ++n) {
+            hopper::barrier_wait(memory.filled(ring.stage), ring.phase);
+            hopper::copies_visible();
+            if (kTurns) hopper::await_turn(turn);
             hopper::products_begin();
-            multiply_along(sums, weights, memory.tile(last));
+            multiply_across(numbers, own, memory.tile(ring.stage));
             hopper::products_commit();
-            if (kTurns && (group == 1 || n + 1 < count)) hopper::give_turn(other);
-            hopper::products_wait<1>();
-        } else {
-            if (kTurns && (group == 1 || n + 1 < count)) hopper::give_turn(other);
-            hopper::products_wait<0>();
+            if (kSums && last >= 0) {
+                hopper::products_begin();
+                multiply_along(sums, weights, memory.tile(last));
+                hopper::products_commit();
+                if (kTurns) hopper::give_turn(other);
+                hopper::products_wait<1>();
+            } else {
+                if (kTurns) hopper::give_turn(other);
+                hopper::products_wait<0>();
+            }
+            hold(numbers);
+            work.change(n, ring.stage, numbers);
+            if (!kSums) {
+                release(memory, ring.stage);
+            } else {
+                hopper::products_wait<0>();
+                hold(sums);
+                if (last >= 0) release(memory, last);
+                if (n == 0 && number > 0) {
+                    const int before = kStages + (owned.stage ^ 1);
+                    work.finish(number - 1, before, sums);
+                    release(memory, before);
+                    clear(sums);
+                }
+                work.settle(n, sums);
+                to_weights(weights, numbers);
+                last = ring.stage;
+            }
+            ring.advance<kStages>();
         }
-        hold(numbers);
-        change(n, ring.stage, numbers);
-        if (!kSums) {
-            release(memory, ring.stage);
-        } else {
-            hopper::products_wait<0>();
-            hold(sums);
-            if (last >= 0) release(memory, last);
-            settle();
-            to_weights(weights, numbers);
-            last = ring.stage;
-        }
-        ring.advance<kStages>();
+        owned.advance<2>();
     }
-    if constexpr (kSums) {
+    if (kSums && last >= 0) {
         hopper::products_begin();
         multiply_along(sums, weights, memory.tile(last));
         hopper::products_commit();
         hopper::products_wait<0>();
         hold(sums);
     }
+    if (kTurns && group == 1) hopper::await_turn(turn);  // the one that is left
 }
 
 /// The row, of the warpgroup's 64, that numbers 2 half (+ 1) of each four of a thread belong to.

@@ -45,8 +45,6 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
     extern __shared__ __align__(16) unsigned char memory[];
     bf16 *own = reinterpret_cast<bf16*>(memory), *tiles = own + Shape::kOwned * Shape::kStride;
     auto* infos = reinterpret_cast<RowInfo*>(tiles + 2 * kTile * Shape::kStride);
-    __shared__ int counts[32];
-    __shared__ float share;  // not in a register: they are scarce
     const int lane = threadIdx.x % 32, part = blockIdx.y, k = blockIdx.z;
     const int warp_row = threadIdx.x / 32 * 16 * kTiles, entry = blockIdx.x * Shape::kOwned + warp_row;
     const int all = a.padded_rows() / kTile, first = all * part / a.weight_parts, last = all * (part + 1) / a.weight_parts;
@@ -59,11 +57,6 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
     };
     stage<kWidth, Shape::kOwned>(a.weight, k, blockIdx.x * Shape::kOwned, a.shape.vocabulary, a.cols, own);
     fetch(first);
-    if (a.direct) {
-        const float found = token_share(a, k, counts);
-        if (threadIdx.x == 0) share = found;
-        __syncthreads();
-    }
     float bias[kTiles][2], bias_sum[kTiles][2] = {};
     typename Shape::Sums sums;
     clear(sums);
@@ -98,6 +91,7 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
         multiply_along<kWidth>(sums, weights, rows);
     }
     const int left = a.shape.vocabulary - entry;
+    const float share = a.shares[k];
     const float squares = put_sums<kWidth>(sums, a.weight_target(part, k, entry, share), left, a.cols);
     if (a.direct) put_squares(a, k, static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32), squares);
 #pragma unroll
@@ -113,11 +107,10 @@ constexpr int kAddThreads = 256;
 
 /// Adds the parts, four columns per thread; `whole`: rows of dweight start on 16 bytes.
 __global__ void add_parts_kernel(const __grid_constant__ Args a, bool whole) {
-    __shared__ int counts[32];
     __shared__ float shared[32];
     begin_kernel();
     const int k = blockIdx.z, vocabulary = a.shape.vocabulary, fours = a.cols / 4;
-    const float share = token_share(a, k, counts);
+    const float share = a.shares[k];
     const int first = blockIdx.x * kAddThreads + threadIdx.x, step = gridDim.x * kAddThreads;
     if (a.dbias)
         for (int v = first; v < vocabulary; v += step) {
