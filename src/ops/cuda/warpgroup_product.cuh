@@ -13,6 +13,15 @@ __device__ inline std::uint64_t summed_rows(std::uint32_t address, std::uint32_t
     return kSwizzle128 | kEightRows | std::uint64_t{next >> 4} << 16 | (address >> 4 & 0x3fff);
 }
 
+/// Copies the box of a tensor map that begins at (column, row, matrix) to shared memory; zeros where it leaves the tensor.
+__device__ inline void tensor_copy(std::uint32_t to, const void* map, int column, int row, int matrix, std::uint32_t barrier) {
+    MILLRACE_ASM(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+            to),
+        "l"(map), "r"(column), "r"(row), "r"(matrix), "r"(barrier)
+        : "memory");
+}
+
 /// Until another warpgroup has given this one its turn, with the same number, as many times as this one has waited.
 __device__ inline void await_turn(int number) { MILLRACE_ASM("bar.sync %0, 256;" ::"r"(number) : "memory"); }
 __device__ inline void give_turn(int number) { MILLRACE_ASM("bar.arrive %0, 256;" ::"r"(number) : "memory"); }

@@ -249,16 +249,16 @@ KernelResult make(Context& c, const Args& a) {
     return make_launch(c, forward_kernel<kWidth, kGradient>, grid, dim3(kThreads), Layout<kWidth>::kBytes, a);
 }
 
-KernelResult make_parts(Context& c, const Args& a) {
-    if (a.warpgroups) return make_warpgroup_forward(c, a);
+KernelResult make_parts(Context& c, const Args& a, const warpgroups::Maps& maps) {
+    if (a.warpgroups) return make_warpgroup_forward(c, a, maps);
     return with_width(a.cols,
                       [&]<int kWidth>() { return a.dx.data != nullptr ? make<kWidth, true>(c, a) : make<kWidth, false>(c, a); });
 }
 
 }  // namespace
 
-KernelResult make_forward(Context& c, const Args& args) {
-    MILLRACE_LET(parts, make_parts(c, args));
+KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps) {
+    MILLRACE_LET(parts, make_parts(c, args, maps));
     if (args.joined) return KernelResult(std::move(parts));
     const dim3 rows(blocks_for(args.padded_rows(), kJoinWarps), 1, static_cast<unsigned>(args.members));
     return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), args, rows] {

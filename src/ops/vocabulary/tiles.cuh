@@ -251,16 +251,19 @@ auto with_width(int cols, F f) {
     return cols <= 64 ? f.template operator()<64>() : cols <= 128 ? f.template operator()<128>() : f.template operator()<256>();
 }
 
+namespace warpgroups {
+struct Maps;  // warpgroups.cuh; only read where Args::warpgroups
+}
 /// Logits, their sums, and with dx the sums of weights: stats, sums, then info, found, shares, logsumexp and dx.
-KernelResult make_forward(Context& c, const Args& args);
+KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps);
 /// How many sums of squares of a member's dweight there will be.
 int square_parts(const Args& args);
 /// dweight and dbias from info; `aligned`: rows of dweight begin at multiples of 16 bytes.
-KernelResult make_weight_gradient(Context& c, const Args& args, bool aligned);
+KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, bool aligned);
 
 /// The first kernel of each of them, with warpgroups.
-KernelResult make_warpgroup_forward(Context& c, const Args& args);
-KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args);
+KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps);
+KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps);
 
 /// The same for all shapes and precisions. `found` stays valid as long as the kernel lives.
 KernelResult make_plain(Context& c, const Bound& b, const TokenShape& shape, const DeviceTable& found);

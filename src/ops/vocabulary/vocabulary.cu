@@ -25,6 +25,22 @@ bool takes_warpgroups(const Context& c, const Bound& b) {
            warpgroups::kBytes <= c.shared_limit;
 }
 
+/// Whether the driver makes a map of `o`, [K][rows][columns].
+bool make_map(CUtensorMap& map, const Operand& o) {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess ||
+        found != cudaDriverEntryPointSuccess)
+        return false;
+    const auto size = [](std::int64_t value) { return static_cast<cuuint64_t>(value); };
+    const cuuint64_t row = size(o.stride_row * 2), sizes[] = {size(o.cols), size(o.rows), size(o.k)},
+                     strides[] = {row, o.k > 1 ? size(o.stride_k * 2) : size(o.rows) * row};
+    const cuuint32_t box[] = {64, warpgroups::kRows, 1}, steps[] = {1, 1, 1};
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
+               &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, o.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 /// How warpgroups share their work: one block per multiprocessor.
 struct Sharing {
     int parts = 1;             ///< of the streamed tiles
@@ -77,7 +93,8 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     args.exact = b[at::tally].present();
     args.found = static_cast<Found*>(found);
     const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
-    args.warpgroups = takes_warpgroups(c, b);
+    warpgroups::Maps maps{};
+    args.warpgroups = takes_warpgroups(c, b) && weight.k == x.k && make_map(maps.x, x) && make_map(maps.weight, weight);
     const bool wants_weights = dweight.present() || dbias.present(), aligned = dweight.present() && aligned16(dweight);
     bool handed_over = false;
     if (args.warpgroups) {
@@ -121,10 +138,10 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     args.info = static_cast<RowInfo*>(info);
     args.shares = static_cast<float*>(flags);
     if (handed_over) args.handed_over = static_cast<std::int32_t*>(flags) + members;
-    MILLRACE_LET(forward, make_forward(c, args));
+    MILLRACE_LET(forward, make_forward(c, args, maps));
     KernelPtr backward;
     if (wants_weights) {
-        MILLRACE_LET(made, make_weight_gradient(c, args, aligned));
+        MILLRACE_LET(made, make_weight_gradient(c, args, maps, aligned));
         backward = std::move(made);
     }
     return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),

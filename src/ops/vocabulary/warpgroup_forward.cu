@@ -134,7 +134,8 @@ __device__ inline void put_gradient(const Args& a, int k, int row, int target, c
 }
 
 template <bool kGradient>
-__global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_forward_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(warpgroups::kThreads, 1)
+    warpgroup_forward_kernel(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ int counts[32];
     __shared__ float share;  // not in a register: they are scarce
@@ -162,14 +163,14 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_forward_ker
     if (threadIdx.x < 128) {
         hopper::give_registers<24>();
         Filling filling{memory};
-        if (count > 0) filling.own([&](int slot) { stage_rows(a.x, k, begin, a.rows, a.cols, memory.tile(slot)); });
-        for (int n = 0; n < count; ++n)
-            filling.tile([&](int slot) {
-                const int tile = (first + n) * kRows, entry = tile + threadIdx.x;
-                stage_rows(a.weight, k, tile, a.shape.vocabulary, a.cols, memory.tile(slot));
+        if (count > 0) filling.own(maps.x, k, begin, [](int) {});
+        for (int n = 0; n < count; ++n) {
+            const int tile = (first + n) * kRows, entry = tile + static_cast<int>(threadIdx.x);
+            filling.tile(maps.weight, k, tile, [&](int slot) {
                 const bool there = a.bias && entry < a.shape.vocabulary;
                 copy4(shared_address(memory.extra<float>(slot) + threadIdx.x), a.bias.row(k, 0, 0) + entry, there);
             });
+        }
     } else {
         hopper::take_registers<240>();
         Numbers sums = {};
@@ -195,16 +196,16 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_forward_ker
 }
 
 template <bool kGradient>
-KernelResult make(Context& c, const Args& a) {
+KernelResult make(Context& c, const Args& a, const Maps& maps) {
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(warpgroup_forward_kernel<kGradient>)));
     const dim3 grid(blocks_for(a.rows, kRows), static_cast<unsigned>(a.parts), static_cast<unsigned>(a.members));
-    return make_launch(c, warpgroup_forward_kernel<kGradient>, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a);
+    return make_launch(c, warpgroup_forward_kernel<kGradient>, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
 }
 
 }  // namespace
 
-KernelResult make_warpgroup_forward(Context& c, const Args& args) {
-    return args.dx.data != nullptr ? make<true>(c, args) : make<false>(c, args);
+KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps) {
+    return args.dx.data != nullptr ? make<true>(c, args, maps) : make<false>(c, args, maps);
 }
 
 }  // namespace millrace::ops::cuda::vocabulary

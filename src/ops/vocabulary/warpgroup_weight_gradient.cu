@@ -152,7 +152,8 @@ struct WeightWork {
     }
 };
 
-__global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_weight_gradient_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(warpgroups::kThreads, 1)
+    warpgroup_weight_gradient_kernel(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ Run run;  // not in registers: they are scarce
     const Memory memory(memory_of_block);
@@ -167,20 +168,19 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_weight_grad
         Filling filling{memory};
         for (int number = 0; number < run.pieces(); ++number) {
             const Piece p = run.piece(number);
-            filling.own([&](int slot) {
+            filling.own(maps.weight, p.k, p.entry, [&](int slot) {
                 const int entry = p.entry + static_cast<int>(threadIdx.x);
-                stage_rows(a.weight, p.k, p.entry, a.shape.vocabulary, a.cols, memory.tile(slot));
                 const std::uint32_t extra = shared_address(memory.extra<float>(slot));
                 copy4(extra + 4 * threadIdx.x, a.bias.row(p.k, 0, 0) + entry, a.bias && entry < a.shape.vocabulary);
                 if (threadIdx.x == 0) copy4(extra + 4 * kRows, a.shares + p.k, true);
             });
-            for (int n = 0; n < p.count; ++n)
-                filling.tile([&](int slot) {
-                    const int row = (p.tile + n) * kRows, pair = 2 * threadIdx.x;
-                    stage_rows(a.x, p.k, row, a.rows, a.cols, memory.tile(slot));
+            for (int n = 0; n < p.count; ++n) {
+                const int row = (p.tile + n) * kRows, pair = 2 * static_cast<int>(threadIdx.x);
+                filling.tile(maps.x, p.k, row, [&](int slot) {
                     if (pair < kRows)
                         copy16(shared_address(memory.extra<RowInfo>(slot) + pair), a.info_of(p.k) + row + pair, true);
                 });
+            }
         }
     } else {
         hopper::take_registers<240>();
@@ -193,10 +193,10 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_weight_grad
 
 }  // namespace
 
-KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a) {
+KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a, const warpgroups::Maps& maps) {
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(warpgroup_weight_gradient_kernel)));
     const dim3 grid(static_cast<unsigned>(a.blocks));
-    return make_launch(c, warpgroup_weight_gradient_kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a);
+    return make_launch(c, warpgroup_weight_gradient_kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
 }
 
 }  // namespace millrace::ops::cuda::vocabulary

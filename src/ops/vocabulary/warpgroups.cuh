@@ -8,6 +8,8 @@
 // Tiles lie in shared memory as two halves of 64 columns, each as hopper.cuh says. The second product reads the same bytes with
 // rows as the summed index.
 
+#include <cuda.h>
+
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
 #include "ops/vocabulary/tiles.cuh"
@@ -27,6 +29,11 @@ using Numbers = float[2][32];         ///< a thread's of 64 x 128: hopper.cuh, m
 using Weights = std::uint32_t[8][4];  ///< the same as bf16, as the left side of a product over the 128
 using tile::Ring;
 
+/// Boxes of 128 rows and 64 columns of [K][rows][columns], laid out as a half of a tile.
+struct Maps {
+    CUtensorMap x, weight;
+};
+
 /// Shared memory: tiles, what each of them needs besides, and barriers.
 struct Memory {
     unsigned char* data;
@@ -45,45 +52,40 @@ struct Memory {
     /// By one thread.
     __device__ void begin() const {
         for (int s = 0; s < kSlots; ++s) {
-            hopper::barrier_init(filled(s), 128);
+            hopper::barrier_init(filled(s), 128 + 1);
             hopper::barrier_init(free(s), 8);
         }
         hopper::barriers_ready();
     }
 };
 
-/// Begins copies of kRows rows from `begin` on, zeros beyond `rows` and `cols`; by the threads of the first warpgroup.
-__device__ inline void stage_rows(const Mat<const bf16>& from, int k, int begin, int rows, int cols, std::uint32_t to) {
-    const int row = static_cast<int>(threadIdx.x) / 16, piece = static_cast<int>(threadIdx.x) % 16;
-    const int limit = 8 * piece < cols ? rows - begin - row : 0;
-    const auto stride = static_cast<int>(from.stride_row);
-    const bf16* source = from.row(k, 0, begin + row) + 8 * piece;
-    to += piece / 8 * kHalfBytes + row * 128 + ((piece % 8 ^ row) << 4);
-#pragma unroll
-    for (int i = 0; i < kRows; i += 8) copy16(to + 128 * i, source + i * stride, i < limit);
-}
-
-/// Waits until the ring's next slot is free, and fills it; fetch(slot) begins the copies. By the first warpgroup.
-template <int kFirst, int kCount, class Fetch>
-__device__ inline void fill(const Memory& memory, Ring& ring, Fetch fetch) {
-    const int slot = kFirst + ring.stage;
-    hopper::barrier_wait(memory.free(slot), ring.phase ^ 1);
-    fetch(slot);
-    hopper::copies_arrive(memory.filled(slot));
-    ring.advance<kCount>();
-}
-/// The two rings of a block.
+/// What the first warpgroup does: fills the two rings of a block, slot after slot. It waits until the next slot is free and
+/// copies kRows rows of member k from `row` on; extras(slot) begins the copies of what they need besides.
 struct Filling {
     const Memory& memory;
     Ring owned = {}, tiles = {};
 
-    template <class Fetch>
-    __device__ void own(Fetch fetch) {
-        fill<kStages, kSlots - kStages>(memory, owned, fetch);
+    template <class Extras>
+    __device__ void own(const CUtensorMap& from, int k, int row, Extras extras) {
+        fill<kStages, kSlots - kStages>(owned, from, k, row, extras);
     }
-    template <class Fetch>
-    __device__ void tile(Fetch fetch) {
-        fill<0, kStages>(memory, tiles, fetch);
+    template <class Extras>
+    __device__ void tile(const CUtensorMap& from, int k, int row, Extras extras) {
+        fill<0, kStages>(tiles, from, k, row, extras);
+    }
+    template <int kFirst, int kCount, class Extras>
+    __device__ void fill(Ring& ring, const CUtensorMap& from, int k, int row, Extras extras) {
+        const int slot = kFirst + ring.stage;
+        const std::uint32_t filled = memory.filled(slot);
+        hopper::barrier_wait(memory.free(slot), ring.phase ^ 1);
+        if (threadIdx.x == 0) {
+            hopper::barrier_expect(filled, kTileBytes);
+            hopper::tensor_copy(memory.tile(slot), &from, 0, row, k, filled);
+            hopper::tensor_copy(memory.tile(slot) + kHalfBytes, &from, 64, row, k, filled);
+        }
+        extras(slot);
+        hopper::copies_arrive(filled);
+        ring.advance<kCount>();
     }
 };
 
@@ -156,7 +158,6 @@ __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& 
         work.begin(number, slot);
         for (int n = 0; n < count; ++n) {
             hopper::barrier_wait(memory.filled(ring.stage), ring.phase);
-            hopper::copies_visible();
             if (kTurns) hopper::await_turn(turn);
             hopper::products_begin();
             multiply_across(numbers, own, memory.tile(ring.stage));
