@@ -18,17 +18,30 @@ struct Philox4 {
     uint32_t v[4];
 };
 
+struct WideProduct {
+    uint32_t high, low;
+};
+/// On a GPU both halves come from one instruction when they are written so; from a product of 64 bits a third more are made (60
+/// instead of 44 of ten rounds).
+MILLRACE_HD constexpr WideProduct wide_product(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    return {__umulhi(a, b), a * b};
+#else
+    const uint64_t product = uint64_t{a} * b;
+    return {static_cast<uint32_t>(product >> 32), static_cast<uint32_t>(product)};
+#endif
+}
+
 /// Ten rounds over counter[4] with key[2].
 MILLRACE_HD constexpr Philox4 philox4x32(const uint32_t* counter, const uint32_t* key) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; ++round) {
-        const uint64_t product0 = uint64_t{0xD2511F53u} * c0;
-        const uint64_t product1 = uint64_t{0xCD9E8D57u} * c2;
-        c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ k0;
-        c1 = static_cast<uint32_t>(product1);
-        c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ k1;
-        c3 = static_cast<uint32_t>(product0);
+        const WideProduct product0 = wide_product(0xD2511F53u, c0), product1 = wide_product(0xCD9E8D57u, c2);
+        c0 = product1.high ^ c1 ^ k0;
+        c1 = product1.low;
+        c2 = product0.high ^ c3 ^ k1;
+        c3 = product0.low;
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
