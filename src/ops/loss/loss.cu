@@ -175,8 +175,10 @@ KernelResult make_cross_entropy(Context& c, const Bound& b) {
     if (l.cols == 0) return base::Error{"cross-entropy over zero classes"};
     return by_real(l.dtype, [&]<class T>(T) -> KernelResult {
         const auto scale = static_cast<float>(b.params<LossParams>().scale / std::max(l.rows, 1));
-        // Sixteen threads a row until the rows alone fill the block.
-        const auto kernel = l.rows <= 64 ? cross_entropy_kernel<16, T> : cross_entropy_kernel<1, T>;
+        // Several threads a row until the rows alone fill the block.
+        const auto kernel = l.rows <= 64    ? cross_entropy_kernel<16, T>
+                            : l.rows <= 256 ? cross_entropy_kernel<4, T>
+                                            : cross_entropy_kernel<1, T>;
         return make_launch(c, kernel, dim3(l.k), dim3(512), 0, l, y, s, d, l.rows, l.cols, scale);
     });
 }
