@@ -272,7 +272,7 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
     const Shape tiling = backward_shape(c, shape, b != nullptr, a.summed, vector && !c.deterministic);
     if (d && (!b || (has_wide_runs(*d, *b) && wide::has_activation(b->params<DenseParams>().activation)))) {
-        const bool whole_pieces = vector && a.w_vector && a.summed % 8 == 0 && shape.cols % 8 == 0;
+        const bool whole_pieces = a.w_vector && shape.cols % 8 == 0;  // of the weights; dz above need not have them
         const wide::Extent extent{shape.rows, shape.cols, std::int64_t{shape.g} * (c.deterministic ? 1 : shape.k), b != nullptr,
                                   whole_pieces};
         const std::int64_t cost = wide::strip_cost(tiling, extent, c.multiprocessors);

@@ -12,7 +12,8 @@ namespace millrace::ops::cuda::wide {
 
 constexpr int kDepth = 64;  ///< summed elements of a slice
 constexpr int kStages = 3;  ///< slices of the ring
-constexpr int kDeep = 6;    ///< where no other block shares a multiprocessor, to hide the latency alone
+constexpr int kMiddle = 4;  ///< where two blocks share a multiprocessor
+constexpr int kDeep = 6;    ///< where a block has one to itself, to hide the latency alone
 constexpr int kRows = 128;  ///< of a tile, unless column sums run over more rows
 constexpr int kMostThreads = 256;
 
@@ -29,12 +30,17 @@ struct Tiling {
     int row_tile = 0, row_tiles = 1;
     bool whole_pieces = true;
     [[nodiscard]] int strips() const { return (row_tile + 63) / 64 * 2; }  ///< of 32 rows, in pairs
-    [[nodiscard]] int threads() const { return 32 * strips() * (columns == 64 ? 2 : 1); }
+    [[nodiscard]] int threads() const { return 32 * strips() * (columns >= 64 ? 2 : 1); }
     [[nodiscard]] std::size_t ring_bytes(int summed, int stages) const {
         const int slices = std::clamp((summed + kDepth - 1) / kDepth, 1, stages);
         return std::size_t{2} * kDepth * static_cast<std::size_t>(slices * (32 * strips() + columns));
     }
 };
+
+/// Slices of the ring of each of so many blocks.
+inline int stages_for(std::int64_t blocks, int multiprocessors) {
+    return blocks <= multiprocessors ? kDeep : blocks <= 2 * multiprocessors ? kMiddle : kStages;
+}
 
 /// Whether wide tiles know an activation; longer formulas would be unrolled over all values of a thread.
 inline bool has_activation(Activation a) { return a == Activation::none || a == Activation::relu; }

@@ -12,11 +12,13 @@ namespace millrace::ops::cuda::wide {
 
 constexpr int kPieces = kDepth / 8;  ///< of 16 bytes in a row of a slice
 
-/// kAcross warps lie side by side. kWhole: rows of both operands are whole pieces.
-template <int kTiles_, int kAcross_, bool kWhole_, int kStages_ = wide::kStages>
+/// kAcross warps lie side by side. kWhole: rows of both operands are whole pieces. kRolled: loops stay loops. What surrounds a
+/// product is executed once per tile, so that a block which has a multiprocessor to itself waits for instructions as long as for
+/// data (6 of 13 cycles of a warp's instruction, measured on an H200); where blocks share one, unrolled code is a tenth faster.
+/// kMixed: not those of each left operand.
+template <int kTiles_, int kAcross_, bool kWhole_, bool kRolled_ = false, bool kMixed_ = false>
 struct Tile {
-    static constexpr int kStages = kStages_;
-    static constexpr bool kWhole = kWhole_;
+    static constexpr bool kWhole = kWhole_, kRolled = kRolled_, kMixed = kMixed_;
     static constexpr int kTiles = kTiles_, kAcross = kAcross_, kColumns = 8 * kTiles * kAcross, kRun = 2 * kTiles;
 };
 
@@ -62,6 +64,7 @@ struct Left {
     const bf16* first;
     std::int64_t stride;
     int rows, limit;
+    bool whole = true;  ///< of a mixed tile: rows are whole pieces
 
     /// Begins the copy of columns [kDepth * slice, + kDepth).
     __device__ void copy(uint4* to, int slice) const {
@@ -70,6 +73,16 @@ struct Left {
         const bf16* row = first + r * stride;
         to += place<kPieces>(r, piece);
         constexpr int kPasses = kPieces / T::kAcross;
+        if (T::kMixed && !whole) {
+#pragma unroll 1
+            for (int pass = 0; pass < kPasses; ++pass) {
+                *to = fetch8<false>(r < rows ? row : nullptr, at, limit);
+                r += step;
+                row += step * stride;
+                to += step * kPieces;
+            }
+            return;
+        }
         uint4 v[kPasses];  // all under way before the first is needed
         if constexpr (!T::kWhole) {
 #pragma unroll
@@ -100,6 +113,7 @@ struct RightColumns {
         const int piece = threadIdx.x % kPieces, at = kDepth * slice + 8 * piece, step = blockDim.x / kPieces;
         int c = threadIdx.x / kPieces;
         const bf16* row = first + c * stride;
+#pragma unroll T::kRolled ? 1 : 4
         for (; c < T::kColumns; c += step, row += step * stride)
             copy_piece<T::kWhole>(to + place<kPieces>(packed_row<T>(c), piece), row, at, limit, c < columns && at < limit);
     }
@@ -127,6 +141,7 @@ struct RightSummed {
         int r = threadIdx.x / kAcross, n = kDepth * slice + r;
         const bf16* row = first + n * stride;
         to += place<kAcross>(r, at / 8);
+#pragma unroll T::kRolled ? 1 : 4
         for (; r < used; r += step, n += step, row += step * stride, to += step * kAcross)
             copy_piece<T::kWhole>(to, row, at, columns, n < limit && at < columns);
     }
@@ -142,26 +157,33 @@ struct RightSummed {
 template <int kTiles>
 using Sums = float[2][kTiles][4];
 
-/// The product of a tile. The caller has begun `right`'s copies of the first kStages - 1 slices (begin_right); on return all
-/// threads are done with the ring.
-template <class T, class Right>
-__device__ void product(Sums<T::kTiles>& acc, uint4* ring, const Left<T>& left, const Right& right, const Owner<T>& own) {
+/// The product of a tile. The caller has begun `right`'s copies of the first `stages` - 1 slices (begin_right); on return all
+/// threads are done with the ring. meanwhile(): while the first slices are under way.
+template <class T, class Right, class Meanwhile>
+__device__ void product(Sums<T::kTiles>& acc, uint4* ring, int stages, const Left<T>& left, const Right& right,
+                        const Owner<T>& own, Meanwhile meanwhile) {
     const int slices = (left.limit + kDepth - 1) / kDepth, lane = threadIdx.x & 31;
     const int left_size = blockDim.x / T::kAcross * kPieces, size = left_size + T::kColumns * kPieces;
-#pragma unroll
-    for (int s = 0; s < T::kStages - 1; ++s) {
+#pragma unroll 1
+    for (int s = 0; s < stages - 1; ++s) {
         if (s < slices) left.copy(ring + s * size, s);
         commit_copies();
     }
+    meanwhile();
     const int left_place = place<kPieces>(32 * own.strip + lane % 16, lane / 16);
     int right_place[T::kTiles / 2], slot = 0;
 #pragma unroll
     for (int t = 0; t < T::kTiles; t += 2) right_place[t / 2] = left_size + Right::place_of(own.across, t);
     for (int slice = 0; slice < slices; ++slice) {
-        await_copies<T::kStages - 2>();
+        if (stages == kStages)
+            await_copies<kStages - 2>();
+        else if (stages == kMiddle)
+            await_copies<kMiddle - 2>();
+        else
+            await_copies<kDeep - 2>();
         __syncthreads();
-        if (const int next = slice + T::kStages - 1; next < slices) {
-            uint4* to = ring + (slot == 0 ? T::kStages - 1 : slot - 1) * size;
+        if (const int next = slice + stages - 1; next < slices) {
+            uint4* to = ring + (slot == 0 ? stages - 1 : slot - 1) * size;
             left.copy(to, next);
             right.copy(to + left_size, next);
         }
@@ -182,25 +204,25 @@ __device__ void product(Sums<T::kTiles>& acc, uint4* ring, const Left<T>& left, 
                 for (int t = 0; t < T::kTiles; ++t)
                     mma_bf16(acc[m][t], a[m][0], a[m][1], a[m][2], a[m][3], b[t / 2][t % 2 * 2], b[t / 2][t % 2 * 2 + 1]);
         }
-        slot = slot == T::kStages - 1 ? 0 : slot + 1;
+        slot = slot == stages - 1 ? 0 : slot + 1;
     }
     __syncthreads();
 }
 template <class T, class Right>
-__device__ void begin_right(uint4* ring, const Right& right) {
+__device__ void begin_right(uint4* ring, int stages, const Right& right) {
     const int left_size = blockDim.x / T::kAcross * kPieces, size = left_size + T::kColumns * kPieces;
-#pragma unroll
-    for (int s = 0; s < T::kStages - 1; ++s)
+#pragma unroll 1
+    for (int s = 0; s < stages - 1; ++s)
         if (s * kDepth < right.limit) right.copy(ring + s * size + left_size, s);
 }
 
 /// Sums over the 32 rows of a warp; v: the thread's sums over its own four. Every thread gets its columns'.
-template <int kRun>
-__device__ void sum_over_rows(float (&v)[kRun]) {
-#pragma unroll
+template <class T>
+__device__ void sum_over_rows(float (&v)[T::kRun]) {
+#pragma unroll T::kRolled ? 1 : 3
     for (int d = 4; d <= 16; d *= 2)
 #pragma unroll
-        for (int j = 0; j < kRun; ++j) v[j] += __shfl_xor_sync(0xffffffffu, v[j], d);
+        for (int j = 0; j < T::kRun; ++j) v[j] += __shfl_xor_sync(0xffffffffu, v[j], d);
 }
 
 /// What was read of memory before is read again.
@@ -215,27 +237,72 @@ __device__ void load_columns(const float* at, float (&v)[kRun]) {
     }
 }
 
-/// v times the factors of elements `element` and following.
-template <int kRun>
-__device__ void drop_run(const DropoutKey& key, const DropoutRule& rule, std::uint64_t element, float (&v)[kRun]) {
-    const auto block = static_cast<std::uint32_t>(element >> 2);
-    std::uint32_t bits[kRun + 4];
-    const auto draw = [&](int b) {
-        const auto four = base::random_block(key.seed, key.step, key.micro, key.op, block + b);
+/// The dropout of a thread's four rows, a bit each. It is drawn while operands are under way.
+template <class T>
+struct Mask {
+    static constexpr int kRun = T::kRun;
+    std::uint32_t kept = 0;
+    float factor = 1;
+    bool drops = false;
+
+    /// first: the element of the first of the rows, which are `step` elements apart.
+    __device__ void draw(const DropoutKey& key, std::uint64_t first, std::uint64_t step) {
+        const DropoutRule rule = dropout_rule(key);
+        factor = rule.factor;
+        drops = rule.threshold != 0;
+        if (!drops) return;
+#pragma unroll T::kRolled ? 1 : 4
+        for (int i = 0; i < 4; ++i) {
+            const std::uint64_t element = first + i * step;
+            const int skipped = static_cast<int>(element & 3);  // of rows that do not begin with a random block
+            std::uint32_t row = 0;
+            const auto draw_block = [&](int b) {
+                const auto block = static_cast<std::uint32_t>(element >> 2) + static_cast<std::uint32_t>(b);
+                const auto four = base::random_block(key.seed, key.step, key.micro, key.op, block);
+                std::uint32_t bits = 0;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) bits[4 * b + i] = four.v[i];
-    };
+                for (int n = 0; n < 4; ++n) bits |= four.v[n] >= rule.threshold ? 1u << n : 0u;
+                row |= bits << (4 * b);
+            };
+            if constexpr (T::kRolled) {
+                const int blocks = kRun / 4 + (skipped != 0 ? 1 : 0);
+#pragma unroll 1
+                for (int b = 0; b < blocks; ++b) draw_block(b);
+            } else {
 #pragma unroll
-    for (int b = 0; b < kRun / 4; ++b) draw(b);
-    if ((element & 3) != 0) {  // rows that do not begin with a random block
-        draw(kRun / 4);
-#pragma unroll
-        for (int j = 0; j < kRun + 2; ++j) bits[j] = (element & 2) != 0 ? bits[j + 2] : bits[j];
-#pragma unroll
-        for (int j = 0; j < kRun; ++j) bits[j] = (element & 1) != 0 ? bits[j + 1] : bits[j];
+                for (int b = 0; b < kRun / 4; ++b) draw_block(b);
+                if (skipped != 0) draw_block(kRun / 4);
+            }
+            kept |= (row >> skipped & ((1u << kRun) - 1)) << (kRun * i);
+        }
     }
+    /// Of the row that is next.
+    __device__ void apply(float (&v)[kRun]) {
+        if (!drops) return;
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) v[j] *= bits[j] >= rule.threshold ? rule.factor : 0;
+        for (int j = 0; j < kRun; ++j) v[j] *= (kept >> j & 1u) != 0 ? factor : 0;
+        kept >>= kRun;
+    }
+};
+
+/// Row 0 of a thread's four; the others move up, so that a loop over them needs no index into registers.
+template <int kTiles>
+__device__ void take_row(Sums<kTiles>& acc, float (&v)[2 * kTiles]) {
+#pragma unroll
+    for (int j = 0; j < 2 * kTiles; ++j) {
+        const int t = j / 2, e = j % 2;
+        v[j] = acc[0][t][e];
+        acc[0][t][e] = acc[0][t][2 + e];
+        acc[0][t][2 + e] = acc[1][t][e];
+        acc[1][t][e] = acc[1][t][2 + e];
+    }
+}
+
+/// The last row, which take_row has left free.
+template <int kTiles>
+__device__ void put_row(Sums<kTiles>& acc, const float (&v)[2 * kTiles]) {
+#pragma unroll
+    for (int j = 0; j < 2 * kTiles; ++j) acc[1][j / 2][2 + j % 2] = v[j];
 }
 
 /// kRun values to memory, of which `count` exist. whole: `at` is a multiple of their size.
@@ -248,10 +315,15 @@ __device__ void store_words(bf16* at, const std::uint32_t (&words)[kRun / 2], in
             *reinterpret_cast<uint2*>(at) = make_uint2(words[0], words[1]);
         return;
     }
+    std::uint64_t low = words[0] | std::uint64_t{words[1]} << 32, high = 0;
+    if constexpr (kRun == 8) high = words[2] | std::uint64_t{words[3]} << 32;
     auto* bits = reinterpret_cast<unsigned short*>(at);
-#pragma unroll
-    for (int j = 0; j < kRun; ++j)
-        if (j < count) bits[j] = static_cast<unsigned short>(words[j / 2] >> (16 * (j & 1)));
+#pragma unroll 1
+    for (int j = 0; j < min(count, kRun); ++j) {
+        bits[j] = static_cast<unsigned short>(low);
+        low = low >> 16 | high << 48;
+        high >>= 16;
+    }
 }
 template <int kRun>
 __device__ void pack_run(const float (&v)[kRun], std::uint32_t (&words)[kRun / 2]) {
