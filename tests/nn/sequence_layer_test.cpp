@@ -96,6 +96,19 @@ TEST(SequenceLayer, EveryLinkCounts) {
     }
 }
 
+/// A record behind the layer that reads what the kernel keeps to itself.
+TEST(SequenceLayer, LeavesRowsThatAnotherRecordReads) {
+    ForwardRig rig({}, ops::DeviceKind::cpu);
+    const tape::Builder builder = rig.build();
+    for (const std::size_t linear : {2u, 5u}) {
+        std::vector<ops::Record> records = builder.records();
+        ops::Record reader = records.back();
+        reader.slots[0] = records[linear].slots[ops::dense_forward::y];
+        records.push_back(reader);
+        EXPECT_FALSE(ops::is_sequence_layer(stand_ins(records))) << "record " << linear;
+    }
+}
+
 class SequenceLayerRuns : public ::testing::TestWithParam<Forward> {};
 
 TEST_P(SequenceLayerRuns, AsItsRecordsOneByOne) {

@@ -64,21 +64,10 @@ bool attends(const LayerChain& c) {
            c.positions * rows.rows == in.rows && is_aligned(in) && is_aligned(c.attention[dqkv]) && is_aligned(c.attention[out]);
 }
 
-/// Whether a record names memory of `o`.
-bool names(const Bound& record, const Operand& o) {
-    const std::int64_t count = (o.k - 1) * o.stride_k + (o.g - 1) * o.stride_g + (o.rows - 1) * o.stride_row + o.cols;
-    const auto* begin = static_cast<const std::byte*>(o.data);
-    const auto* end = begin + count * static_cast<std::int64_t>(tensor::size_of(o.dtype));
-    return std::any_of(record.operands.begin(), record.operands.end(), [&](const Operand& other) {
-        return other.data >= static_cast<const void*>(begin) && other.data < static_cast<const void*>(end);
-    });
-}
 bool is_kept_inside(std::span<const Bound> others, const LayerChain& c) {
     const Operand* inside[] = {&c.narrow_product[linear_dgrad::dx], &c.widen_product[linear_dgrad::dx],
                                &c.project_product[linear_dgrad::dx], &c.attention[attention_backward::delta]};
-    return std::none_of(others.begin(), others.end(), [&](const Bound& record) {
-        return std::any_of(std::begin(inside), std::end(inside), [&](const Operand* o) { return names(record, *o); });
-    });
+    return std::none_of(std::begin(inside), std::end(inside), [&](const Operand* o) { return is_named(others, *o); });
 }
 
 }  // namespace

@@ -55,8 +55,10 @@ KernelResult make_forward(Context& c, const ForwardArgs& a, const Operand& x, in
     const auto kernel = layer_forward_kernel<kParts, kInner>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(sequences), static_cast<unsigned>(x.g), static_cast<unsigned>(x.k * kParts));
-    return make_kernel(
+    auto made = make_kernel(
         [=, stream = c.stream] { launch_clusters(kernel, grid, dim3(Block::kThreads), kParts, Block::kBytes, stream, a); });
+    made->keeps_inner = true;
+    return KernelResult(std::move(made));
 }
 
 void set_vectors(ForwardArgs& a, Vector first, const Operand& from) {
@@ -80,7 +82,7 @@ OperandArgs operand_of(const Operand& o, int groups = 1) {
 }
 void set_norm(ForwardArgs& a, int which, const Bound& b) {
     using namespace layernorm_forward;
-    const int outputs[kNormOutputs] = {x, sum, y, mean, inv_std};
+    const int outputs[kNormOutputs] = {sum, y, mean, inv_std};
     for (int i = 0; i < kNormOutputs; ++i) a.operands[norm_out + kNormOutputs * which + i] = operand_of(b[outputs[i]]);
     a.eps[which] = b.params<LayerNormParams>().eps;
     set_vectors(a, static_cast<Vector>(gammas + which), b[gamma]);

@@ -275,8 +275,7 @@ struct Forward {
     __device__ void norm(int which) {
         constexpr int kLanes = kParts == 1 ? 8 : 16, kStep = kThreads / kLanes;
         const int outputs = norm_out + kNormOutputs * which;
-        const NormRows to{rows_of(outputs), rows_of(outputs + 1), rows_of(outputs + 2), rows_of<float>(outputs + 3),
-                          rows_of<float>(outputs + 4)};
+        const NormRows to{rows_of(outputs), rows_of(outputs + 1), rows_of<float>(outputs + 2), rows_of<float>(outputs + 3)};
         float scale[16 / kLanes][kRun], shift[16 / kLanes][kRun];
 #pragma unroll
         for (int r = 0; r < 16 / kLanes; ++r) {

@@ -8,7 +8,7 @@ namespace millrace::ops::cuda::sequence {
 /// Parameters of 128 columns each, in the order of shared memory; the widest bias comes last.
 enum Vector { in_bias, out_bias = 3, narrow_bias, gammas, betas = 7, widen_bias = 9, kOtherVectors = widen_bias };
 
-/// Matrices in global memory whose place a block works out once: weights, the layer's input, then what it writes; of each norm x,
+/// Matrices in global memory whose place a block works out once: weights, the layer's input, then what it writes; of each norm
 /// sum, y, mean and inv_std. saved, before the activation, may be absent.
 enum Operands {
     in_weights,
@@ -22,7 +22,7 @@ enum Operands {
     inner_out,
     logsumexp_out,
     norm_out,
-    kNormOutputs = 5,
+    kNormOutputs = 4,
     kOperands = norm_out + 2 * kNormOutputs
 };
 

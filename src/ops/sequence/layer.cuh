@@ -115,9 +115,9 @@ __device__ inline std::uint32_t gelu_of(std::uint32_t u) {
 __device__ inline uint2 gelu_of(const uint2& u) { return make_uint2(gelu_of(u.x), gelu_of(u.y)); }
 __device__ inline uint4 gelu_of(const uint4& u) { return make_uint4(gelu_of(u.x), gelu_of(u.y), gelu_of(u.z), gelu_of(u.w)); }
 
-/// Where x of a norm and what layernorm_forward writes go.
+/// Where what layernorm_forward writes goes.
 struct NormRows {
-    Rows<bf16> x, sum, y;
+    Rows<bf16> sum, y;
     Rows<float> mean, inv_std;
 };
 
@@ -144,7 +144,7 @@ __device__ inline std::uint32_t add2(std::uint32_t a, std::uint32_t b) {
 template <int kLanes>
 struct NormRow {
     static constexpr int kRuns = 16 / kLanes;
-    uint4 x[kRuns], sum[kRuns], y[kRuns];
+    uint4 sum[kRuns], y[kRuns];
     float mean, inv;
 
     /// load(run), residual(run): of the two rows that are added.
@@ -155,9 +155,8 @@ struct NormRow {
         float v[kRuns][kRun], totals[kRuns], squares[kRuns];
 #pragma unroll
         for (int r = 0; r < kRuns; ++r) {
-            x[r] = load(kLanes * r + lane);
-            const uint4 old = residual(kLanes * r + lane);
-            sum[r] = make_uint4(add2(x[r].x, old.x), add2(x[r].y, old.y), add2(x[r].z, old.z), add2(x[r].w, old.w));
+            const uint4 x = load(kLanes * r + lane), old = residual(kLanes * r + lane);
+            sum[r] = make_uint4(add2(x.x, old.x), add2(x.y, old.y), add2(x.z, old.z), add2(x.w, old.w));
             spread(sum[r], v[r]);
             totals[r] = v[r][0];
 #pragma unroll
@@ -183,10 +182,9 @@ struct NormRow {
     }
     __device__ void store(const NormRows& to, int row) const {
         const int lane = threadIdx.x % kLanes;
-        bf16 *to_x = to.x[row] + kRun * lane, *to_sum = to.sum[row] + kRun * lane, *to_y = to.y[row] + kRun * lane;
+        bf16 *to_sum = to.sum[row] + kRun * lane, *to_y = to.y[row] + kRun * lane;
 #pragma unroll
         for (int r = 0; r < kRuns; ++r) {
-            store16(to_x + kRun * kLanes * r, x[r]);
             store16(to_sum + kRun * kLanes * r, sum[r]);
             store16(to_y + kRun * kLanes * r, y[r]);
         }

@@ -54,6 +54,7 @@ bool is_sequence_layer(std::span<const Bound> records) {
     namespace dense = dense_forward;
     if (records.size() < SequenceLayer::kRecords) return false;
     const SequenceLayer l(records);
+    const auto others = records.subspan(SequenceLayer::kRecords);
     if (l.in.record->op != &dense::kDef || l.out.record->op != &dense::kDef || l.norm1.record->op != &layernorm_forward::kDef ||
         l.widen.record->op != &dense::kDef || l.narrow.record->op != &dense::kDef)
         return false;
@@ -63,7 +64,8 @@ bool is_sequence_layer(std::span<const Bound> records) {
            is_attention(l.attention, l.in[dense::y], seen) &&
            is_linear(l.out, seen, kLayerColumns, kLayerColumns, Activation::none) && is_norm(l.norm1, l.out[dense::y], x) &&
            is_linear(l.widen, h, kLayerColumns, inner.cols, Activation::gelu) &&
-           is_linear(l.narrow, inner, inner.cols, kLayerColumns, Activation::none) && is_norm(l.norm2, l.narrow[dense::y], h);
+           is_linear(l.narrow, inner, inner.cols, kLayerColumns, Activation::none) && is_norm(l.norm2, l.narrow[dense::y], h) &&
+           !is_named(others, l.out[dense::y]) && !is_named(others, l.narrow[dense::y]);
 }
 
 }  // namespace millrace::ops

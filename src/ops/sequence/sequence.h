@@ -1,6 +1,7 @@
 #pragma once
 // The records of a layer over short sequences: attention, then two linear layers, each with a residual and a layer norm behind
-// it. Host code; the kernel that does them all writes all that they write.
+// it. Host code. The kernel that does them all writes what they write but the outputs of out_proj and linear2, which only the
+// norms read.
 
 #include <span>
 
@@ -19,7 +20,7 @@ struct SequenceLayer {
 
 /// Whether the first kRecords are such a layer: bf16, width 128 with causal heads of 32 columns, 128 or 256 inner columns with
 /// GELU, up to 64 positions, neither prefix nor dropout, members or groups but not both in number, every record reading what the
-/// ones before it wrote, rows on 16 bytes.
+/// ones before it wrote, rows on 16 bytes. What the kernel keeps to itself is named by none of the records behind it.
 bool is_sequence_layer(std::span<const Bound> records);
 
 }  // namespace millrace::ops
