@@ -57,7 +57,7 @@ KernelResult make_forward(Context& c, const ForwardArgs& a, const Operand& x, in
     const dim3 grid(static_cast<unsigned>(sequences), static_cast<unsigned>(x.g), static_cast<unsigned>(x.k * kParts));
     auto made = make_kernel(
         [=, stream = c.stream] { launch_clusters(kernel, grid, dim3(Block::kThreads), kParts, Block::kBytes, stream, a); });
-    made->keeps_inner = true;
+    made->inner = SequenceLayer::kRecords - 1;
     return KernelResult(std::move(made));
 }
 
