@@ -7,7 +7,7 @@ namespace {
 
 using tensor::Operand;
 
-constexpr int kThreads = 128;
+constexpr int kCachedThreads = 128;
 
 /// A head of one sequence a block: scores of all positions in shared memory, then the sum of values by columns.
 template <class T>
@@ -19,14 +19,14 @@ __global__ void attention_cached_kernel(Mat<const T> qkv, const std::int32_t* po
     const int h = blockIdx.x, b = blockIdx.y, k = blockIdx.z, last = min(max(*position, 0), positions - 1);
     const T* in = qkv.row(k, 0, b) + h * width;
     const auto row = [&](int p) { return cache.row(k, 0, static_cast<std::int64_t>(b) * positions + p) + h * width; };
-    for (int d = threadIdx.x; d < width; d += kThreads) {
+    for (int d = threadIdx.x; d < width; d += kCachedThreads) {
         row(last)[d] = in[all + d];
         row(last)[all + d] = in[2 * all + d];
     }
     __syncthreads();
     const float scale = rsqrtf(static_cast<float>(width));
     float top = -INFINITY;
-    for (int p = threadIdx.x; p <= last; p += kThreads) {
+    for (int p = threadIdx.x; p <= last; p += kCachedThreads) {
         float sum = 0;
         for (int d = 0; d < width; ++d) sum += load(in + d) * load(row(p) + d);
         scores[p] = sum * scale;
@@ -35,15 +35,15 @@ __global__ void attention_cached_kernel(Mat<const T> qkv, const std::int32_t* po
     for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, d));
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = top;
     __syncthreads();
-    for (int w = 0; w < kThreads / 32; ++w) top = fmaxf(top, shared[w]);
+    for (int w = 0; w < kCachedThreads / 32; ++w) top = fmaxf(top, shared[w]);
     __syncthreads();
     float sum = 0;
-    for (int p = threadIdx.x; p <= last; p += kThreads) {
+    for (int p = threadIdx.x; p <= last; p += kCachedThreads) {
         scores[p] = expf(scores[p] - top);
         sum += scores[p];
     }
     sum = block_sum(sum, shared);
-    for (int d = threadIdx.x; d < width; d += kThreads) {
+    for (int d = threadIdx.x; d < width; d += kCachedThreads) {
         float value = 0;
         for (int p = 0; p <= last; ++p) value += scores[p] * load(row(p) + all + d);
         store(out.row(k, 0, b) + h * width + d, value / sum);
@@ -61,7 +61,7 @@ KernelResult make_attention_cached(Context& c, const Bound& b) {
     if (bytes > 47 * 1024)
         return base::Error{"attention_cached over " + std::to_string(positions) + " positions: at most 12,032 fit"};
     return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
-        return make_launch(c, attention_cached_kernel<T>, dim3(heads, in.rows, in.k), dim3(kThreads), bytes, in,
+        return make_launch(c, attention_cached_kernel<T>, dim3(heads, in.rows, in.k), dim3(kCachedThreads), bytes, in,
                            static_cast<const std::int32_t*>(b[at::position].data), cache, out, all, all / heads, positions);
     });
 }

@@ -74,8 +74,8 @@ struct Work {
 
 template <class T>
 __global__ void plain_forward_kernel(AttentionArgs<T> a) {
-    extern __shared__ float memory[];
-    const Rows queries{memory, a.shape.width}, keys = queries.next(), values = keys.next(), out = values.next();
+    extern __shared__ float floats[];
+    const Rows queries{floats, a.shape.width}, keys = queries.next(), values = keys.next(), out = values.next();
     begin_kernel();
     const Work w(a);
     float *weights = out.row(kSide) + w.r * kPitch, top = -INFINITY, sum = 0;
@@ -110,8 +110,8 @@ __global__ void plain_forward_kernel(AttentionArgs<T> a) {
 
 template <class T>
 __global__ void plain_queries_kernel(AttentionArgs<T> a) {
-    extern __shared__ float memory[];
-    const Rows queries{memory, a.shape.width}, douts = queries.next(), keys = douts.next(), values = keys.next();
+    extern __shared__ float floats[];
+    const Rows queries{floats, a.shape.width}, douts = queries.next(), keys = douts.next(), values = keys.next();
     const Rows sums = values.next();
     begin_kernel();
     const Work w(a);
@@ -152,8 +152,8 @@ __global__ void plain_queries_kernel(AttentionArgs<T> a) {
 
 template <class T>
 __global__ void plain_keys_kernel(AttentionArgs<T> a) {
-    extern __shared__ float memory[];
-    const Rows keys{memory, a.shape.width}, values = keys.next(), queries = values.next(), douts = queries.next();
+    extern __shared__ float floats[];
+    const Rows keys{floats, a.shape.width}, values = keys.next(), queries = values.next(), douts = queries.next();
     const Rows dkeys = douts.next(), dvalues = dkeys.next();
     begin_kernel();
     const Work w(a);

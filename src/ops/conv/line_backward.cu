@@ -6,7 +6,7 @@
 namespace millrace::ops::cuda {
 namespace {
 
-constexpr int kMostSlabs = 128;
+constexpr int kLineSlabs = 128;
 
 struct BackwardArgs {
     ConvArgs<bf16> conv;
@@ -267,7 +267,7 @@ KernelResult make_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums
 /// the memory's time.
 int line_slabs(const ConvParams& p, int rows) {
     const std::int64_t tiles = std::int64_t{rows} * p.height * p.in / (32 * 32 * kConvWarps);
-    return static_cast<int>(std::clamp<std::int64_t>(tiles, 1, kMostSlabs));
+    return static_cast<int>(std::clamp<std::int64_t>(tiles, 1, kLineSlabs));
 }
 
 KernelResult make_line_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums) {

@@ -6,7 +6,7 @@
 namespace millrace::ops::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kMostSlabs = 512;
+constexpr int kFirstThreads = 256, kFirstWarps = kFirstThreads / 32, kFirstSlabs = 512;
 
 struct Neighbours {
     float x[kLineTaps];
@@ -16,10 +16,10 @@ __device__ Neighbours neighbours(const ConvArgs<bf16>& a, int k, int row, int h)
     return {{h > 0 ? load(x - 1) : 0, load(x), h + 1 < a.p.height ? load(x + 1) : 0}};
 }
 
-__global__ void __launch_bounds__(kThreads) first_line_forward_kernel(const __grid_constant__ ConvArgs<bf16> a) {
+__global__ void __launch_bounds__(kFirstThreads) first_line_forward_kernel(const __grid_constant__ ConvArgs<bf16> a) {
     begin_kernel();
     const ConvParams& p = a.p;
-    const int vectors = p.out / 8, o = threadIdx.x % vectors * 8, k = blockIdx.y, step = kThreads / vectors;
+    const int vectors = p.out / 8, o = threadIdx.x % vectors * 8, k = blockIdx.y, step = kFirstThreads / vectors;
     float w[kLineTaps][8], bias[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -50,12 +50,12 @@ __global__ void __launch_bounds__(kThreads) first_line_forward_kernel(const __gr
 }
 
 /// Slab blockIdx.x sums the rows [blockIdx.x * rows_per_slab, + rows_per_slab).
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kFirstThreads)
     first_line_backward_kernel(const __grid_constant__ ConvArgs<bf16> a, WeightSums sums, int rows_per_slab) {
     extern __shared__ float parts[];  // [warp][tap or bias][out]
     begin_kernel();
     const ConvParams& p = a.p;
-    const int vectors = p.out / 8, o = threadIdx.x % vectors * 8, k = blockIdx.y, step = kThreads / vectors;
+    const int vectors = p.out / 8, o = threadIdx.x % vectors * 8, k = blockIdx.y, step = kFirstThreads / vectors;
     float acc[kLineTaps + 1][8] = {};
     const unsigned begin = blockIdx.x * static_cast<unsigned>(rows_per_slab) * p.height,
                    end = min(begin + static_cast<unsigned>(rows_per_slab) * p.height, static_cast<unsigned>(a.rows) * p.height);
@@ -86,9 +86,9 @@ __global__ void __launch_bounds__(kThreads)
         }
     __syncthreads();
     float* slab = sums.at(p, a.members, blockIdx.x, k);
-    for (int i = threadIdx.x; i < (kLineTaps + 1) * p.out; i += kThreads) {
+    for (int i = threadIdx.x; i < (kLineTaps + 1) * p.out; i += kFirstThreads) {
         float sum = 0;
-        for (int w = 0; w < kWarps; ++w) sum += parts[w * (kLineTaps + 1) * p.out + i];
+        for (int w = 0; w < kFirstWarps; ++w) sum += parts[w * (kLineTaps + 1) * p.out + i];
         slab[i] = sum;
     }
 }
@@ -102,21 +102,21 @@ bool takes_first_line(const Context& c, const ConvArgs<bf16>& a) {
            std::int64_t{a.rows} * p.height < (1 << 30) && takes_lines(c, a);
 }
 
-int first_line_slabs(int rows) { return std::clamp(rows / 4, 1, kMostSlabs); }
+int first_line_slabs(int rows) { return std::clamp(rows / 4, 1, kFirstSlabs); }
 
 KernelResult make_first_line_forward(Context& c, const ConvArgs<bf16>& a) {
     const unsigned blocks =
-        std::min(blocks_for(std::int64_t{a.rows} * a.p.height * a.p.out / 8, kThreads), 8u * c.multiprocessors);
+        std::min(blocks_for(std::int64_t{a.rows} * a.p.height * a.p.out / 8, kFirstThreads), 8u * c.multiprocessors);
     return make_kernel([stream = c.stream, a, grid = dim3(blocks, static_cast<unsigned>(a.members))] {
-        launch(first_line_forward_kernel, grid, dim3(kThreads), 0, stream, a);
+        launch(first_line_forward_kernel, grid, dim3(kFirstThreads), 0, stream, a);
     });
 }
 
 KernelResult make_first_line_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums) {
-    const std::size_t bytes = sizeof(float) * kWarps * (kLineTaps + 1) * static_cast<std::size_t>(a.p.out);
+    const std::size_t bytes = sizeof(float) * kFirstWarps * (kLineTaps + 1) * static_cast<std::size_t>(a.p.out);
     const dim3 grid(static_cast<unsigned>(sums.slabs), static_cast<unsigned>(a.members));
     return make_kernel([stream = c.stream, a, sums, bytes, grid, rows = (a.rows + sums.slabs - 1) / sums.slabs] {
-        launch(first_line_backward_kernel, grid, dim3(kThreads), bytes, stream, a, sums, rows);
+        launch(first_line_backward_kernel, grid, dim3(kFirstThreads), bytes, stream, a, sums, rows);
     });
 }
 
