@@ -26,9 +26,16 @@ struct Buffer {
     std::vector<std::byte> image;  ///< what was uploaded
     tensor::View view;             ///< offset in elements from behind the first guard
 
-    [[nodiscard]] std::size_t place(int k, int g, int row, int col) const {
-        const std::int64_t element = view.offset + k * view.stride_k + g * view.stride_g + row * view.stride_row + col;
-        return kGuard + static_cast<std::size_t>(element) * tensor::size_of(view.dtype);
+    /// Where the rows of [K,G,rows] begin.
+    [[nodiscard]] std::vector<std::size_t> rows() const {
+        std::vector<std::size_t> places;
+        for (int k = 0; k < view.k; ++k)
+            for (int g = 0; g < view.g; ++g)
+                for (int row = 0; row < view.rows; ++row) {
+                    const std::int64_t element = view.offset + k * view.stride_k + g * view.stride_g + row * view.stride_row;
+                    places.push_back(kGuard + static_cast<std::size_t>(element) * tensor::size_of(view.dtype));
+                }
+        return places;
     }
 };
 
@@ -149,18 +156,17 @@ private:
 
     void fill_elements(int s, Buffer& buffer, std::uint32_t variation) {
         const tensor::View& view = buffer.view;
+        const std::size_t size = tensor::size_of(view.dtype), width = size * static_cast<std::size_t>(view.cols);
         const bool poisoned = slot_at(s).values.kind == Values::Kind::poison;
-        std::int64_t element = 0;
-        for (int k = 0; k < view.k; ++k)
-            for (int g = 0; g < view.g; ++g)
-                for (int row = 0; row < view.rows; ++row)
-                    for (int col = 0; col < view.cols; ++col, ++element) {
-                        std::byte* at = buffer.image.data() + buffer.place(k, g, row, col);
-                        if (poisoned)
-                            std::fill_n(at, tensor::size_of(view.dtype), kPoison);
-                        else
-                            tensor::write_element(at, view.dtype, initial_value(case_, s, element, variation));
-                    }
+        const std::vector<double> values = poisoned ? std::vector<double>{} : initial_values(case_, s, variation);
+        auto value = values.begin();
+        for (const std::size_t row : buffer.rows()) {
+            std::byte* begin = buffer.image.data() + row;
+            if (poisoned)
+                std::fill_n(begin, width, kPoison);
+            else
+                for (std::byte* at = begin; at < begin + width; at += size) tensor::write_element(at, view.dtype, *value++);
+        }
     }
 
     [[nodiscard]] bool is_written(int s) const {
@@ -170,32 +176,23 @@ private:
     }
 
     [[nodiscard]] std::string damage_in(int s, const Buffer& buffer, const std::vector<std::byte>& now) const {
-        std::vector<bool> free(now.size(), false);
-        const tensor::View& view = buffer.view;
-        const std::size_t width = static_cast<std::size_t>(view.cols) * tensor::size_of(view.dtype);
+        std::vector<std::byte> expected = buffer.image;
+        const std::size_t width = static_cast<std::size_t>(buffer.view.cols) * tensor::size_of(buffer.view.dtype);
         if (is_written(s))
-            for (int k = 0; k < view.k; ++k)
-                for (int g = 0; g < view.g; ++g)
-                    for (int row = 0; row < view.rows; ++row)
-                        for (std::size_t i = 0; i < width; ++i) free[buffer.place(k, g, row, 0) + i] = true;
-        for (std::size_t i = 0; i < now.size(); ++i)
-            if (!free[i] && now[i] != buffer.image[i])
-                return fmt::format("slot {}: byte {} from the start of the buffer was {:02x} and is {:02x}",
-                                   case_.op->slot(s).name, static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard),
-                                   static_cast<unsigned>(buffer.image[i]), static_cast<unsigned>(now[i]));
-        return {};
+            for (const std::size_t row : buffer.rows()) std::copy_n(now.data() + row, width, expected.data() + row);
+        const auto [was, is] = std::mismatch(expected.begin(), expected.end(), now.begin());
+        if (was == expected.end()) return {};
+        return fmt::format("slot {}: byte {} from the start of the buffer was {:02x} and is {:02x}", case_.op->slot(s).name,
+                           was - expected.begin() - static_cast<std::ptrdiff_t>(kGuard), static_cast<unsigned>(*was),
+                           static_cast<unsigned>(*is));
     }
 
     static Content content(const Slot& slot, const Buffer& buffer, const std::vector<std::byte>& now) {
         Content out;
         const tensor::View& view = buffer.view;
         const std::size_t size = tensor::size_of(view.dtype);
-        for (int k = 0; k < view.k; ++k)
-            for (int g = 0; g < view.g; ++g)
-                for (int row = 0; row < view.rows; ++row) {
-                    const auto start = now.begin() + static_cast<std::ptrdiff_t>(buffer.place(k, g, row, 0));
-                    out.bytes.insert(out.bytes.end(), start, start + static_cast<std::ptrdiff_t>(size) * view.cols);
-                }
+        for (const std::size_t row : buffer.rows())
+            out.bytes.insert(out.bytes.end(), now.data() + row, now.data() + row + size * static_cast<std::size_t>(view.cols));
         for (std::size_t at = 0; slot.clock_every > 0 && at < out.bytes.size(); ++at)
             if (at % static_cast<std::size_t>(slot.clock_every) + 8 >= static_cast<std::size_t>(slot.clock_every))
                 out.bytes[at] = std::byte{0};
@@ -203,6 +200,7 @@ private:
             out.states.resize(static_cast<std::size_t>(view.k));
             std::memcpy(out.states.data(), out.bytes.data(), out.bytes.size());
         } else {
+            out.values.reserve(out.bytes.size() / size);
             for (std::size_t at = 0; at < out.bytes.size(); at += size)
                 out.values.push_back(tensor::read_element(out.bytes.data() + at, view.dtype));
         }

@@ -96,23 +96,32 @@ OpCase member_of(const OpCase& op_case, int member) {
     return one;
 }
 
-double initial_value(const OpCase& op_case, int slot_index, std::int64_t element, std::uint32_t variation) {
+std::vector<double> initial_values(const OpCase& op_case, int slot_index, std::uint32_t variation) {
     const Slot& slot = op_case.slots[static_cast<std::size_t>(slot_index)];
     const Values& values = slot.values;
-    const std::int64_t number = element + std::int64_t{slot.first_member} * slot.g * slot.rows * slot.cols;
-    if (number == values.special_at) return values.special;
-    const std::uint32_t bits = base::random_bits(hash_of(op_case.name), static_cast<std::uint32_t>(slot_index), variation, 0,
-                                                 static_cast<std::uint64_t>(number));
-    const double u = base::uniform01(bits);
-    switch (values.kind) {
-        case Values::Kind::poison: break;
-        case Values::Kind::uniform: return rounded(slot.element, values.low + u * (values.high - values.low));
-        case Values::Kind::away:
-            return rounded(slot.element, (bits & 1u ? 1 : -1) * (values.low + u * (values.high - values.low)));
-        case Values::Kind::integers: return values.low + std::floor(u * (values.high - values.low + 1));
-        case Values::Kind::given: return values.given[static_cast<std::size_t>(number) % values.given.size()];
-    }
-    return std::nan("");
+    const std::int64_t of_member = std::int64_t{slot.g} * slot.rows * slot.cols, first = slot.first_member * of_member;
+    const std::uint64_t seed = hash_of(op_case.name);
+    base::Philox4 block{};
+    const auto value = [&](std::int64_t number) {
+        if (number == first || number % 4 == 0)
+            block = base::random_block(seed, static_cast<std::uint32_t>(slot_index), variation, 0,
+                                       static_cast<std::uint32_t>(number / 4));
+        if (number == values.special_at) return values.special;
+        const std::uint32_t bits = block.v[number % 4];
+        const double u = base::uniform01(bits);
+        switch (values.kind) {
+            case Values::Kind::poison: break;
+            case Values::Kind::uniform: return rounded(slot.element, values.low + u * (values.high - values.low));
+            case Values::Kind::away:
+                return rounded(slot.element, (bits & 1u ? 1 : -1) * (values.low + u * (values.high - values.low)));
+            case Values::Kind::integers: return values.low + std::floor(u * (values.high - values.low + 1));
+            case Values::Kind::given: return values.given[static_cast<std::size_t>(number) % values.given.size()];
+        }
+        return std::nan("");
+    };
+    std::vector<double> all(static_cast<std::size_t>(slot.k * of_member));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = value(first + static_cast<std::int64_t>(i));
+    return all;
 }
 
 std::vector<MemberState> sample_states(int members) {

@@ -96,8 +96,8 @@ struct OpCase {
 
 /// The case with member `member` alone.
 OpCase member_of(const OpCase& op_case, int member);
-/// Number `element` of a slot as it stands before the run; `variation` gives other numbers of the same kind.
-double initial_value(const OpCase& op_case, int slot, std::int64_t element, std::uint32_t variation);
+/// The elements of a slot as they stand before the run, [K,G,rows,cols]; `variation` gives other numbers of the same kind.
+std::vector<double> initial_values(const OpCase& op_case, int slot, std::uint32_t variation);
 
 /// Blocks that differ in seed, step, rates and progress.
 std::vector<MemberState> sample_states(int members);
