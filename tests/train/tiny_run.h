@@ -6,7 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -50,7 +50,9 @@ protected:
     std::string bytes(const std::string& below) const {
         std::ifstream in(folder_ / below, std::ios::binary);
         EXPECT_TRUE(in.good()) << below;
-        return {std::istreambuf_iterator<char>(in), {}};
+        std::ostringstream text;
+        text << in.rdbuf();
+        return text.str();
     }
     /// The weights or the optimizer's state of a checkpoint.
     std::string last(const std::string& name, const char* file = "model.safetensors") const {
