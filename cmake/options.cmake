@@ -11,7 +11,7 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CUDA_FLAGS_RELEASE "-O1 -DNDEBUG")
 
-# Compiles the C++ sources of a target in groups of about ten files of one folder, which parse their headers once: a third of the
+# Compiles the C++ sources of a target in groups of about twenty files of one folder, which parse their headers once: a third of the
 # time. A file's group depends on its name alone, so adding one leaves the others as they are. Sources with options of their own are
 # compiled one by one.
 option(MILLRACE_UNITY "Compile files of one folder together" ON)
@@ -25,7 +25,7 @@ function(millrace_build_together target)
     get_filename_component(folder ${source} DIRECTORY)
     file(GLOB neighbours ${folder}/*.cpp)
     list(LENGTH neighbours count)
-    math(EXPR groups "(${count} + 9) / 10")
+    math(EXPR groups "(${count} + 19) / 20")
     get_filename_component(name ${source} NAME)
     string(MD5 digest ${name})
     string(SUBSTRING ${digest} 0 6 digits)

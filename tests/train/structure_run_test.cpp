@@ -46,13 +46,11 @@ protected:
         std::vector<Event> found;
         const std::string text = bytes(name + "/events.jsonl");
         for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1) {
-            const auto json = nlohmann::json::parse(text.substr(begin, text.find('\n', begin) - begin));
-            const auto number = [&](const char* key) {
-                return json.at(key).is_null() ? std::nan("") : json.at(key).get<double>();
-            };
-            if (json.at("kind") == "structure")
+            const auto row = nlohmann::json::parse(text.substr(begin, text.find('\n', begin) - begin));
+            const auto number = [&](const char* key) { return row.at(key).is_null() ? std::nan("") : row.at(key).get<double>(); };
+            if (row.at("kind") == "structure")
                 found.push_back(
-                    {json.at("step"), json.at("operation"), json.at("outcome"), number("loss_before"), number("loss_after")});
+                    {row.at("step"), row.at("operation"), row.at("outcome"), number("loss_before"), number("loss_after")});
         }
         return found;
     }
@@ -62,15 +60,15 @@ protected:
         return found;
     }
     std::string tree(const std::string& name, const std::string& which = "last") {
-        const auto json = nlohmann::json::parse(bytes(name + "/checkpoints/" + which + "/state.json"));
-        return json.at("recipe").at("model").at("tree").dump();
+        const auto state = nlohmann::json::parse(bytes(name + "/checkpoints/" + which + "/state.json"));
+        return state.at("recipe").at("model").at("tree").dump();
     }
     void expect_equal(const std::string& one, const std::string& other) {
         for (const char* file : {"model.safetensors", "optimizer.safetensors"})
             EXPECT_TRUE(last(one, file) == last(other, file)) << file << " differs";
         const auto state = [&](const std::string& name) {
-            auto json = nlohmann::json::parse(bytes(name + "/checkpoints/last/state.json"));
-            return nlohmann::json{json.at("members"), json.at("best"), json.at("step"), json.at("epoch_sums")};
+            auto kept = nlohmann::json::parse(bytes(name + "/checkpoints/last/state.json"));
+            return nlohmann::json{kept.at("members"), kept.at("best"), kept.at("step"), kept.at("epoch_sums")};
         };
         EXPECT_EQ(state(one), state(other));
     }
@@ -230,10 +228,10 @@ TEST_F(StructureRun, DomainsAreTheLabelsOfNodes) {
                                             "structure.interval=9"};
     const auto result = start("a", settings, false, "texts");
     ASSERT_TRUE(result.ok()) << result.error().text();
-    const auto json = nlohmann::json::parse(bytes("a/nodes.json"));
-    EXPECT_EQ(json.at("label_names"), (std::vector<std::string>{"sea", "land"}));
+    const auto nodes = nlohmann::json::parse(bytes("a/nodes.json"));
+    EXPECT_EQ(nodes.at("label_names"), (std::vector<std::string>{"sea", "land"}));
     const auto half = static_cast<double>(result->step) / 2;
-    EXPECT_EQ(json.at("members").at(0).at("nodes").at(0).at("steps_by_label"), (std::vector<double>{half, half}));
+    EXPECT_EQ(nodes.at("members").at(0).at("nodes").at(0).at("steps_by_label"), (std::vector<double>{half, half}));
     ASSERT_TRUE(start("parts", with(settings, {"train.steps=13"}), false, "texts").ok());
     ASSERT_TRUE(start("parts", settings, true, "texts").ok());
     expect_equal("parts", "a");
