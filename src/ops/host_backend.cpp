@@ -25,7 +25,8 @@ private:
 
 class Region final : public Kernel {
 public:
-    Region(const tensor::Operand& flags, std::vector<std::unique_ptr<Kernel>> inner) : flags_(flags), inner_(std::move(inner)) {
+    Region(const tensor::Operand& flags, std::vector<std::unique_ptr<Kernel>> kernels)
+        : flags_(flags), inner_(std::move(kernels)) {
         first = inner_.front()->first;
         count = inner_.size();
     }

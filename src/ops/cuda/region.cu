@@ -14,8 +14,8 @@ __global__ void condition_kernel(cudaGraphConditionalHandle handle, Mat<const st
 
 class Region final : public Kernel {
 public:
-    Region(Context& c, const RegionStream& region, const tensor::Operand& flags, std::vector<KernelPtr> inner)
-        : context_(c), region_(region), flags_(flags), inner_(std::move(inner)) {}
+    Region(Context& c, const RegionStream& region, const tensor::Operand& flags, std::vector<KernelPtr> kernels)
+        : context_(c), region_(region), flags_(flags), inner_(std::move(kernels)) {}
 
     void run() noexcept override {
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -108,8 +108,8 @@ void RegionStream::leave(cudaStream_t main) const {
     (void)cudaStreamWaitEvent(main, event_, 0);
 }
 
-KernelPtr make_region(Context& c, const RegionStream& region, const tensor::Operand& flags, std::vector<KernelPtr> inner) {
-    return std::make_unique<Region>(c, region, flags, std::move(inner));
+KernelPtr make_region(Context& c, const RegionStream& region, const tensor::Operand& flags, std::vector<KernelPtr> kernels) {
+    return std::make_unique<Region>(c, region, flags, std::move(kernels));
 }
 
 }  // namespace millrace::ops::cuda
