@@ -162,7 +162,8 @@ TEST_P(WgradUpdate, FollowsStoredGradients) {
         for (std::size_t k = 0; k < states.size(); ++k) {
             EXPECT_NEAR(states[k].grad_norm, others[k].grad_norm, 1e-4 * others[k].grad_norm) << k;
             EXPECT_NEAR(states[k].clip_scale, others[k].clip_scale, 1e-4 * others[k].clip_scale) << k;
-            EXPECT_EQ(states[k].clip_scale<1, way.clip> 0) << k;
+            const bool clips = states[k].clip_scale < 1;
+            EXPECT_EQ(clips, way.clip > 0) << k;
         }
         // Biases in front of a norm have a gradient of rounding alone, so small tensors are held to the scale of all.
         if (way.kind != ops::OptimizerKind::sgd) {
@@ -188,13 +189,15 @@ TEST_P(WgradUpdate, FollowsStoredGradients) {
 }
 
 TEST_P(WgradUpdate, NormOfInputsThatVaryLittleAroundTheirMean) {
-    // Behind a norm the gradients of a column sum up to zero, so that large terms of both signs make up a small sum of squares.
+    // Behind a norm the gradients of a column sum up to zero, so that large terms of both signs make up a small sum of squares:
+    // here about a hundredth. Tensor cores truncate when they add, 2^-24 of a sum in each of up to 256 rounds, so 100 * 256 *
+    // 2^-24 of the squares and half of that of the norm, 0.8e-3. An H200 gives 0.3e-3.
     WideRun inside(GetParam(), {}, false), stored(GetParam(), {}, true);
     if (!inside.rewritten()) GTEST_SKIP() << "this GPU stores all gradients";
     for (WideRun* run : {&inside, &stored}) run->train(0, 0, 1, 0.1f);
     const auto states = inside.rig.store->read_states(), others = stored.rig.store->read_states();
     for (std::size_t k = 0; k < states.size(); ++k)
-        EXPECT_NEAR(states[k].grad_norm, others[k].grad_norm, 1e-4 * others[k].grad_norm) << k;
+        EXPECT_NEAR(states[k].grad_norm, others[k].grad_norm, 0.8e-3 * others[k].grad_norm) << k;
 }
 
 TEST_P(WgradUpdate, DroppedStepsAndFrozenGroupsKeepTheirBits) {

@@ -37,7 +37,7 @@ bool share_places(const Bound& update) {
 
 bool stays_inside(const Context& c, const Bound& wgrad, const Bound& update) {
     const Operand& dw = wgrad[linear_wgrad::dw];
-    return !wgrad.accumulates(linear_wgrad::dw) && takes_gram_squares(c, wgrad) && leaves_squares(c, dw) && dw.cols % 4 == 0 &&
+    return takes_gram_squares(c, wgrad) && leaves_squares(c, dw) && dw.cols % 4 == 0 &&
            place_in(dw, update[optimizer::grads]) >= 0;
 }
 
@@ -125,6 +125,9 @@ std::size_t match_wgrad_update(const Context& c, std::span<const Bound> records)
     if (behind.empty() || behind[0].record->op != &grad_norm::kDef || match_fused_update(c, behind) == 0) return 0;
     const Bound& update = behind[1];
     if (update.params<OptimizerParams>().zero_grads || !share_places(update)) return 0;
+    // The sums of squares of a gradient that is added to would be known twice: those of its first part are forgotten only when
+    // this whole group is made.
+    if (std::ranges::any_of(records.first(wgrads), [](const Bound& b) { return b.accumulates(linear_wgrad::dw); })) return 0;
     std::int64_t tiles = 0;
     for (const Bound& b : records.first(wgrads))
         if (const Operand& dw = b[linear_wgrad::dw]; stays_inside(c, b, update))
@@ -181,7 +184,7 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
     auto made = make_kernel([parts] {
         for (const auto& part : parts) part->run();
     });
-    made->inner = wgrads.size();
+    made->inner = records.size() - last.size();
     return KernelResult(std::move(made));
 }
 
