@@ -9,7 +9,7 @@ namespace {
 
 using tensor::Operand;
 
-constexpr int kThreads = 256;
+constexpr int kChoosingThreads = 256;
 
 __global__ void node_squares_kernel(Mat<const float> grads, const NodePiece* pieces, float* squares) {
     __shared__ float shared[32];
@@ -17,7 +17,7 @@ __global__ void node_squares_kernel(Mat<const float> grads, const NodePiece* pie
     begin_kernel();
     const float* g = grads.row(blockIdx.y, 0, 0);
     float sum = 0;
-    for (int i = piece.begin + threadIdx.x; i < piece.end; i += kThreads) sum += g[i] * g[i];
+    for (int i = piece.begin + threadIdx.x; i < piece.end; i += kChoosingThreads) sum += g[i] * g[i];
     sum = block_sum(sum, shared);
     if (threadIdx.x == 0) squares[static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
@@ -27,14 +27,14 @@ __global__ void choose_kernel(const float* squares, const int* first, int pieces
                               States states, Groups groups, Mat<float> statistics, Mat<float> carries) {
     __shared__ float norms[kMostNodes], gains[kMostNodes];
     __shared__ std::int32_t parents[kMostNodes];
-    for (int n = threadIdx.x; n < rule.nodes; n += kThreads) parents[n] = rule.parent[n];
+    for (int n = threadIdx.x; n < rule.nodes; n += kChoosingThreads) parents[n] = rule.parent[n];
     rule.parent = parents;
     begin_kernel();
     const int k = blockIdx.x;
     rule.policy = policies[k];
     const MemberState& state = states[k];
     GroupState* table = groups.row(k);
-    for (int n = threadIdx.x; n < rule.nodes; n += kThreads) {
+    for (int n = threadIdx.x; n < rule.nodes; n += kChoosingThreads) {
         float sum = 0;
         for (int i = first[n]; i < first[n + 1]; ++i) sum += squares[static_cast<std::int64_t>(k) * pieces + i];
         norms[n] = sqrtf(sum) / state.loss_scale;
@@ -44,12 +44,12 @@ __global__ void choose_kernel(const float* squares, const int* first, int pieces
     if (rule.takes_path()) {
         if (threadIdx.x == 0) rule.walk(state, table, norms, gains);
     } else {
-        for (int n = threadIdx.x; n < rule.nodes; n += kThreads) gains[n] = rule.gain_of(n, state, norms);
+        for (int n = threadIdx.x; n < rule.nodes; n += kChoosingThreads) gains[n] = rule.gain_of(n, state, norms);
     }
     __syncthreads();
     const bool counts = rule.counts(state, norms);
     const int label = rule.label_of(state);
-    for (int n = threadIdx.x; n < rule.nodes; n += kThreads) {
+    for (int n = threadIdx.x; n < rule.nodes; n += kChoosingThreads) {
         GroupState& group = table[rule.group[n]];
         rule.write(group, gains[n], norms[n]);
         if (counts) rule.note(statistics.row(k, n, 0), carries.row(k, n, 0), n, label, group, gains[n], norms);
@@ -82,9 +82,9 @@ KernelResult make_choose_nodes(Context& c, const Bound& b) {
     rule.parent = static_cast<const std::int32_t*>(parent);
     const auto count = static_cast<unsigned>(params.pieces.size());
     return make_kernel([=, stream = c.stream, kept_group = group, kept_parent = parent] {
-        launch(node_squares_kernel, dim3(count, grads.k), dim3(kThreads), 0, stream, grads, pieces, squares);
-        launch(choose_kernel, dim3(grads.k), dim3(kThreads), 0, stream, squares, starts, static_cast<int>(count), rule, policies,
-               states, groups, statistics, carries);
+        launch(node_squares_kernel, dim3(count, grads.k), dim3(kChoosingThreads), 0, stream, grads, pieces, squares);
+        launch(choose_kernel, dim3(grads.k), dim3(kChoosingThreads), 0, stream, squares, starts, static_cast<int>(count), rule,
+               policies, states, groups, statistics, carries);
     });
 }
 
