@@ -1,8 +1,6 @@
 """tools/fetch-text on a made-up dictionary, made-up headers and made-up packages."""
 import contextlib
 import gzip
-import importlib.machinery
-import importlib.util
 import pathlib
 import shutil
 import subprocess
@@ -12,9 +10,9 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools/fetch-text"
 sys.dont_write_bytecode = True
-loader = importlib.machinery.SourceFileLoader("fetch_text", str(SCRIPT))
-fetch_text = importlib.util.module_from_spec(importlib.util.spec_from_loader("fetch_text", loader))
-loader.exec_module(fetch_text)
+from load_script import load  # noqa: E402
+
+fetch_text = load(SCRIPT, "fetch_text")
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 

@@ -1,6 +1,4 @@
 """tools/flow-claims: its table, what it says when something cannot be measured, and every claim on a tiny cube where a build is at hand."""
-import importlib.machinery
-import importlib.util
 import json
 import os
 import pathlib
@@ -12,14 +10,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools/flow-claims"
 sys.dont_write_bytecode = True
-
-
-def load(path, name):
-    loader = importlib.machinery.SourceFileLoader(name, str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    loader.exec_module(module)
-    return module
-
+from load_script import load  # noqa: E402
 
 claims = load(SCRIPT, "flow_claims")
 report = claims.report

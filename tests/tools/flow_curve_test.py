@@ -1,7 +1,5 @@
 """tools/flow-curve: when two sets of curves agree and when not, what it reads, what it writes, and a short dry run where torch and a build are
 at hand."""
-import importlib.machinery
-import importlib.util
 import json
 import os
 import pathlib
@@ -17,14 +15,7 @@ SCRIPT = ROOT / "tools/flow-curve"
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "bench/peers"))
 import pair_files  # noqa: E402
-
-
-def load(path, name):
-    loader = importlib.machinery.SourceFileLoader(name, str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    loader.exec_module(module)
-    return module
-
+from load_script import load  # noqa: E402
 
 curve = load(SCRIPT, "flow_curve_tool")
 report = curve.report

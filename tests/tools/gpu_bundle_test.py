@@ -1,7 +1,5 @@
 """tools/gpu-bundle packs the sources and what they need, and no library of CUDA."""
 import argparse
-import importlib.machinery
-import importlib.util
 import json
 import pathlib
 import subprocess
@@ -14,6 +12,7 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools/gpu-bundle"
 sys.dont_write_bytecode = True
+from load_script import load  # noqa: E402
 
 
 class Bundle(unittest.TestCase):
@@ -62,10 +61,7 @@ class Bundle(unittest.TestCase):
 
     @staticmethod
     def script():
-        loader = importlib.machinery.SourceFileLoader("gpu_bundle", str(SCRIPT))
-        bundle = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_bundle", loader))
-        loader.exec_module(bundle)
-        return bundle
+        return load(SCRIPT, "gpu_bundle")
 
     def test_libraries_of_cuda_and_the_c_library_stay_out(self):
         bundle = self.script()

@@ -1,7 +1,5 @@
 """tools/gpu-check: what it finds, what it counts, what it refuses; and the whole of it on the CPU where a build is at hand."""
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -17,16 +15,9 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools/gpu-check"
-
-
-def load(path, name):
-    loader = importlib.machinery.SourceFileLoader(name, str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    loader.exec_module(module)
-    return module
-
-
 sys.dont_write_bytecode = True
+from load_script import load  # noqa: E402
+
 check = load(SCRIPT, "gpu_check")
 machine, report = check.machine, check.report
 

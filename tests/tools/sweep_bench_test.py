@@ -1,6 +1,4 @@
 """tools/sweep-bench and tools/sweep-check: what they hold against their bars; both for real, on little data, where a build is at hand."""
-import importlib.machinery
-import importlib.util
 import json
 import os
 import pathlib
@@ -14,14 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("MILLRACE_BUILD", ROOT / "build")).resolve()
 PYTHON = os.environ.get("MILLRACE_PYTHON", "/usr/bin/python3")
 sys.dont_write_bytecode = True
-
-
-def load(path, name):
-    loader = importlib.machinery.SourceFileLoader(name, str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    loader.exec_module(module)
-    return module
-
+from load_script import load  # noqa: E402
 
 check = load(ROOT / "tools/sweep-check", "sweep_check")
 studies = check.studies

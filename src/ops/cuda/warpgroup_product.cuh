@@ -13,6 +13,23 @@ __device__ inline std::uint64_t summed_rows(std::uint32_t address, std::uint32_t
     return kSwizzle128 | kEightRows | std::uint64_t{next >> 4} << 16 | (address >> 4 & 0x3fff);
 }
 
+/// Begins copies of kRows rows of kColumns columns for summed_rows, by kThreads threads: zeros from row `rows` and column `cols`
+/// on. 64 columns are a part, the next part lies behind the rows of this one. Rows begin at multiples of 16 bytes.
+template <int kThreads, int kRows, int kColumns>
+__device__ void stage_columns(const bf16* from, int ld, int rows, int cols, std::uint32_t to) {
+    constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;
+    static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
+    const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
+    const int bytes = min(16, 2 * (cols - 8 * piece)), limit = bytes > 0 ? rows : 0;
+    to += piece / 8 * (kRows * 128) + row * 128 + ((piece % 8 ^ (row & 7)) << 4);
+    from += bytes > 0 ? 8 * piece : 0;
+#pragma unroll
+    for (int i = 0; i < kRows; i += kStep) {
+        const bool there = row + i < limit;
+        copy16(to + 128 * i, from + std::int64_t{there ? row + i : 0} * ld, there ? bytes : 0);
+    }
+}
+
 /// Copies the box of a tensor map that begins at (column, row, matrix) to shared memory; zeros where it leaves the tensor.
 __device__ inline void tensor_copy(std::uint32_t to, const void* map, int column, int row, int matrix, std::uint32_t barrier) {
     MILLRACE_ASM(

@@ -1,7 +1,8 @@
 // The sum of the squares of a weight gradient dw = dz^T x without dw. With the inner products of the rows of the batch,
 //   sum over all elements of dw^2 = sum over rows i, j of (dz_i . dz_j) (x_i . x_j),
 // which takes rows^2 (outputs + inputs) products instead of rows outputs inputs, and reads each operand once. Terms have both
-// signs, but those of i = j have not: the sum is lost in rounding only where dw is smaller than the rows by orders of magnitude.
+// signs, so the sum loses digits where dw is much smaller than its terms: inputs that vary by a tenth around their mean behind a
+// norm cost 0.03 % of the norm on an H200, by a hundredth 0.1 %, by a thousandth 2 to 6 % (computed on the host).
 
 #include "ops/dense/gram_squares.h"
 

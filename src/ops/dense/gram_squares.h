@@ -1,5 +1,5 @@
 #pragma once
-// Sums of squares of weight gradients that nobody stores.
+// The norm of weight gradients that are never written to memory: their sums of squares from inner products of the batch's rows.
 
 #include <span>
 

@@ -26,23 +26,16 @@ __device__ int next(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
 template <int kColumns>
 __device__ void stage(const bf16* from, int ld, int rows, int cols, bool vector, std::uint32_t to, unsigned char* memory,
                       std::uint32_t base) {
-    constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;
-    static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
-    const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
-    const int bytes = min(16, 2 * (cols - 8 * piece)), limit = bytes > 0 ? rows : 0;
-    to += piece / 8 * kPartBytes + row * 128 + ((piece % 8 ^ (row & 7)) << 4);
-    if (!vector) {
-        for (int i = 0; i < kDepth; i += kStep)
-            *reinterpret_cast<uint4*>(memory + (to + 128 * i - base)) =
-                fetch8<false>(row + i < rows ? from + std::int64_t{row + i} * ld : nullptr, 8 * piece, cols);
+    if (vector) {
+        hopper::stage_columns<kThreads, kDepth, kColumns>(from, ld, rows, cols, to);
         return;
     }
-    from += 8 * piece;
-#pragma unroll
-    for (int i = 0; i < kDepth; i += kStep) {
-        const bool there = row + i < limit;
-        hopper::copy16(to + 128 * i, from + std::int64_t{there ? row + i : 0} * ld, there ? bytes : 0);
-    }
+    constexpr int kPieces = kColumns / 8;
+    const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
+    to += piece / 8 * kPartBytes + row * 128 + ((piece % 8 ^ (row & 7)) << 4);
+    for (int i = 0; i < kDepth; i += kThreads / kPieces)
+        *reinterpret_cast<uint4*>(memory + (to + 128 * i - base)) =
+            fetch8<false>(row + i < rows ? from + std::int64_t{row + i} * ld : nullptr, 8 * piece, cols);
 }
 
 /// Writes a thread's sums. Returns the sum of the squares of what was written.

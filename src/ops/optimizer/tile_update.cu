@@ -24,27 +24,11 @@ constexpr std::size_t kBytes = 1024 + kOperandBytes + kWarps * (kGradientBytes +
 static_assert(kWarps * kGradientBytes <= kOperandBytes);
 static_assert(kWarpRows % kAhead == 0);  // a row's place in the ring does not depend on the tile
 
-/// Begins copies of kUpdateDepth rows of kColumns columns: zeros from row `rows` and column `cols` on.
-template <int kColumns>
-__device__ void stage(const bf16* from, int ld, int rows, int cols, std::uint32_t to) {
-    constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;
-    static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
-    const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
-    const int bytes = min(16, 2 * (cols - 8 * piece)), limit = bytes > 0 ? rows : 0;
-    to += piece / 8 * kPartBytes + row * 128 + ((piece % 8 ^ (row & 7)) << 4);
-    from += bytes > 0 ? 8 * piece : 0;
-#pragma unroll
-    for (int i = 0; i < kUpdateDepth; i += kStep) {
-        const bool there = row + i < limit;
-        hopper::copy16(to + 128 * i, from + std::int64_t{there ? row + i : 0} * ld, there ? bytes : 0);
-    }
-}
-
 /// The operands of a tile, or each thread's quads of a stored gradient.
 __device__ void stage_tile(const UpdateTile& t, std::uint32_t to) {
     if (t.stored == nullptr) {
-        stage<kUpdateOutputs>(t.dz, t.ld_dz, t.rows, t.outputs, to);
-        stage<kUpdateInputs>(t.x, t.ld_x, t.rows, t.inputs, to + kRight);
+        hopper::stage_columns<kThreads, kUpdateDepth, kUpdateOutputs>(t.dz, t.ld_dz, t.rows, t.outputs, to);
+        hopper::stage_columns<kThreads, kUpdateDepth, kUpdateInputs>(t.x, t.ld_x, t.rows, t.inputs, to + kRight);
         return;
     }
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -71,7 +55,9 @@ __device__ MemberState state_of(const UpdateArgs& a, int k) {
 __device__ void look_ahead(const UpdateArgs& a, const UpdateTile& t) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const void* from = a.slices.row(t.member, 0, 0) + lane * 32;
-    if (lane >= 8) from = reinterpret_cast<const unsigned char*>(&a.state[t.member]) + min(64 * (lane - 8), 140);
+    constexpr int kLast = int{sizeof(MemberState)} - 4;
+    static_assert(kLast < 3 * 64);  // three lanes reach all of it
+    if (lane >= 8) from = reinterpret_cast<const unsigned char*>(&a.state[t.member]) + min(64 * (lane - 8), kLast);
     if (lane == 11) from = &a.groups.row(t.member)[t.group];
     if (lane == 12) from = &a.groups.row(t.member)[t.group].last_applied;
     if (lane < 13) asm volatile("{ .reg .b32 t; ld.global.ca.b32 t, [%0]; }" ::"l"(from) : "memory");
