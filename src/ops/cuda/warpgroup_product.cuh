@@ -13,6 +13,13 @@ __device__ inline std::uint64_t summed_rows(std::uint32_t address, std::uint32_t
     return kSwizzle128 | kEightRows | std::uint64_t{next >> 4} << 16 | (address >> 4 & 0x3fff);
 }
 
+/// The same of rows of 32 columns, 64 bytes: 16-byte piece c of row r at place c ^ (r / 2 & 3), from a multiple of 512 bytes on.
+/// The next 16 rows are 1,024 bytes on.
+__device__ inline std::uint64_t summed_short_rows(std::uint32_t address) {
+    constexpr std::uint64_t kSwizzle64 = std::uint64_t{2} << 62, kEightRows = std::uint64_t{512 >> 4} << 32;
+    return kSwizzle64 | kEightRows | std::uint64_t{1} << 16 | (address >> 4 & 0x3fff);
+}
+
 /// Begins copies of kRows rows of kColumns columns for summed_rows, by kThreads threads: zeros from row `rows` and column `cols`
 /// on. 64 columns are a part, the next part lies behind the rows of this one. Rows begin at multiples of 16 bytes.
 template <int kThreads, int kRows, int kColumns>
@@ -39,9 +46,16 @@ __device__ inline void tensor_copy(std::uint32_t to, const void* map, int column
         : "memory");
 }
 
-/// Until another warpgroup has given this one its turn, with the same number, as many times as this one has waited.
-__device__ inline void await_turn(int number) { MILLRACE_ASM("bar.sync %0, 256;" ::"r"(number) : "memory"); }
-__device__ inline void give_turn(int number) { MILLRACE_ASM("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
+/// Until the others of kThreads have given these threads their turn, with the same number, as many times as these have waited;
+/// where all of them wait, until all have come.
+template <int kThreads = 256>
+__device__ inline void await_turn(int number) {
+    MILLRACE_ASM("bar.sync %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+template <int kThreads = 256>
+__device__ inline void give_turn(int number) {
+    MILLRACE_ASM("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
 
 // clang-format off
 /// Sums (+)= 64 rows at `left` times 128 rows at `right`, over 16 columns.
@@ -65,6 +79,14 @@ __device__ inline void multiply_columns(float (&a)[32], float (&b)[32], std::uin
     MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
                  MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, %64, %65, p, 1, 1, 1, 1; }"
                  : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
+                 : "l"(left), "l"(right));
+}
+/// Sums += 64 columns at `left` (summed_rows) times 32 columns at `right` (summed_short_rows), over 16 rows.
+__device__ inline void multiply_columns(float (&a)[16], std::uint64_t left, std::uint64_t right) {
+    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 1, 1; }"
+                 : "+f"(a[0]), "+f"(a[1]), "+f"(a[2]), "+f"(a[3]), "+f"(a[4]), "+f"(a[5]), "+f"(a[6]), "+f"(a[7]),
+                   "+f"(a[8]), "+f"(a[9]), "+f"(a[10]), "+f"(a[11]), "+f"(a[12]), "+f"(a[13]), "+f"(a[14]), "+f"(a[15])
                  : "l"(left), "l"(right));
 }
 // clang-format on

@@ -131,8 +131,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const Wgr
 }  // namespace
 
 bool takes_ring_wgrad(const Context& c, const std::vector<WgradTile>& tiles) {
-    return has_tile_products() && c.shared_limit >= kBytes &&
-           tiles.size() > static_cast<std::size_t>(kBlocks * c.multiprocessors);
+    // A tile takes as long whatever it holds. One that is a quarter full is a full one of 64 x 64.
+    std::int64_t elements = 0;
+    for (const WgradTile& t : tiles) elements += t.outputs * t.inputs;
+    const auto count = static_cast<std::int64_t>(tiles.size());
+    return has_tile_products() && c.shared_limit >= kBytes && count > kBlocks * c.multiprocessors &&
+           elements > count * (kRingOutputs * kRingInputs / 4);
 }
 
 KernelResult make_ring_wgrad(Context& c, const std::vector<WgradTile>& tiles, std::vector<DeviceTable> held) {

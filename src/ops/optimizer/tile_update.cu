@@ -1,8 +1,9 @@
-// Weight gradients that are never stored: each block computes tiles of dw = dz^T x and applies them to parameters, moments and
-// 16-bit copy. Memory decides, so that nothing waits for it: while a tile is updated, the operands of the next one are copied to
-// shared memory, and each thread's parameters and moments of the next eight rows, across the border of tiles, too. Products are
-// those of two warpgroups (compute capability 9.0a), 64 rows each; a warp then takes its 16 rows through shared memory, so that
-// it goes through them one whole row after the other. Gradients that were stored come in place of the operands.
+// Weight gradients that are never stored: each block computes tiles of dw = dz^T x, whole rows of dw, and applies them to
+// parameters, moments and 16-bit copy. Memory decides, so that nothing waits for it: one half of the threads updates with a tile
+// while the other half computes the next one. A tile's parameters are neighbours in memory, and a warp takes 512 bytes of them
+// that begin at a multiple of 512: with 448 bytes of a row instead, 931 MB took 287 us on an H200, with 512 236. Products are
+// those of two warpgroups (compute capability 9.0a), 64 columns each; sums stay in registers until the gradient before them has
+// been read. Gradients that were stored come in place of the products.
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
@@ -11,33 +12,45 @@
 namespace millrace::ops::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kWarpRows = kUpdateOutputs / kWarps;
-constexpr int kSlots = 3;  ///< tiles a block knows: this one and the next two
-constexpr int kAhead = 8;  ///< rows whose parameters and moments are under way
-/// Operands lie in shared memory in parts of 64 columns, each as hopper.cuh says: two of dz, one for each warpgroup, and two of
-/// x. Behind them each warp has its rows of the gradient, then its ring of rows of parameters and moments.
-constexpr std::uint32_t kPartBytes = kUpdateDepth * 128, kRight = kUpdateOutputs / 64 * kPartBytes;
-constexpr std::uint32_t kOperandBytes = kRight + kUpdateInputs / 64 * kPartBytes;
-constexpr std::uint32_t kRowBytes = kUpdateInputs * 4, kGradientBytes = kWarpRows * kRowBytes;
-constexpr std::uint32_t kRingBytes = kAhead * 3 * kRowBytes;
-constexpr std::size_t kBytes = 1024 + kOperandBytes + kWarps * (kGradientBytes + kRingBytes);
-static_assert(kWarps * kGradientBytes <= kOperandBytes);
-static_assert(kWarpRows % kAhead == 0);  // a row's place in the ring does not depend on the tile
+constexpr int kProductThreads = 256, kUpdateThreads = 256, kThreads = kProductThreads + kUpdateThreads;
+/// Of a thread, 65,536 in all: sums of a whole tile, or parameters and moments of a quad.
+constexpr int kProductRegisters = 168, kUpdateRegisters = 88;
+constexpr int kGradientReady = 1, kGradientRead = 2, kProductStep = 3;  ///< barriers, 0 is __syncthreads
+constexpr int kPiece = 128, kUpdateWarps = kUpdateThreads / 32;         ///< elements of a warp's turn
+constexpr int kAhead = 4;                                               ///< turns whose parameters and moments are under way
+constexpr int kStepColumns = 128, kSteps = (kUpdateInputs + kStepColumns - 1) / kStepColumns;
+constexpr int kStepSums = kUpdateOutputs * kStepColumns / kProductThreads;
+/// In shared memory: two steps of x, in parts of 64 columns as hopper.cuh says, one for each warpgroup; dz; the gradient of a
+/// tile from the last multiple of 512 bytes on; each warp's ring of parameters and moments.
+constexpr std::uint32_t kPartBytes = kUpdateDepth * 128, kStepBytes = kStepColumns / 64 * kPartBytes;
+constexpr std::uint32_t kDz = 2 * kStepBytes, kDzBytes = kUpdateDepth * kUpdateOutputs * 2;
+constexpr std::uint32_t kGradient = kDz + kDzBytes, kGradientBytes = (kUpdateElements + kPiece) * 4;
+constexpr std::uint32_t kTurnBytes = 3 * kPiece * 4, kRing = kGradient + kGradientBytes;
+constexpr std::size_t kBytes = 1024 + kRing + kUpdateWarps * kAhead * kTurnBytes;
+static_assert(kUpdateOutputs == 32);  // rows of dz have 64 bytes in shared memory
+static_assert(kSteps * kStepSums * kProductThreads >= kUpdateElements);
 
-/// The operands of a tile, or each thread's quads of a stored gradient.
-__device__ void stage_tile(const UpdateTile& t, std::uint32_t to) {
-    if (t.stored == nullptr) {
-        hopper::stage_columns<kThreads, kUpdateDepth, kUpdateOutputs>(t.dz, t.ld_dz, t.rows, t.outputs, to);
-        hopper::stage_columns<kThreads, kUpdateDepth, kUpdateInputs>(t.x, t.ld_x, t.rows, t.inputs, to + kRight);
-        return;
-    }
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    const int first = warp * kWarpRows * kUpdateInputs + 4 * lane;
+/// Begins the copies of what step `step` of a tile multiplies, and of dz for the first one.
+__device__ void stage_step(const UpdateTile& t, int step, std::uint32_t operands) {
+    const int column = step * kStepColumns;
+    hopper::stage_columns<kProductThreads, kUpdateDepth, kStepColumns>(t.x + column, t.ld_x, t.rows, t.inputs - column,
+                                                                       operands + (step & 1) * kStepBytes);
+    if (step > 0) return;
+    const int row = static_cast<int>(threadIdx.x) / 4, piece = static_cast<int>(threadIdx.x) % 4;
+    const int bytes = max(0, min(16, 2 * (t.outputs - 8 * piece)));
 #pragma unroll
-    for (int r = 0; r < kWarpRows; ++r) {
-        const int element = first + r * kUpdateInputs;
-        hopper::copy16(to + 4 * element, t.stored + element, element < t.inputs ? 16 : 0);
+    for (int r = row; r < kUpdateDepth; r += kProductThreads / 4) {
+        const bool there = r < t.rows && bytes > 0;
+        hopper::copy16(operands + kDz + 64 * r + ((piece ^ (r >> 1 & 3)) << 4),
+                       there ? t.dz + std::int64_t{r} * t.ld_dz + 8 * piece : t.dz, there ? bytes : 0);
     }
+}
+/// Those of the first two steps.
+__device__ void stage_tile(const UpdateTile& t, std::uint32_t operands) {
+    if (t.stored != nullptr) return;
+    stage_step(t, 0, operands);
+    if (t.inputs > kStepColumns) stage_step(t, 1, operands);
+    commit_copies();
 }
 
 /// What all elements of a tile share.
@@ -51,38 +64,32 @@ __device__ MemberState state_of(const UpdateArgs& a, int k) {
     finish_norm_in_warp(m, a.slices.row(k, 0, 0));
     return m;
 }
-/// Brings what step_of reads to the first cache, by a warp.
-__device__ void look_ahead(const UpdateArgs& a, const UpdateTile& t) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const void* from = a.slices.row(t.member, 0, 0) + lane * 32;
-    constexpr int kLast = int{sizeof(MemberState)} - 4;
-    static_assert(kLast < 3 * 64);  // three lanes reach all of it
-    if (lane >= 8) from = reinterpret_cast<const unsigned char*>(&a.state[t.member]) + min(64 * (lane - 8), kLast);
-    if (lane == 11) from = &a.groups.row(t.member)[t.group];
-    if (lane == 12) from = &a.groups.row(t.member)[t.group].last_applied;
-    if (lane < 13) asm volatile("{ .reg .b32 t; ld.global.ca.b32 t, [%0]; }" ::"l"(from) : "memory");
-}
 __device__ Step step_of(const UpdateArgs& a, const UpdateTile& t) {
     const MemberState m = state_of(a, t.member);
     const GroupState group = a.groups.row(t.member)[t.group];
     return {Rates(m, group), m.nonfinite == 0 && group.updated()};
 }
 
-/// A thread's quads of a tile: four columns of its warp's rows.
-struct Quads {
-    std::uint32_t at = 0;  ///< the first, in the arenas of all members
-    int ld = 0, count = 0;
+/// Where a tile lies: its elements [first, end) from `start` on, a multiple of kPiece in the arenas of all members. Of a tile
+/// that has a part of the columns, each row begins `gap` elements behind the end of the one before.
+struct Extent {
+    std::uint32_t start = 0;
+    int first = 0, end = 0, gap = 0;
+    float rows_per_element = 0;
 
-    __device__ Quads() = default;
-    __device__ explicit Quads(const UpdateTile& t) : ld(t.ld) {
-        const int row = static_cast<int>(threadIdx.x) / 32 * kWarpRows, col = static_cast<int>(threadIdx.x) % 32 * 4;
-        at = t.at + row * t.ld + col;
-        const int there = t.stored != nullptr ? (t.inputs - col + kUpdateInputs - 1) / kUpdateInputs
-                          : col < t.inputs    ? t.outputs
-                                              : 0;
-        count = min(kWarpRows, there - row);
+    __device__ Extent() = default;
+    __device__ explicit Extent(const UpdateTile& t)
+        : start(t.at / kPiece * kPiece), first(static_cast<int>(t.at - start)), end(first + t.count), gap(t.gap) {
+        rows_per_element = 1.0f / static_cast<float>(t.inputs);
     }
-    __device__ std::uint32_t place(int row) const { return at + row * ld; }
+    /// Of each warp. As many as are under way, so that the turns asked for are those of this tile and the next one.
+    __device__ int turns() const { return max(kAhead, (end + kUpdateWarps * kPiece - 1) / (kUpdateWarps * kPiece)); }
+    __device__ bool has(int element) const { return element >= first && element < end; }
+    __device__ std::uint32_t place(int element) const {
+        if (gap == 0) return start + element;
+        const float row = (static_cast<float>(element - first) + 0.5f) * rows_per_element;
+        return start + element + static_cast<int>(row) * gap;
+    }
 };
 
 struct State {
@@ -97,160 +104,178 @@ __device__ void update_quad(const Rates& rates, State& s, const float4& g) {
     s.p.w = update(rates, kKind, s.p.w, g.w, s.m.w, s.v.w);
 }
 
-/// The next step reads the copies alone, so the rest need not stay in the cache.
 template <OptimizerKind kKind>
 __device__ void write(const UpdateArgs& a, std::uint32_t at, const State& s) {
-    __stcs(reinterpret_cast<float4*>(a.params.data + at), s.p);
-    if (kKind != OptimizerKind::sgd || a.m) __stcs(reinterpret_cast<float4*>(a.m.data + at), s.m);
-    if (kKind != OptimizerKind::sgd) __stcs(reinterpret_cast<float4*>(a.v.data + at), s.v);
+    *reinterpret_cast<float4*>(a.params.data + at) = s.p;
+    if (kKind != OptimizerKind::sgd || a.m) *reinterpret_cast<float4*>(a.m.data + at) = s.m;
+    if (kKind != OptimizerKind::sgd) *reinterpret_cast<float4*>(a.v.data + at) = s.v;
     *reinterpret_cast<uint2*>(a.copy16.data + at) = make_uint2(pair_bits(s.p.x, s.p.y, false), pair_bits(s.p.z, s.p.w, false));
 }
 
-/// Where quad `quad` of a warp's row lies in its shared memory: those of neighbouring rows are in different banks.
-__device__ int gradient_place(int row, int quad) { return row * kUpdateInputs + (quad ^ (row & 7) << 1) * 4; }
+/// Where element `element` of the gradient lies in shared memory: quads stay together, and columns that are 2, 4 or 6 rows of
+/// about 800 elements apart are in different banks.
+__device__ int gradient_place(int element) { return element ^ (element >> 9 & 3) << 3; }
 
-/// A warp's rows of a product of 128 columns, as thread t holds them: row t % 32 / 4 (+ 8), columns 8 j + 2 (t % 4) (+ 1).
-__device__ void put_products(const float (&sums)[2][32], float* gradient) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+/// A tile's products: thread t has in step i columns 128 i + 16 (t / 32) + t % 32 / 4 (+ 8) of rows 8 j + 2 (t % 4) (+ 1). Rows
+/// that the tile has not got are written behind its end.
+__device__ void put_products(const UpdateTile& t, int first, const float (&sums)[kSteps][kStepSums], float* gradient) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, column = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
+    const int at = first + 2 * (lane & 3) * t.inputs + column;
 #pragma unroll
-    for (int j = 0; j < kUpdateInputs / 8; ++j) {
-        const float* v = sums[j / 8] + j % 8 * 4;
-        float* to = gradient + gradient_place(lane / 4, 2 * j + (lane & 3) / 2) + (lane & 1) * 2;
-        *reinterpret_cast<float2*>(to) = make_float2(v[0], v[1]);
-        *reinterpret_cast<float2*>(to + 8 * kUpdateInputs) = make_float2(v[2], v[3]);
+    for (int i = 0; i < kSteps; ++i)
+#pragma unroll
+        for (int v = 0; v < kStepSums; ++v) {
+            const int down = v / 4 * 8 + v % 2, right = i * kStepColumns + v % 4 / 2 * 8;
+            if (column + right < t.inputs) gradient[gradient_place(at + down * t.inputs + right)] = sums[i][v];
+        }
+}
+__device__ int stored_element(int quad) { return 4 * (quad * kProductThreads + static_cast<int>(threadIdx.x)); }
+
+/// One half of the threads: computes the gradients of a block's tiles.
+__device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, int count, std::uint32_t operands,
+                                  float* gradient, Step* of_tile) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const int stride = static_cast<int>(gridDim.x);
+    // No kernel writes tables, and what tiles read but the norm is older than the kernel before this one.
+    UpdateTile tile = tiles[blockIdx.x];
+    stage_tile(tile, operands);
+    bool first_tile = true;
+    for (int n = blockIdx.x, parity = 0; n < count; n += stride, parity ^= 1) {
+        const UpdateTile behind = tiles[min(n + stride, count - 1)];
+        float sums[kSteps][kStepSums] = {};
+        if (tile.stored != nullptr) {
+#pragma unroll
+            for (int i = 0; i < kSteps * kStepSums / 4; ++i)
+                if (stored_element(i) < tile.count)
+                    *reinterpret_cast<float4*>(sums[i / 4] + i % 4 * 4) =
+                        *reinterpret_cast<const float4*>(tile.stored + stored_element(i));
+        } else {
+#pragma unroll
+            for (int step = 0; step < kSteps; ++step) {
+                if (step * kStepColumns >= tile.inputs) break;
+                if (step == 0)
+                    await_copies<0>();
+                else
+                    await_copies<1>();
+                hopper::copies_visible();
+                hopper::await_turn<kProductThreads>(kProductStep);
+                const std::uint64_t x = hopper::summed_rows(operands + (step & 1) * kStepBytes + warp / 4 * kPartBytes,
+                                                            kPartBytes),
+                                    dz = hopper::summed_short_rows(operands + kDz);
+                hopper::products_begin();
+#pragma unroll
+                for (int i = 0; i < kUpdateDepth / 16; ++i)
+                    hopper::multiply_columns(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16));
+                hopper::products_commit();
+                hopper::products_wait<0>();
+                hopper::hold(sums[step]);
+                hopper::await_turn<kProductThreads>(kProductStep);  // the operands have been read
+                if ((step + 2) * kStepColumns < tile.inputs) stage_step(tile, step + 2, operands);
+                commit_copies();
+            }
+        }
+        if (n + stride < count) stage_tile(behind, operands);
+        if (first_tile) {
+            begin_kernel();
+            for (int k = blockIdx.x; k < a.members && warp == 0; k += stride) {
+                const MemberState m = state_of(a, k);
+                if (lane > 0) continue;
+                a.state[k].grad_norm = m.grad_norm;  // other blocks have their own copy of these two
+                a.state[k].clip_scale = m.clip_scale;
+                report_member(a, k, m, *a.counter + 1);
+            }
+        }
+        if (warp == 0) {
+            const Step step = step_of(a, tile);
+            if (lane == 0) of_tile[parity] = step;
+        }
+        if (!first_tile) hopper::await_turn<kThreads>(kGradientRead);
+        first_tile = false;
+        const int first = static_cast<int>(tile.at % kPiece);
+        if (tile.stored == nullptr) {
+            put_products(tile, first, sums, gradient);
+        } else {
+#pragma unroll
+            for (int i = 0; i < kSteps * kStepSums / 4; ++i)
+                if (stored_element(i) < tile.count)
+                    *reinterpret_cast<float4*>(gradient + gradient_place(first + stored_element(i))) =
+                        *reinterpret_cast<const float4*>(sums[i / 4] + i % 4 * 4);
+        }
+        hopper::give_turn<kThreads>(kGradientReady);
+        tile = behind;
     }
 }
-/// The same of a stored gradient: number 4 r + i of all sums is column 4 (t % 32) + i of row r.
-__device__ void put_stored(const float (&sums)[2][32], float* gradient) {
-#pragma unroll
-    for (int r = 0; r < kWarpRows; ++r)
-        *reinterpret_cast<float4*>(gradient + gradient_place(r, static_cast<int>(threadIdx.x) % 32)) =
-            *reinterpret_cast<const float4*>(sums[r / 8] + r % 8 * 4);
+
+/// The other half: updates with them.
+template <OptimizerKind kKind>
+__device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, int count, unsigned char* memory,
+                                const float* gradient, const Step* of_tile) {
+    const int thread = static_cast<int>(threadIdx.x) - kProductThreads, warp = thread / 32, lane = thread % 32;
+    unsigned char* ring = memory + kRing + warp * (kAhead * kTurnBytes) + 16 * lane;
+    const auto element_of = [&](int turn) { return (turn * kUpdateWarps + warp) * kPiece + 4 * lane; };
+    // The lane that asks is the one that reads, so that it need not wait for others.
+    const auto ask = [&](const Extent& of, int turn, int place) {
+        if (const int element = element_of(turn); of.has(element)) {
+            const std::uint32_t at = of.place(element), to = shared_address(ring + place * kTurnBytes);
+            hopper::copy16(to, a.params.data + at, 16);
+            if (kKind != OptimizerKind::sgd || a.m) hopper::copy16(to + kPiece * 4, a.m.data + at, 16);
+            if (kKind != OptimizerKind::sgd) hopper::copy16(to + 2 * kPiece * 4, a.v.data + at, 16);
+        }
+        commit_copies();
+    };
+    const auto read = [&](int place) {
+        const auto* from = reinterpret_cast<const float4*>(ring + place * kTurnBytes);
+        State s{};
+        s.p = from[0];
+        if (kKind != OptimizerKind::sgd || a.m) s.m = from[kPiece / 4];
+        if (kKind != OptimizerKind::sgd) s.v = from[2 * kPiece / 4];
+        return s;
+    };
+    const int stride = static_cast<int>(gridDim.x);
+    Extent now(tiles[blockIdx.x]);
+    for (int i = 0; i < kAhead; ++i) ask(now, i, i);
+    begin_kernel();
+    for (int n = blockIdx.x, parity = 0, place = 0; n < count; n += stride, parity ^= 1) {
+        const bool more = n + stride < count;
+        const Extent next = more ? Extent(tiles[n + stride]) : Extent();
+        hopper::await_turn<kThreads>(kGradientReady);
+        const Rates rates = of_tile[parity].rates;
+        const bool changes = of_tile[parity].changes;
+        const int turns = now.turns();
+#pragma unroll 1
+        for (int turn = 0; turn < turns; ++turn) {
+            await_copies<kAhead - 1>();
+            if (const int element = element_of(turn); changes && now.has(element)) {
+                State s = read(place);
+                update_quad<kKind>(rates, s, *reinterpret_cast<const float4*>(gradient + gradient_place(element)));
+                write<kKind>(a, now.place(element), s);
+            }
+            if (turn + kAhead < turns)
+                ask(now, turn + kAhead, place);
+            else
+                ask(next, turn + kAhead - turns, place);
+            place = place + 1 == kAhead ? 0 : place + 1;
+        }
+        if (more) hopper::give_turn<kThreads>(kGradientRead);
+        now = next;
+    }
 }
 
 template <OptimizerKind kKind>
 __global__ void __launch_bounds__(kThreads, 1)
     tile_update_kernel(const __grid_constant__ UpdateArgs a, const UpdateTile* tiles, int count) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
-    __shared__ UpdateTile of_slot[kSlots];
-    __shared__ Step of_step[2];
+    __shared__ Step of_tile[2];
     __shared__ bool last_block;
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const std::uint32_t base = shared_address(memory_of_block), operands = (base + 1023) / 1024 * 1024;
     unsigned char* memory = memory_of_block + (operands - base);
-    auto* gradient = reinterpret_cast<float*>(memory + kOperandBytes + warp * kGradientBytes);
-    const std::uint32_t ring = kOperandBytes + kWarps * kGradientBytes + warp * kRingBytes + 16 * lane;
-    const int stride = gridDim.x;
-    int n = blockIdx.x, slot = 0, parity = 0;
-    const auto next_slot = [](int s) { return s + 1 == kSlots ? 0 : s + 1; };
-    const auto describe = [&](int number, int to) {
-        const int piece = 16 * threadIdx.x;
-        if (number < count && piece < static_cast<int>(sizeof(UpdateTile)))
-            hopper::copy16(shared_address(&of_slot[to]) + piece, reinterpret_cast<const unsigned char*>(tiles + number) + piece,
-                           16);
-    };
-    // Rows `row` and the next one, in one group of copies. The lane that asks is the one that reads, so that it need not wait for
-    // others.
-    const auto ask = [&](const Quads& of, int row) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            if (row + i >= of.count) continue;
-            const std::uint32_t at = of.place(row + i), to = operands + ring + (row % kAhead + i) * (3 * kRowBytes);
-            hopper::copy16(to, a.params.data + at, 16);
-            if (kKind != OptimizerKind::sgd || a.m) hopper::copy16(to + kRowBytes, a.m.data + at, 16);
-            if (kKind != OptimizerKind::sgd) hopper::copy16(to + 2 * kRowBytes, a.v.data + at, 16);
-        }
-        commit_copies();
-    };
-    const auto read = [&](int in_ring) {
-        const auto* from = reinterpret_cast<const float4*>(memory + ring + in_ring * (3 * kRowBytes));
-        State s{};
-        s.p = from[0];
-        if (kKind != OptimizerKind::sgd || a.m) s.m = from[kRowBytes / 16];
-        if (kKind != OptimizerKind::sgd) s.v = from[2 * kRowBytes / 16];
-        return s;
-    };
-    // No kernel writes tables, and what tiles read but the norm is older than the kernel before this one.
-    describe(n, 0);
-    describe(n + stride, 1);
-    commit_copies();
-    await_copies<0>();
-    __syncthreads();
-    stage_tile(of_slot[0], operands);
-    commit_copies();
-    Quads quads(of_slot[0]);
-    for (int r = 0; r < kAhead; r += 2) ask(quads, r);
-    begin_kernel();
-    for (int k = n; k < a.members && warp == 0; k += stride) {
-        const MemberState m = state_of(a, k);
-        if (lane > 0) continue;
-        a.state[k].grad_norm = m.grad_norm;  // other blocks have their own copy of these two
-        a.state[k].clip_scale = m.clip_scale;
-        report_member(a, k, m, *a.counter + 1);
-    }
-    for (; n < count; n += stride) {
-        if (warp == 0) {
-            const Step step = step_of(a, of_slot[slot]);
-            if (lane == 0) of_step[parity] = step;
-        }
-        await_copies<kAhead / 2>();  // the newest copies are of rows
-        hopper::copies_visible();
-        __syncthreads();  // this tile's operands and step and the tile behind it are there
-        const bool stored = of_slot[slot].stored != nullptr;
-        float sums[2][32] = {};
-        if (stored) {
-#pragma unroll
-            for (int r = 0; r < kWarpRows; ++r)
-                *reinterpret_cast<float4*>(sums[r / 8] + r % 8 * 4) =
-                    *reinterpret_cast<const float4*>(memory + warp * kGradientBytes + r * kRowBytes + 16 * lane);
-        } else {
-            const std::uint64_t dz = hopper::summed_rows(operands + warp / 4 * kPartBytes, kPartBytes),
-                                x = hopper::summed_rows(operands + kRight, kPartBytes);
-            hopper::products_begin();
-#pragma unroll
-            for (int i = 0; i < kUpdateDepth / 16; ++i)
-                hopper::multiply_columns(sums[0], sums[1], dz + i * (16 * 128 / 16), x + i * (16 * 128 / 16));
-            hopper::products_commit();
-            hopper::products_wait<0>();
-            hopper::hold(sums[0]);
-            hopper::hold(sums[1]);
-        }
-        __syncthreads();  // all operands have been read
-        const int following = next_slot(slot);
-        Quads next;
-        if (n + stride < count) {
-            if (warp == 0) look_ahead(a, of_slot[following]);
-            stage_tile(of_slot[following], operands);
-            next = Quads(of_slot[following]);
-        }
-        describe(n + 2 * stride, next_slot(following));
-        commit_copies();
-        if (stored)
-            put_stored(sums, gradient);
-        else
-            put_products(sums, gradient);
-        __syncwarp();
-        const Rates rates = of_step[parity].rates;
-        const bool changes = of_step[parity].changes;
-#pragma unroll 1
-        for (int r = 0; r < kWarpRows; r += 2) {  // two rows at once: one alone waits for its own arithmetic
-            await_copies<kAhead / 2 - 1>();
-            if (changes) {
-                State first = read(r % kAhead), second = read(r % kAhead + 1);
-                update_quad<kKind>(rates, first, *reinterpret_cast<const float4*>(gradient + gradient_place(r, lane)));
-                update_quad<kKind>(rates, second, *reinterpret_cast<const float4*>(gradient + gradient_place(r + 1, lane)));
-                if (r < quads.count) write<kKind>(a, quads.place(r), first);
-                if (r + 1 < quads.count) write<kKind>(a, quads.place(r + 1), second);
-            }
-            if (r + kAhead < kWarpRows)
-                ask(quads, r + kAhead);
-            else
-                ask(next, r + kAhead - kWarpRows);
-        }
-        __syncwarp();  // the gradient has been read
-        quads = next;
-        slot = following;
-        parity ^= 1;
+    auto* gradient = reinterpret_cast<float*>(memory + kGradient);
+    if (threadIdx.x < kProductThreads) {
+        hopper::take_registers<kProductRegisters>();
+        compute_gradients(a, tiles, count, operands, gradient, of_tile);
+    } else {
+        hopper::give_registers<kUpdateRegisters>();
+        apply_gradients<kKind>(a, tiles, count, memory, gradient, of_tile);
     }
     close_when_last(a, &last_block);
 }

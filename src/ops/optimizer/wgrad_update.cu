@@ -5,6 +5,7 @@
 #include "ops/optimizer/wgrad_update.cuh"
 
 #include <algorithm>
+#include <limits>
 
 #include "ops/cuda/squares.h"
 #include "ops/dense/dense.h"
@@ -16,13 +17,7 @@ namespace {
 
 using tensor::Operand;
 
-/// Column tiles of a row: as many as full ones would be, of equal width, which begin at multiples of 16 (whole sectors of 32
-/// bytes in the 16-bit copy).
-int column_tiles(const Operand& dw) { return (dw.cols + kUpdateInputs - 1) / kUpdateInputs; }
-int column_of(const Operand& dw, int tile) {
-    const int units = (dw.cols + 15) / 16;
-    return std::min(dw.cols, 16 * (tile * units / column_tiles(dw)));
-}
+constexpr int kSmallestTile = 16;  ///< rows: each tile reads all of x, 16 bytes a parameter of the L2 cache
 
 /// Whether the arenas of an update can be indexed as one, element i of member k at k times the stride, in 32 bits, and all
 /// elements have a copy in bf16.
@@ -62,24 +57,49 @@ struct Inside {
     std::int32_t group;
 };
 
-void append_tiles(const Inside& in, int k, std::int64_t stride_k, std::vector<UpdateTile>& tiles) {
+/// Parts of a row: of about equal width, beginning at multiples of 32 (128 bytes).
+int column_parts(const Operand& dw) { return static_cast<int>(blocks_for(dw.cols, kUpdateInputs)); }
+int column_of(const Operand& dw, int part) {
+    static_assert(kUpdateInputs % 32 == 0);
+    return std::min(dw.cols, static_cast<int>(blocks_for(dw.cols, 32)) * part / column_parts(dw) * 32);
+}
+/// How many tiles of at most `rows` rows a gradient has.
+std::int64_t count_tiles(const Operand& dw, int rows) {
+    return std::int64_t{dw.k} * dw.g * blocks_for(dw.rows, rows) * column_parts(dw);
+}
+
+/// Rows of a tile: such that the busiest of `blocks` blocks has the fewest.
+int rows_of_tiles(const std::vector<Inside>& inside, int blocks) {
+    int best = kSmallestTile;
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (int rows = kUpdateOutputs; rows >= kSmallestTile; rows -= 8) {  // 16 bytes of dz
+        std::int64_t tiles = 0;
+        for (const Inside& in : inside) tiles += count_tiles(in.wgrad[linear_wgrad::dw], rows);
+        const std::int64_t of_block = blocks_for(tiles, blocks) * std::int64_t{rows};
+        if (of_block < least) best = rows;
+        least = std::min(least, of_block);
+    }
+    return best;
+}
+
+void append_tiles(const Inside& in, int k, int tile_rows, std::int64_t stride_k, std::vector<UpdateTile>& tiles) {
     using namespace linear_wgrad;
     const Operand &oz = in.wgrad[dz], &ox = in.wgrad[x], &ow = in.wgrad[dw];
     for (int g = 0; g < ow.g; ++g)
-        for (int row = 0; row < ow.rows; row += kUpdateOutputs)
-            for (int tile = 0; tile < column_tiles(ow); ++tile) {
-                const int col = column_of(ow, tile);
+        for (int row = 0; row < ow.rows; row += tile_rows)
+            for (int part = 0; part < column_parts(ow); ++part) {
+                const int col = column_of(ow, part);
                 UpdateTile t{};
                 t.dz = oz.at<const bf16>(k, g) + row;
                 t.x = ox.at<const bf16>(k, g) + col;
                 t.ld_dz = static_cast<std::int32_t>(oz.stride_row);
                 t.ld_x = static_cast<std::int32_t>(ox.stride_row);
                 t.rows = oz.rows;
-                t.outputs = std::min(kUpdateOutputs, ow.rows - row);
-                t.inputs = column_of(ow, tile + 1) - col;
-                t.at = static_cast<std::uint32_t>(k * stride_k + in.begin + g * std::int64_t{ow.rows} * ow.cols +
-                                                  row * std::int64_t{ow.cols} + col);
-                t.ld = ow.cols;
+                t.outputs = std::min(tile_rows, ow.rows - row);
+                t.inputs = column_of(ow, part + 1) - col;
+                t.at = static_cast<std::uint32_t>(k * stride_k + in.begin + (g * std::int64_t{ow.rows} + row) * ow.cols + col);
+                t.count = t.outputs * t.inputs;
+                t.gap = ow.cols - t.inputs;
                 t.member = k;
                 t.group = in.group;
                 tiles.push_back(t);
@@ -94,12 +114,10 @@ void append_stored(const std::vector<Inside>& inside, const std::vector<Segment>
     const auto until = [&](std::int64_t end) {
         while (at < end) {
             while (segment->end <= at) ++segment;
-            const std::int64_t stop = std::min({end, std::int64_t{segment->end}, at + kUpdateOutputs * kUpdateInputs});
+            const std::int64_t stop = std::min({end, std::int64_t{segment->end}, at + kUpdateElements});
             UpdateTile t{};
             t.stored = grads.at<const float>(k) + at;
-            t.outputs = 1;
-            t.inputs = static_cast<std::int32_t>(stop - at);
-            t.ld = kUpdateInputs;
+            t.count = static_cast<std::int32_t>(stop - at);
             t.at = static_cast<std::uint32_t>(k * grads.stride_k + at);
             t.member = k;
             t.group = segment->group;
@@ -130,8 +148,7 @@ std::size_t match_wgrad_update(const Context& c, std::span<const Bound> records)
     if (std::ranges::any_of(records.first(wgrads), [](const Bound& b) { return b.accumulates(linear_wgrad::dw); })) return 0;
     std::int64_t tiles = 0;
     for (const Bound& b : records.first(wgrads))
-        if (const Operand& dw = b[linear_wgrad::dw]; stays_inside(c, b, update))
-            tiles += std::int64_t{dw.k} * dw.g * blocks_for(dw.rows, kUpdateOutputs) * column_tiles(dw);
+        if (const Operand& dw = b[linear_wgrad::dw]; stays_inside(c, b, update)) tiles += count_tiles(dw, kSmallestTile);
     // Four rounds of all blocks: a last round that is all but empty then costs less than the third of the bytes that is saved.
     const int blocks = tile_update_blocks(c);
     return blocks > 0 && tiles >= 4 * blocks ? wgrads + closes + 3 : 0;
@@ -176,8 +193,9 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         std::vector<UpdateTile> tiles;
         std::ranges::sort(inside, {}, &Inside::begin);
         // A member's operands are read by many tiles, one soon after the other. The smaller tiles fill the last round.
+        const int rows = rows_of_tiles(inside, tile_update_blocks(c));
         for (int k = 0; k < arena.k; ++k)
-            for (const Inside& in : inside) append_tiles(in, k, arena.stride_k, tiles);
+            for (const Inside& in : inside) append_tiles(in, k, rows, arena.stride_k, tiles);
         for (int k = 0; k < arena.k; ++k) append_stored(inside, segments, arena, k, tiles);
         MILLRACE_TRY(add(make_tile_update(c, args, tiles, blocks_done)));
     }

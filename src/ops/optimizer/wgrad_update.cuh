@@ -7,18 +7,20 @@
 
 namespace millrace::ops::cuda {
 
-constexpr int kUpdateOutputs = 128, kUpdateInputs = 128, kUpdateDepth = 128;  ///< of a tile, at most
+constexpr int kUpdateOutputs = 32, kUpdateInputs = 800, kUpdateDepth = 128;  ///< of a tile, at most
+constexpr int kUpdateElements = kUpdateOutputs * kUpdateInputs;
 
-/// Parameters of one group: a tile of dw = dz^T x, or up to kUpdateOutputs * kUpdateInputs neighbours whose gradients were
-/// stored.
+/// Parameters of one group: rows of dw = dz^T x, whole ones unless these are longer than a tile, or neighbours whose gradients
+/// were stored.
 struct alignas(16) UpdateTile {
-    const float* stored;           ///< the neighbours' gradients; null: dw
-    const bf16 *dz, *x;            ///< first column of the tile, row 0; rows begin at multiples of 16 bytes
-    std::int32_t ld_dz, ld_x;      ///< elements from row to row
-    std::int32_t rows;             ///< of the batch
-    std::int32_t outputs, inputs;  ///< rows and columns of the tile, a multiple of 4; stored: 1 and how many neighbours there are
-    std::int32_t ld;               ///< elements from row to row of the parameters; stored: kUpdateInputs
-    std::uint32_t at;              ///< first parameter in the arenas of all members
+    const float* stored;       ///< the gradients; null: dw
+    const bf16 *dz, *x;        ///< first column of the tile, row 0; rows begin at multiples of 16 bytes
+    std::int32_t ld_dz, ld_x;  ///< elements from row to row
+    std::int32_t rows;         ///< of the batch
+    std::int32_t outputs, inputs;
+    std::uint32_t at;    ///< first parameter in the arenas of all members
+    std::int32_t count;  ///< how many there are, a multiple of 4
+    std::int32_t gap;    ///< elements between the end of a row and the next one
     std::int32_t member, group;
 };
 
