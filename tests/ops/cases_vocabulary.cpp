@@ -73,7 +73,9 @@ std::vector<OpCase> large_vocabulary_cases() {
                               without(loss({3, 9, 64, 1, 7001, 128}, "plain", {1, 1, true}), {at::bias, at::dbias, at::tally}),
                               adding(loss({3, 9, 64, 1, 7001, 128}, "windows", {0.5, 1, false}, false, {8, 16, false, false})),
                               adding(loss({8, 33, 64, 0, 2100, 128}, "plain", {1, 0, true})),
-                              loss({8, 33, 64, 0, 2100, 104}, "outside", {1, 0, true}, true)};
+                              loss({8, 33, 64, 0, 2100, 104}, "outside", {1, 0, true}, true),
+                              without(adding(loss({8, 33, 64, 0, 2100, 128}, "one_large_row", {1, 0, true})), {at::tally})};
+    cases.back().slots[at::x].values = cases.back().slots[at::x].values.with(3000 * 128 + 5, 1024);
     for (OpCase& c : cases) c.name += "/large";
     return cases;
 }
@@ -123,6 +125,28 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
         c.name += "/untallied";
         cases.push_back(without(c, {at::tally}));
     }
+    // So many rows that one block sees both tiles of the vocabulary: 0 is the reference unless a row's sum does not allow it.
+    const Head both{3, 15, 60, 0, 130, 72};
+    const auto add_both = [&](const std::string& note, double bias, double slope) {
+        c = without(loss(both, note, {1, 0, true}), {at::tally});
+        std::vector<double> biases;
+        for (int v = 0; v < both.vocabulary; ++v) biases.push_back(bias + slope * v);
+        c.slots[at::bias].values = given(biases);
+        cases.push_back(c);
+    };
+    add_both("two_tiles", 0, 0.125);
+    add_both("rising", -100, 2);
+    add_both("falling", 10000, -16);
+    add_both("low", -300, 0);
+    c = without(loss(both, "one_large_row", {1, 0, true}), {at::tally, at::dbias});
+    c.slots[at::x].values = c.slots[at::x].values.with(500 * both.cols + 5, 1024);
+    cases.push_back(c);
+    c = without(loss(both, "nan_in_a_row", {1, 0, true}), {at::tally});
+    c.slots[at::x].values = c.slots[at::x].values.with(500 * both.cols + 5, std::numeric_limits<double>::quiet_NaN());
+    c.makes_nan = true;
+    for (const int slot : {at::logsumexp, at::dx, at::dweight, at::dbias})
+        c.slots[static_cast<std::size_t>(slot)].compare = false;
+    cases.push_back(c);
     c = loss(small, "large", {1, 1, true});  // of numbers whose sums are exact
     c.slots[at::x].values = given({1, 0, -1, 0, 0});
     c.slots[at::weight].values = given({0.5, 0.25, -0.25, 0, 1, -0.75, 0.5});

@@ -8,88 +8,54 @@ namespace {
 
 using tensor::Operand;
 
+/// One block per row, from `begin` on; a gradient is 0 where no token is predicted. Logits may lie where gradients go.
 template <class T>
-__global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> ids, Mat<const std::int32_t> lengths, States state,
-                                  Mat<T> dlogits, Found* found, TokenShape shape, int first, double scale) {
+__global__ void token_loss_kernel(Mat<const T> logits, Mat<T> gradients, Mat<const float> bias, Mat<const std::int32_t> ids,
+                                  Mat<float> logsumexp, const __grid_constant__ TokenSums a, int begin) {
     __shared__ float sums[32];
     __shared__ int counts[32];
     begin_kernel();
-    const int row = blockIdx.x, k = blockIdx.z, sequence = row / shape.positions, t = row % shape.positions - first;
-    T* gradient = dlogits ? dlogits.row(k, 0, row) : nullptr;
-    const bool asked = t >= 0 && t < tokens_of(lengths, k, sequence, shape.tokens);
+    const int k = blockIdx.z, row = begin + blockIdx.x, sequence = row / a.shape.positions,
+              t = row % a.shape.positions - a.params.first;
+    const T* l = logits.row(k, 0, blockIdx.x);
+    T* gradient = gradients ? gradients.row(k, 0, blockIdx.x) : nullptr;
+    Found& out = a.found[std::int64_t{k} * a.shape.sequences * a.shape.positions + row];
+    const bool asked = t >= 0 && t < tokens_of(a.lengths, k, sequence, a.shape.tokens);
     const std::int32_t id = asked ? ids.row(k, 0, sequence)[t] : 0;
-    if (!asked || id < 0 || id >= shape.vocabulary) {  // the same for the whole block
-        for (int c = threadIdx.x; gradient != nullptr && c < shape.vocabulary; c += blockDim.x) store(gradient + c, 0.0f);
-        if (threadIdx.x == 0) found[std::int64_t{k} * gridDim.x + row] = {0, 0, asked};
+    if (!asked || id < 0 || id >= a.shape.vocabulary) {  // the same for the whole block
+        for (int c = threadIdx.x; gradient != nullptr && c < a.shape.vocabulary; c += blockDim.x) store(gradient + c, 0.0f);
+        if (threadIdx.x == 0) out = {0, 0, asked};
+        if (threadIdx.x == 0 && logsumexp) *logsumexp.row(k, 0, row) = 0;
         return;
     }
-    const int all = block_tokens(lengths, k, shape, counts);
-    const T* l = logits.row(k, 0, row);
-    float most;
+    const float* shift = bias ? bias.row(k, 0, 0) : nullptr;
+    const auto logit = [l, shift](int c) { return load(l + c) + (shift != nullptr ? shift[c] : 0); };
+    float most, part = 0;
     int best;
-    block_largest([l](int c) { return load(l + c); }, shape.vocabulary, most, best);
-    float part = 0;
-    for (int c = threadIdx.x; c < shape.vocabulary; c += blockDim.x) part += expf(load(l + c) - most);
+    block_largest(logit, a.shape.vocabulary, most, best);
+    for (int c = threadIdx.x; c < a.shape.vocabulary; c += blockDim.x) part += expf(logit(c) - most);
     const float total = block_sum(part, sums);
     if (threadIdx.x == 0) {
-        const float loss = logf(total) - (load(l + id) - most);
-        found[std::int64_t{k} * gridDim.x + row] = {loss, best == id, !isfinite(loss)};
+        const float loss = logf(total) - (logit(id) - most);
+        out = {loss, best == id, !isfinite(loss)};
+        if (logsumexp) *logsumexp.row(k, 0, row) = most + logf(total);
     }
     if (gradient == nullptr) return;
-    const float share = static_cast<float>(scale / all) * state[k].loss_scale;
-    for (int c = threadIdx.x; c < shape.vocabulary; c += blockDim.x)
-        store(gradient + c, (expf(load(l + c) - most) / total - (c == id ? 1.0f : 0.0f)) * share);
+    const int all = block_tokens(a.lengths, k, a.shape, counts);
+    const float share = static_cast<float>(a.params.scale / all) * a.state[k].loss_scale;
+    for (int c = threadIdx.x; c < a.shape.vocabulary; c += blockDim.x)
+        store(gradient + c, (expf(logit(c) - most) / total - (c == id ? 1.0f : 0.0f)) * share);
 }
+
+/// Whole warps, as many as there is work for.
+dim3 threads_for(int vocabulary) { return dim3(std::clamp((vocabulary + 31) / 32 * 32, 32, 256)); }
 
 constexpr int kSumThreads = 1024;
 
-/// One warp per sequence at a time.
-__global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> lengths, States state, Mat<float> tally,
-                                 TokenShape shape, TokenLossParams p, bool accumulate) {
-    __shared__ double sums[32];
-    __shared__ int counts[32];
+__global__ void token_sum_kernel(const __grid_constant__ TokenSums a) {
+    __shared__ TokenSum parts[kSumThreads / 32];
     begin_kernel();
-    const int k = blockIdx.x, lane = threadIdx.x % 32;
-    found += std::int64_t{k} * shape.sequences * shape.positions + p.first;
-    double loss = 0;
-    int tokens = 0, right = 0, whole = 0;
-    bool bad = false;
-    for (int b = threadIdx.x / 32; b < shape.sequences; b += kSumThreads / 32) {
-        const int count = tokens_of(lengths, k, b, shape.tokens);
-        int correct = 0;
-        for (int t = lane; t < count; t += 32) {
-            const Found& f = found[std::int64_t{b} * shape.positions + t];
-            loss += f.loss;
-            correct += static_cast<int>(f.right);
-            bad = bad || f.bad != 0;
-        }
-        right += correct;
-        for (int d = 16; d > 0; d /= 2) correct += __shfl_xor_sync(0xffffffffu, correct, d);
-        if (lane == 0) {
-            tokens += count;
-            whole += count > 0 && correct == count;
-        }
-    }
-    loss = block_sum(loss, sums);
-    tokens = block_sum(tokens, counts);
-    right = block_sum(right, counts);
-    whole = block_sum(whole, counts);
-    const int any_bad = __syncthreads_or(bad);
-    if (threadIdx.x != 0) return;
-    MemberState& m = state[k];
-    const double mean = tokens > 0 ? loss / tokens : 0;
-    if (p.as_loss) {
-        m.loss += shape.sequences * mean;
-        m.rows += shape.sequences;
-    } else {
-        m.penalty += p.scale * mean;
-    }
-    if (any_bad) m.nonfinite = 1;
-    if (!tally) return;
-    float* to = tally.row(k, 0, 0);
-    const double values[kTallyColumns] = {loss, static_cast<double>(tokens), static_cast<double>(right),
-                                          static_cast<double>(whole)};
-    for (int c = 0; c < kTallyColumns; ++c) to[c] = static_cast<float>(accumulate ? to[c] + values[c] : values[c]);
+    add_token_sums(a, blockIdx.x, kSumThreads / 32, parts, [] { __syncthreads(); });
 }
 
 /// One block per sequence.
@@ -112,28 +78,30 @@ __global__ void choose_kernel(Mat<const T> logits, Mat<std::int32_t> ids, Mat<st
 
 }  // namespace
 
-void launch_token_sums(cudaStream_t stream, int members, const Found* found, const Operand& lengths, const Operand& state,
-                       const Operand& tally, const TokenShape& shape, const TokenLossParams& params, bool accumulate) {
-    launch(token_sum_kernel, dim3(members), dim3(kSumThreads), 0, stream, found, lengths, state, tally, shape, params,
-           accumulate);
+void launch_token_losses(cudaStream_t stream, const Operand& logits, const Operand& gradients, const Operand& bias,
+                         const Operand& ids, const Operand& logsumexp, const TokenSums& to, int begin) {
+    if (logits.rows == 0) return;
+    by_real(logits.dtype, [&]<class T>(T) {
+        launch(token_loss_kernel<T>, dim3(logits.rows, 1, logits.k), threads_for(to.shape.vocabulary), 0, stream, logits,
+               gradients, bias, ids, logsumexp, to, begin);
+    });
+}
+
+void launch_token_sums(cudaStream_t stream, int members, const TokenSums& sums) {
+    launch(token_sum_kernel, dim3(members), dim3(kSumThreads), 0, stream, sums);
 }
 
 KernelResult make_token_cross_entropy(Context& c, const Bound& b) {
     namespace at = token_cross_entropy;
-    const Operand &logits = b[at::logits], &ids = b[at::ids], &l = b[at::lengths], &s = b[at::state], &d = b[at::dlogits],
-                  &sums = b[at::tally];
+    const Operand &logits = b[at::logits], &ids = b[at::ids], &lengths = b[at::lengths];
     const auto& p = b.params<TokenLossParams>();
-    const TokenShape shape{l.rows, ids.cols, positions_of(logits, l), logits.cols};
-    MILLRACE_TRY(check_positions(logits, l, p.first + ids.cols));
-    MILLRACE_LET(found, zero_table(c, std::max<std::size_t>(1, sizeof(Found) * static_cast<std::size_t>(logits.k) *
-                                                                   static_cast<std::size_t>(logits.rows))));
-    return by_real(logits.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, logits, ids, l, s, d, sums, p, shape, found, add = b.accumulates(at::tally)] {
-            if (logits.rows > 0)
-                launch(token_loss_kernel<T>, dim3(logits.rows, 1, logits.k), threads_for(shape.vocabulary), 0, stream, logits,
-                       ids, l, s, d, found, shape, p.first, p.scale);
-            launch_token_sums(stream, logits.k, static_cast<const Found*>(found), l, s, sums, shape, p, add);
-        });
+    const TokenShape shape{lengths.rows, ids.cols, positions_of(logits, lengths), logits.cols};
+    MILLRACE_TRY(check_positions(logits, lengths, p.first + ids.cols));
+    MILLRACE_LET(found, found_table(c, logits));
+    const TokenSums sums{static_cast<Found*>(found), lengths, b[at::state], b[at::tally], shape, p, b.accumulates(at::tally)};
+    return make_kernel([stream = c.stream, logits, ids, gradients = b[at::dlogits], found, sums] {
+        launch_token_losses(stream, logits, gradients, {}, ids, {}, sums, 0);
+        launch_token_sums(stream, logits.k, sums);
     });
 }
 

@@ -15,9 +15,10 @@ struct Found {
     float loss;
     std::uint32_t right, bad;
 };
-
-/// Whole warps, as many as there is work for.
-inline dim3 threads_for(int vocabulary) { return dim3(std::clamp((vocabulary + 31) / 32 * 32, 32, 256)); }
+inline base::Result<DeviceTable> found_table(Context& c, const tensor::Operand& x) {
+    return zero_table(c,
+                      std::max<std::size_t>(1, sizeof(Found) * static_cast<std::size_t>(x.k) * static_cast<std::size_t>(x.rows)));
+}
 
 /// Tokens of a member, by all threads of a block; `shared` as in block_sum.
 __device__ inline int block_tokens(const Mat<const std::int32_t>& lengths, int k, const TokenShape& shape, int* shared) {
@@ -26,9 +27,72 @@ __device__ inline int block_tokens(const Mat<const std::int32_t>& lengths, int k
     return block_sum(mine, shared);
 }
 
-/// Adds what the rows left behind to state and tally, sequences in a fixed order.
-void launch_token_sums(cudaStream_t stream, int members, const Found* found, const tensor::Operand& lengths,
-                       const tensor::Operand& state, const tensor::Operand& tally, const TokenShape& shape,
-                       const TokenLossParams& params, bool accumulate);
+/// What the rows left behind, and where its sums go.
+struct TokenSums {
+    Found* found = nullptr;
+    Mat<const std::int32_t> lengths;
+    States state;
+    Mat<float> tally;  ///< optional
+    TokenShape shape{};
+    TokenLossParams params;
+    bool accumulate = false;
+};
+/// The columns of a tally, and how many losses are not finite.
+using TokenSum = double[kTallyColumns + 1];
+
+/// Adds the sums of member k to state and tally, by the first `warps` warps of a block, sequences in a fixed order. barrier() is
+/// one of these warps, `parts` in shared memory.
+template <class Barrier>
+__device__ void add_token_sums(const TokenSums& a, int k, int warps, TokenSum* parts, Barrier barrier) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const Found* found = a.found + std::int64_t{k} * a.shape.sequences * a.shape.positions + a.params.first;
+    TokenSum sum = {};
+    for (int b = warp; b < a.shape.sequences; b += warps) {
+        const int count = tokens_of(a.lengths, k, b, a.shape.tokens);
+        int right = 0;
+        for (int t = lane; t < count; t += 32) {
+            const Found& f = found[std::int64_t{b} * a.shape.positions + t];
+            sum[tally::loss] += f.loss;
+            right += static_cast<int>(f.right);
+            sum[kTallyColumns] += f.bad;
+        }
+        sum[tally::right] += right;
+        for (int d = 16; d > 0; d /= 2) right += __shfl_xor_sync(0xffffffffu, right, d);
+        sum[tally::tokens] += lane == 0 ? count : 0;
+        sum[tally::whole] += lane == 0 && count > 0 && right == count;
+    }
+#pragma unroll
+    for (int c = 0; c <= kTallyColumns; ++c) {
+        for (int d = 16; d > 0; d /= 2) sum[c] += __shfl_xor_sync(0xffffffffu, sum[c], d);
+        if (lane == 0) parts[warp][c] = sum[c];
+    }
+    barrier();
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int c = 0; c <= kTallyColumns; ++c) {
+            for (int w = 1; w < warps; ++w) sum[c] += parts[w][c];
+            if (!a.tally || c == kTallyColumns) continue;
+            float& to = a.tally.row(k, 0, 0)[c];
+            to = static_cast<float>(a.accumulate ? to + sum[c] : sum[c]);
+        }
+        MemberState& m = a.state[k];
+        const double mean = sum[tally::tokens] > 0 ? sum[tally::loss] / sum[tally::tokens] : 0;
+        if (a.params.as_loss) {
+            m.loss += a.shape.sequences * mean;
+            m.rows += a.shape.sequences;
+        } else {
+            m.penalty += a.params.scale * mean;
+        }
+        if (sum[kTallyColumns] > 0) m.nonfinite = 1;
+    }
+    barrier();
+}
+
+/// What rows from `begin` on leave behind; gradients, bias and logsumexp are optional, logits may lie where gradients go.
+void launch_token_losses(cudaStream_t stream, const tensor::Operand& logits, const tensor::Operand& gradients,
+                         const tensor::Operand& bias, const tensor::Operand& ids, const tensor::Operand& logsumexp,
+                         const TokenSums& to, int begin);
+/// Its sums, one block per member.
+void launch_token_sums(cudaStream_t stream, int members, const TokenSums& sums);
 
 }  // namespace millrace::ops::cuda

@@ -174,25 +174,23 @@ __device__ inline float row_sum(float value) {
 }
 
 /// What the launches of one vocabulary_loss share. Sums of parts are [part][K][row][C].
-struct Args {
+struct Args : TokenSums {
     Mat<const bf16> x, weight;
     Mat<const float> bias;
-    Mat<const std::int32_t> ids, lengths;
-    TokenShape shape{};
-    TokenLossParams params;
+    Mat<const std::int32_t> ids;
+    Mat<float> logsumexp;
+    Mat<bf16> dx;               ///< optional
+    Mat<float> dweight, dbias;  ///< each optional
     int members = 0, rows = 0, cols = 0;
-    int parts = 1, weight_parts = 1;  ///< of the vocabulary for a block of rows, of the rows for a block of the vocabulary
-    bool exact = false;               ///< the largest logit's entry is wanted
-    bool warpgroups = false;          ///< the kernels of warpgroups.cuh
-    float4* stats;  ///< [part][K][row]: largest logit, sum of exponentials over it, target's logit, entry of the largest
-    float* sums;    ///< of exponentials times weights; later of gradients times rows, with those of the biases behind
-    float* shares;  ///< [K]: factor of a token's gradients in the mean over the member's, 0 without tokens
-    RowInfo* info = nullptr;
-    Found* found = nullptr;
-    Mat<float> logsumexp = {};
-    Mat<bf16> dx = {};                    ///< optional
-    Mat<float> dweight = {}, dbias = {};  ///< each optional
+    bool exact = false;  ///< the largest logit's entry is wanted
     bool add_dx = false, add_weight = false, add_bias = false;
+    int parts = 1, weight_parts = 1;  ///< of the vocabulary for a block of rows, of the rows for a block of the vocabulary
+    bool warpgroups = false;          ///< the kernels of warpgroups.cuh
+    bool sums_tokens = false;         ///< the kernel of the weights also adds up what was found
+    float4* stats = nullptr;  ///< [part][K][row]: reference, sum of exponentials over it, target's logit, entry of the largest
+    float* sums = nullptr;    ///< of exponentials times weights; later of gradients times rows, with those of the biases behind
+    float* shares = nullptr;  ///< [K]: factor of a token's gradients in the mean over the member's, 0 without tokens
+    RowInfo* info = nullptr;
     float* squares = nullptr;  ///< [K][square_parts]: sums of squares of dweight, for the norm; null: not computed
     int square_parts = 0;
     bool joined = false;                  ///< one part of the vocabulary alone, whose warpgroups finish their rows themselves
@@ -265,7 +263,7 @@ KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups
 KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps);
 KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps);
 
-/// The same for all shapes and precisions. `found` stays valid as long as the kernel lives.
-KernelResult make_plain(Context& c, const Bound& b, const TokenShape& shape, const DeviceTable& found);
+/// The same for all shapes and precisions. What `found` points to stays valid as long as the kernel lives.
+KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found);
 
 }  // namespace millrace::ops::cuda::vocabulary

@@ -77,21 +77,14 @@ int parts_for(const Context& c, int owned, int per_block, int members, int strea
     return std::clamp(kBlocksPerMultiprocessor * c.multiprocessors / blocks, 1, std::min(tiles, kMostParts));
 }
 
-KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, const DeviceTable& found) {
+/// `summed`: whether the kernels also add up what they find.
+KernelResult make_tiles(Context& c, const Bound& b, const TokenSums& tokens, bool& summed) {
     const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight], &dbias = b[at::dbias];
-    Args args;
-    args.x = x;
-    args.weight = weight;
-    args.bias = b[at::bias];
-    args.ids = b[at::ids];
-    args.lengths = b[at::lengths];
-    args.shape = shape;
-    args.params = b.params<TokenLossParams>();
-    args.members = x.k;
-    args.rows = x.rows;
-    args.cols = x.cols;
-    args.exact = b[at::tally].present();
-    args.found = static_cast<Found*>(found);
+    Args args{tokens,  x,     weight, b[at::bias], b[at::ids], b[at::logsumexp],      dx,
+              dweight, dbias, x.k,    x.rows,      x.cols,     b[at::tally].present()};
+    args.add_dx = b.accumulates(at::dx);
+    args.add_weight = b.accumulates(at::dweight);
+    args.add_bias = b.accumulates(at::dbias);
     const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
     warpgroups::Maps maps{};
     args.warpgroups = takes_warpgroups(c, b) && weight.k == x.k && make_map(maps.x, x) && make_map(maps.weight, weight);
@@ -107,13 +100,6 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
         args.weight_parts = parts_for(c, weight.rows, owned, x.k, x.rows);
     }
     args.blocks = std::min<int>(c.multiprocessors, blocks_for(weight.rows, warpgroups::kRows) * x.k * args.weight_parts);
-    args.logsumexp = b[at::logsumexp];
-    args.dx = dx;
-    args.dweight = dweight;
-    args.dbias = dbias;
-    args.add_dx = b.accumulates(at::dx);
-    args.add_weight = b.accumulates(at::dweight);
-    args.add_bias = b.accumulates(at::dbias);
     args.joined = args.warpgroups && args.parts == 1;
     args.direct = aligned && args.weight_parts == 1;
     DeviceTable squares;
@@ -138,6 +124,7 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     args.info = static_cast<RowInfo*>(info);
     args.shares = static_cast<float*>(flags);
     if (handed_over) args.handed_over = static_cast<std::int32_t*>(flags) + members;
+    summed = args.sums_tokens = handed_over && wants_weights;
     MILLRACE_LET(forward, make_forward(c, args, maps));
     KernelPtr backward;
     if (wants_weights) {
@@ -159,13 +146,14 @@ KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
     const TokenShape shape{lengths.rows, ids.cols, positions_of(x, lengths), b[at::weight].rows};
     MILLRACE_TRY(check_positions(x, lengths, params.first + ids.cols));
     if (shape.vocabulary < 1) return base::Error{"the vocabulary is empty"};
-    MILLRACE_LET(found, zero_table(c, std::max<std::size_t>(
-                                          1, sizeof(Found) * static_cast<std::size_t>(x.k) * static_cast<std::size_t>(x.rows))));
-    MILLRACE_LET(rows, takes_tiles(c, b) ? make_tiles(c, b, shape, found) : make_plain(c, b, shape, found));
-    return make_kernel([stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), found, members = x.k, lengths,
-                        state = b[at::state], tally = b[at::tally], shape, params, add = b.accumulates(at::tally)] {
+    MILLRACE_LET(found, found_table(c, x));
+    const TokenSums sums{static_cast<Found*>(found), lengths, b[at::state], b[at::tally], shape, params,
+                         b.accumulates(at::tally)};
+    bool summed = false;
+    MILLRACE_LET(rows, takes_tiles(c, b) ? make_tiles(c, b, sums, summed) : make_plain(c, b, sums));
+    return make_kernel([stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), found, members = x.k, sums, summed] {
         rows->run();
-        launch_token_sums(stream, members, static_cast<const Found*>(found), lengths, state, tally, shape, params, add);
+        if (!summed) launch_token_sums(stream, members, sums);
     });
 }
 

@@ -1,5 +1,6 @@
 // The first kernel of forward.cu for whole warpgroups: the same references, margin and results. Where a block sees all of the
-// vocabulary it does what the second one does, too.
+// vocabulary it does what the second one does, too, and looks for largest logits only if it must: it first takes 0 as the
+// reference of all rows, and begins again where a row's sum of exponentials turns out to be too small or too large for that.
 
 #include "ops/vocabulary/warpgroups.cuh"
 
@@ -46,42 +47,43 @@ __device__ inline void raise(Carried& carried, const float (&largest)[2], const 
     }
 }
 
-/// Sums over the references before this tile become sums over those of now.
-__device__ inline void rescale(Numbers& sums, const Carried& carried) {
-    if (!carried.rises) return;
+/// Keeps the logits of targets in the tile from entry `begin` on; `row` is the thread's first. Biases in units of 1 / unit.
+__device__ inline void keep_targets(const Numbers& products, Rows& rows, int row, const float* bias, int begin, float unit) {
+    const int target[2] = {rows.target[row] - begin, rows.target[row + 8] - begin};
+    const auto inside = [&](int half) { return target[half] >= 0 && target[half] < kRows; };
+    if (!__any_sync(0xffffffffu, inside(0) || inside(1))) return;
+    float product[2] = {};
 #pragma unroll
-    for (int i = 0; i < 64; ++i) sums[i / 32][i % 32] *= carried.factor[i % 4 / 2];
+    for (int i = 0; i < 64; ++i)
+        if (column_of(i / 4, i % 4) == target[i % 4 / 2]) product[i % 4 / 2] = products[i / 32][i % 32];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+        if (inside(half) && target[half] % 8 / 2 == static_cast<int>(threadIdx.x) % 4)
+            rows.chosen[row + 8 * half] = product[half] + bias[target[half]] / unit;
 }
 
-/// Logits of the tile from entry `begin` on become exponentials over the references; `row` is the thread's first.
+/// Products with the tile from entry `begin` on become exponentials over the references, with kZero over 0. Biases, with kZero in
+/// units of log 2, are -inf behind the vocabulary.
+template <bool kZero>
 __device__ inline void exponentiate(Numbers& logits, Carried& carried, Rows& rows, int row, const float* bias, int begin,
-                                    int vocabulary, bool exact) {
-    if (begin + kRows > vocabulary) {
-#pragma unroll
-        for (int i = 0; i < 64; ++i)
-            if (column_of(i / 4, i % 4) >= vocabulary - begin) logits[i / 32][i % 32] = -INFINITY;
-    }
+                                    bool exact) {
+    keep_targets(logits, rows, row, bias, begin, kZero ? kLog2E : 1);
     float largest[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int n = 0; n < kRows / 8; ++n) {
-        const float2 shift = *reinterpret_cast<const float2*>(bias + column_of(n, 0));
+        const float2 both = *reinterpret_cast<const float2*>(bias + column_of(n, 0));
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            float& logit = logits[n / 8][n % 8 * 4 + i];
-            logit += i % 2 == 0 ? shift.x : shift.y;
-            largest[i / 2] = fmaxf(largest[i / 2], logit);
+            float &logit = logits[n / 8][n % 8 * 4 + i], shift = i % 2 == 0 ? both.x : both.y;
+            logit = kZero ? exp2_fast(fmaf(logit, kLog2E, shift)) : logit + shift;
+            if (kZero) carried.sum[i / 2] += logit;
+            if (!kZero) largest[i / 2] = fmaxf(largest[i / 2], logit);
         }
     }
+    if (kZero) return;
     const float margin = exact ? 0 : kMargin;
-    const int target[2] = {rows.target[row] - begin, rows.target[row + 8] - begin};
-    const auto inside = [&](int half) { return target[half] >= 0 && target[half] < kRows; };
     carried.rises = __any_sync(0xffffffffu, largest[0] > carried.top[0] + margin || largest[1] > carried.top[1] + margin);
     if (carried.rises) raise(carried, largest, logits, begin, rows.best + row, exact);
-    if (__any_sync(0xffffffffu, inside(0) || inside(1))) {
-#pragma unroll
-        for (int i = 0; i < 64; ++i)
-            if (column_of(i / 4, i % 4) == target[i % 4 / 2]) rows.chosen[row + i % 4 / 2 * 8] = logits[i / 32][i % 32];
-    }
     const float base[2] = {carried.top[0] * kLog2E, carried.top[1] * kLog2E};
 #pragma unroll
     for (int i = 0; i < 64; ++i) {
@@ -97,39 +99,57 @@ struct ForwardWork {
     Rows& rows;
     int first, count;  ///< tiles of the vocabulary
     int row;           ///< of the block's, the thread's first
+    bool zero;         ///< the reference is 0
     Carried carried = {};
 
-    __device__ int tiles(int number) const { return number == 0 ? count : 0; }
-    __device__ void begin(int, int) {}
-    __device__ void change(int n, int slot, Numbers& logits) {
-        exponentiate(logits, carried, rows, row, memory.extra<float>(slot), (first + n) * kRows, a.shape.vocabulary, a.exact);
+    /// The tiles come a second time if some row needs another reference than 0. Exponentials below 2^-126 are zero: with up to
+    /// 2^20 entries those missing are less than 2^-26 of a sum of 2^-80. One of 2^80 times weights up to 2^47 is finite.
+    [[nodiscard]] __device__ int tiles(int number) const {
+        if (number == 0 || !zero) return number == 0 ? count : 0;
+        const auto fits = [&](int half) {
+            const float sum = row_sum(carried.sum[half]);
+            return rows.target[row + 8 * half] < 0 || (sum > 0x1p-80f && sum < 0x1p80f);
+        };
+        const bool first = fits(0), second = fits(1);
+        return __syncthreads_or(!first || !second) ? count : 0;
     }
-    __device__ void settle(int, Numbers& sums) { rescale(sums, carried); }
+    __device__ void begin(int number, int) {
+        zero = zero && number == 0;
+        carried = {};
+    }
+    __device__ void change(int n, int slot, Numbers& logits) {
+        const float* bias = memory.extra<float>(slot);
+        const int begin = (first + n) * kRows;
+        if (zero)
+            exponentiate<true>(logits, carried, rows, row, bias, begin, a.exact);
+        else
+            exponentiate<false>(logits, carried, rows, row, bias, begin, a.exact);
+    }
+    __device__ void settle(int, Numbers& sums) {
+        if (carried.rises) scale(sums, carried.factor);
+    }
     __device__ void finish(int, int, Numbers&) {}
 };
 
 /// The gradient of row `row`, numbers 2 `half` (+ 1) of each four of the thread's sums.
 __device__ inline void put_gradient(const Args& a, int k, int row, int target, const Numbers& sums, int half, float total,
                                     float share) {
-    bf16* to = a.dx.row(k, 0, row);
-    const bf16* weight = a.weight.row(k, 0, max(target, 0));
-    if (target < 0 && a.add_dx) return;
+    auto* to = reinterpret_cast<__nv_bfloat162*>(a.dx.row(k, 0, row) + column_of(0, 0));
+    const auto* weight = reinterpret_cast<const __nv_bfloat162*>(a.weight.row(k, 0, max(target, 0)) + column_of(0, 0));
+    const float factor = share / total;
+    __nv_bfloat162 chosen[kWidth / 8];
+#pragma unroll
+    for (int n = 0; n < kWidth / 8; ++n)  // all on their way before the first one is needed
+        if (column_of(n, 0) < a.cols) chosen[n] = weight[4 * n];
 #pragma unroll
     for (int n = 0; n < kWidth / 8; ++n) {
-        const int column = column_of(n, 0);
-        if (column >= a.cols) continue;
-        auto* both = reinterpret_cast<__nv_bfloat162*>(to + column);
-        float2 value = make_float2(0, 0);
-        if (target >= 0) {
-            const float2 chosen = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(weight + column));
-            value.x = (sums[n / 8][n % 8 * 4 + 2 * half] / total - chosen.x) * share;
-            value.y = (sums[n / 8][n % 8 * 4 + 2 * half + 1] / total - chosen.y) * share;
-        }
-        if (a.add_dx) {
-            const float2 before = __bfloat1622float2(*both);
-            value = make_float2(before.x + value.x, before.y + value.y);
-        }
-        *both = __floats2bfloat162_rn(value.x, value.y);
+        if (column_of(n, 0) >= a.cols) continue;
+        const float2 less = __bfloat1622float2(chosen[n]);
+        float2 value = make_float2(fmaf(sums[n / 8][n % 8 * 4 + 2 * half], factor, -less.x * share),
+                                   fmaf(sums[n / 8][n % 8 * 4 + 2 * half + 1], factor, -less.y * share));
+        if (target < 0) value = make_float2(0, 0);
+        const float2 before = a.add_dx ? __bfloat1622float2(to[4 * n]) : make_float2(0, 0);
+        to[4 * n] = __floats2bfloat162_rn(before.x + value.x, before.y + value.y);
     }
 }
 
@@ -145,14 +165,14 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     const int all = (a.shape.vocabulary + kRows - 1) / kRows, first = all * part / a.parts;
     if (threadIdx.x == 0) memory.begin();
     begin_kernel();
-    if (a.joined) {
+    int target = -1;
+    if (const int row = begin + static_cast<int>(threadIdx.x); threadIdx.x < kRows && row < a.rows)
+        target = target_of(a.ids, a.lengths, k, row, a.shape, a.params.first);
+    if (a.joined) {  // while the targets come
         const float found = put_share(a, k, counts);
         if (threadIdx.x == 0) share = found;
     }
-    int target = -1;
     if (threadIdx.x < kRows) {
-        const int row = begin + static_cast<int>(threadIdx.x);
-        if (row < a.rows) target = target_of(a.ids, a.lengths, k, row, a.shape, a.params.first);
         rows.target[threadIdx.x] = target;
         rows.best[threadIdx.x] = 0;
         rows.chosen[threadIdx.x] = 0;
@@ -160,28 +180,32 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     const bool needed = __syncthreads_or(target >= 0);
     if (!needed && !a.joined) return;
     const int count = needed ? all * (part + 1) / a.parts - first : 0;
+    const bool over_zero = a.joined && !a.exact;
     if (threadIdx.x < 128) {
         hopper::give_registers<24>();
-        Filling filling{memory};
-        if (count > 0) filling.own(maps.x, k, begin, [](int) {});
-        for (int n = 0; n < count; ++n) {
-            const int tile = (first + n) * kRows, entry = tile + static_cast<int>(threadIdx.x);
-            filling.tile(maps.weight, k, tile, [&](int slot) {
-                const bool there = a.bias && entry < a.shape.vocabulary;
-                copy4(shared_address(memory.extra<float>(slot) + threadIdx.x), a.bias.row(k, 0, 0) + entry, there);
-            });
+        Filling<kStages, kSlots - kStages> fill_owned{memory};
+        Filling<0, kStages> fill_tile{memory};
+        for (bool zero = over_zero, again = count > 0; again; zero = false) {
+            fill_owned(maps.x, k, begin, [](int) {});
+            for (int n = 0; n < count; ++n) {
+                const int tile = (first + n) * kRows, entry = tile + static_cast<int>(threadIdx.x);
+                float bias = entry < a.shape.vocabulary ? 0 : -INFINITY;
+                if (a.bias && entry < a.shape.vocabulary) bias = a.bias.row(k, 0, 0)[entry] * (zero ? kLog2E : 1);
+                fill_tile(maps.weight, k, tile, [&](int slot) { memory.extra<float>(slot)[threadIdx.x] = bias; });
+            }
+            again = zero && __syncthreads_or(false);
         }
     } else {
         hopper::take_registers<240>();
         Numbers sums = {};
         const int group_begin = (static_cast<int>(threadIdx.x) / 128 - 1) * 64;
-        ForwardWork work{a, memory, rows, first, count, group_begin + row_of(0)};
+        ForwardWork work{a, memory, rows, first, count, group_begin + row_of(0), over_zero};
         multiply_ring<kGradient>(memory, sums, work);
         __syncwarp();
         const std::int64_t place = (std::int64_t{part} * a.members + k) * a.rows + begin;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float sum = row_sum(work.carried.sum[half]), top = work.carried.top[half];
+            const float sum = row_sum(work.carried.sum[half]), top = work.zero ? 0 : work.carried.top[half];
             const int at = group_begin + row_of(half), row = begin + at;
             if (a.joined) {
                 if (threadIdx.x % 4 == 0) put_row(a, k, row, rows.target[at], top, sum, rows.chosen[at], rows.best[at]);

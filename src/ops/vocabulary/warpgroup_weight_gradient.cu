@@ -8,33 +8,42 @@ namespace {
 
 using namespace warpgroups;
 
-/// Products become probabilities, with kTargets less one where one of the warp's 16 entries from `first` on is the row's target;
-/// `of` has the rows of the tile, bias this thread's two entries, both in units of log 2. Adds them up for each entry.
-template <bool kTargets>
-__device__ inline void to_gradients(Numbers& products, const RowInfo* of, const float (&bias)[2], float (&sum)[2], int first) {
+/// The part of an entry's bias, in units of log 2, that multiplies its sums in the end instead of every exponential: all of it,
+/// unless exponentials could become infinite (those of probabilities stay below 2^40) or vanish (from 2^-86 down). Zero or all.
+__device__ inline float outside(const Args& a, float bias) { return a.handed_over != nullptr && fabsf(bias) < 40 ? bias : 0; }
+
+/// The rows of a tile, as in RowInfo.
+struct RowsOf {
+    float logsumexp[kRows];
+    std::int32_t target[kRows];
+};
+
+/// Products become probabilities over what is left outside, with kTargets less `one` where one of the warp's 16 entries from
+/// `first` on is the row's target; with kInside biases of this thread's two entries count. Adds them up for each entry.
+template <bool kTargets, bool kInside>
+__device__ inline void to_gradients(Numbers& products, const RowsOf& of, const float (&inside)[2], const float (&one)[2],
+                                    float (&sum)[2], int first) {
     const int mine = first + static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int n = 0; n < kRows / 8; ++n) {
-        const float4 both = *reinterpret_cast<const float4*>(of + column_of(n, 0));
+        const float2 base = *reinterpret_cast<const float2*>(of.logsumexp + column_of(n, 0));
+        const int2 target = kTargets ? *reinterpret_cast<const int2*>(of.target + column_of(n, 0)) : int2{};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             float& product = products[n / 8][n % 8 * 4 + i];
-            product = exp2_fast(fmaf(product, kLog2E, bias[i / 2] - (i % 2 == 0 ? both.x : both.z)));
-            if (kTargets && __float_as_int(i % 2 == 0 ? both.y : both.w) == mine + i / 2 * 8) product -= 1;
+            const float less = i % 2 == 0 ? base.x : base.y;
+            product = exp2_fast(fmaf(product, kLog2E, kInside ? inside[i / 2] - less : -less));
+            if (kTargets && (i % 2 == 0 ? target.x : target.y) == mine + i / 2 * 8) product -= one[i / 2];
             sum[i / 2] += product;
         }
     }
 }
 
 /// Whether one of the tile's rows has one of the 16 entries from `first` on as its target.
-__device__ inline bool has_targets(const RowInfo* of, int first) {
-    bool owned = false;
-#pragma unroll
-    for (int i = 0; i < kRows; i += 32) {
-        const int target = of[static_cast<int>(threadIdx.x) % 32 + i].target;
-        owned = owned || (target >= first && target < first + 16);
-    }
-    return __any_sync(0xffffffffu, owned);
+__device__ inline bool has_targets(const RowsOf& of, int first) {
+    const int4 four = reinterpret_cast<const int4*>(of.target)[threadIdx.x % 32];
+    const auto owned = [&](int target) { return target >= first && target < first + 16; };
+    return __any_sync(0xffffffffu, owned(four.x) || owned(four.y) || owned(four.z) || owned(four.w));
 }
 
 /// Tiles of rows that one block takes for 128 entries. Where other blocks have the tiles before or behind them, it takes their
@@ -104,25 +113,36 @@ struct WeightWork {
     const Run& run;
     int row;        ///< of the block's 128, the warp's first
     int entry = 0;  ///< the warp's first
-    float bias[2] = {}, bias_sum[2] = {}, bias_sum_before[2] = {};
+    int own = 0;    ///< slot of the entries
+    float bias_sum[2] = {}, bias_sum_before[2] = {};
+    bool all_outside = false;  ///< no bias belongs to the exponents, in the warp
 
     [[nodiscard]] __device__ int tiles(int number) const { return number < run.pieces() ? run.piece(number).count : 0; }
     __device__ void begin(int number, int slot) {
         entry = run.piece(number).entry + row;
+        own = slot;
+        const auto leaves_none = [&](int half) { return outside(a, bias_of(slot, half)) == bias_of(slot, half); };
+        all_outside = __all_sync(0xffffffffu, leaves_none(0) && leaves_none(1));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int at = row + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
-            bias[half] = memory.extra<float>(slot)[at] * kLog2E;
             bias_sum_before[half] = bias_sum[half];
             bias_sum[half] = 0;
         }
     }
+    /// In units of log 2, of the thread's entry `half`.
+    [[nodiscard]] __device__ float bias_of(int slot, int half) const {
+        return memory.extra<float>(slot)[row + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half] * kLog2E;
+    }
     __device__ void change(int, int slot, Numbers& products) {
-        const RowInfo* of = memory.extra<RowInfo>(slot);
-        if (has_targets(of, entry))
-            to_gradients<true>(products, of, bias, bias_sum, entry);
+        const RowsOf& of = *memory.extra<RowsOf>(slot);
+        const bool targets = has_targets(of, entry);
+        if (!targets && all_outside) return to_gradients<false, false>(products, of, {}, {}, bias_sum, entry);
+        const float bias[2] = {bias_of(own, 0), bias_of(own, 1)}, left_out[2] = {outside(a, bias[0]), outside(a, bias[1])};
+        const float inside[2] = {bias[0] - left_out[0], bias[1] - left_out[1]};
+        if (targets)
+            to_gradients<true, true>(products, of, inside, {exp2_fast(-left_out[0]), exp2_fast(-left_out[1])}, bias_sum, entry);
         else
-            to_gradients<false>(products, of, bias, bias_sum, entry);
+            to_gradients<false, true>(products, of, inside, {}, bias_sum, entry);
     }
     __device__ void settle(int, Numbers&) {}
     __device__ void finish(int number, int slot, Numbers& sums) {
@@ -138,14 +158,16 @@ struct WeightWork {
         if (p.takes) take_over(a, sums, bias_sum);
         put(p, kStages + number % 2, sums, bias_sum);
     }
-    __device__ void put(const Piece& p, int slot, const Numbers& sums, const float (&biases)[2]) const {
+    __device__ void put(const Piece& p, int slot, Numbers& sums, const float (&biases)[2]) const {
+        const float factor[2] = {exp2_fast(outside(a, bias_of(slot, 0))), exp2_fast(outside(a, bias_of(slot, 1)))};
+        scale(sums, factor);
         const float share = memory.extra<float>(slot)[kRows];
         const int group_entry = p.entry + row / 64 * 64, left = a.shape.vocabulary - group_entry;
         const float squares = put_sums(sums, a.weight_target(p.part, p.k, group_entry, share), left, a.cols);
         if (a.direct) put_squares(a, p.k, (p.entry + row) / 16, squares);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float sum = row_sum(biases[half]);
+            const float sum = row_sum(biases[half] * factor[half]);
             if (const int at = row_of(half); threadIdx.x % 4 == 0 && at < left)
                 a.put_bias(p.part, p.k, group_entry + at, sum, share);
         }
@@ -156,6 +178,7 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     warpgroup_weight_gradient_kernel(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ Run run;  // not in registers: they are scarce
+    __shared__ TokenSum token_parts[4];
     const Memory memory(memory_of_block);
     if (threadIdx.x == 0) {
         memory.begin();
@@ -164,26 +187,30 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     begin_kernel();
     __syncthreads();
     if (threadIdx.x < 128) {
-        hopper::give_registers<24>();
-        Filling filling{memory};
+        hopper::give_registers<56>();
+        Filling<kStages, kSlots - kStages> fill_owned{memory};
+        Filling<0, kStages> fill_tile{memory};
         for (int number = 0; number < run.pieces(); ++number) {
             const Piece p = run.piece(number);
-            filling.own(maps.weight, p.k, p.entry, [&](int slot) {
-                const int entry = p.entry + static_cast<int>(threadIdx.x);
-                const std::uint32_t extra = shared_address(memory.extra<float>(slot));
-                copy4(extra + 4 * threadIdx.x, a.bias.row(p.k, 0, 0) + entry, a.bias && entry < a.shape.vocabulary);
-                if (threadIdx.x == 0) copy4(extra + 4 * kRows, a.shares + p.k, true);
+            const int thread = static_cast<int>(threadIdx.x), entry = p.entry + thread;
+            const float bias = a.bias && entry < a.shape.vocabulary ? a.bias.row(p.k, 0, 0)[entry] : 0, share = a.shares[p.k];
+            fill_owned(maps.weight, p.k, p.entry, [&](int slot) {
+                memory.extra<float>(slot)[thread] = bias;
+                if (thread == 0) memory.extra<float>(slot)[kRows] = share;
             });
             for (int n = 0; n < p.count; ++n) {
-                const int row = (p.tile + n) * kRows, pair = 2 * static_cast<int>(threadIdx.x);
-                filling.tile(maps.x, p.k, row, [&](int slot) {
-                    if (pair < kRows)
-                        copy16(shared_address(memory.extra<RowInfo>(slot) + pair), a.info_of(p.k) + row + pair, true);
+                const int row = (p.tile + n) * kRows;
+                const RowInfo info = a.info_of(p.k)[row + thread];
+                fill_tile(maps.x, p.k, row, [&](int slot) {
+                    memory.extra<RowsOf>(slot)->logsumexp[thread] = info.logsumexp;
+                    memory.extra<RowsOf>(slot)->target[thread] = info.target;
                 });
             }
         }
+        for (int k = static_cast<int>(blockIdx.x); a.sums_tokens && k < a.members; k += a.blocks)
+            add_token_sums(a, k, 4, token_parts, [] { hopper::await_turn<128>(1); });
     } else {
-        hopper::take_registers<240>();
+        hopper::take_registers<224>();
         Numbers sums = {};
         WeightWork work{a, memory, run, (static_cast<int>(threadIdx.x) / 32 - 4) * 16};
         multiply_ring<true>(memory, sums, work);

@@ -17,8 +17,6 @@
 namespace millrace::ops::cuda::vocabulary::warpgroups {
 
 constexpr int kWidth = 128, kRows = 128, kThreads = 384;
-/// The two warpgroups begin their products in turns, so that one computes exponentials while those of the other run.
-constexpr bool kTurns = true;
 constexpr int kStages = 4, kSlots = kStages + 2;  ///< of the ring, and two of owned rows behind them
 constexpr std::uint32_t kHalfBytes = kRows * 128, kTileBytes = 2 * kHalfBytes, kExtraBytes = 8 * kRows;
 constexpr std::uint32_t kExtras = kSlots * kTileBytes, kBarriers = kExtras + kSlots * kExtraBytes;
@@ -59,22 +57,15 @@ struct Memory {
     }
 };
 
-/// What the first warpgroup does: fills the two rings of a block, slot after slot. It waits until the next slot is free and
-/// copies kRows rows of member k from `row` on; extras(slot) begins the copies of what they need besides.
+/// What the first warpgroup does: fills the ring of kCount slots from kFirst on. It waits until the next slot is free and copies
+/// kRows rows of member k from `row` on; extras(slot) stores what they need besides.
+template <int kFirst, int kCount>
 struct Filling {
     const Memory& memory;
-    Ring owned = {}, tiles = {};
+    Ring ring = {};
 
     template <class Extras>
-    __device__ void own(const CUtensorMap& from, int k, int row, Extras extras) {
-        fill<kStages, kSlots - kStages>(owned, from, k, row, extras);
-    }
-    template <class Extras>
-    __device__ void tile(const CUtensorMap& from, int k, int row, Extras extras) {
-        fill<0, kStages>(tiles, from, k, row, extras);
-    }
-    template <int kFirst, int kCount, class Extras>
-    __device__ void fill(Ring& ring, const CUtensorMap& from, int k, int row, Extras extras) {
+    __device__ void operator()(const CUtensorMap& from, int k, int row, Extras extras) {
         const int slot = kFirst + ring.stage;
         const std::uint32_t filled = memory.filled(slot);
         hopper::barrier_wait(memory.free(slot), ring.phase ^ 1);
@@ -84,8 +75,8 @@ struct Filling {
             hopper::tensor_copy(memory.tile(slot) + kHalfBytes, &from, 64, row, k, filled);
         }
         extras(slot);
-        hopper::copies_arrive(filled);
-        ring.advance<kCount>();
+        hopper::barrier_arrive(filled);
+        ring.template advance<kCount>();
     }
 };
 
@@ -125,6 +116,12 @@ __device__ inline void hold(Numbers& numbers) {
     hopper::hold(numbers[1]);
 }
 
+/// Multiplies numbers 2 half (+ 1) of each four by factor[half].
+__device__ inline void scale(Numbers& numbers, const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) numbers[i / 32][i % 32] *= factor[i % 4 / 2];
+}
+
 __device__ inline void clear(Numbers& numbers) {
 #pragma unroll
     for (int i = 0; i < 64; ++i) numbers[i / 32][i % 32] = 0;
@@ -135,7 +132,8 @@ __device__ inline void release(const Memory& memory, int slot) {
     if (threadIdx.x % 32 == 0) hopper::barrier_arrive(memory.free(slot));
 }
 
-/// What the second and third warpgroup do, with work:
+/// What the second and third warpgroup do, in turns, so that one computes exponentials while products of the other run; with
+/// work:
 /// - tiles(number): how many stream past the block's owned rows `number`, 0 behind the last of these;
 /// - begin(number, slot): the owned rows have come, with what they need besides;
 /// - change(n, slot, numbers) turns products with tile n into weights;
@@ -150,15 +148,17 @@ __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& 
     Weights weights;
     Ring owned, ring;
     int last = -1;
-    if (kTurns && group == 2) hopper::give_turn(other);
-    for (int number = 0, count = work.tiles(0); count > 0; count = work.tiles(++number)) {
+    if (group == 2) hopper::give_turn(other);
+    // Only what is known to be the same in a warp stays in uniform registers, where products want their addresses.
+    const auto tiles = [&](int number) { return __shfl_sync(0xffffffffu, work.tiles(number), 0); };
+    for (int number = 0, count = tiles(0); count > 0; count = tiles(++number)) {
         const int slot = kStages + owned.stage;
         const std::uint32_t own = memory.tile(slot) + (group - 1) * 64 * 128;
         hopper::barrier_wait(memory.filled(slot), owned.phase);
         work.begin(number, slot);
         for (int n = 0; n < count; ++n) {
             hopper::barrier_wait(memory.filled(ring.stage), ring.phase);
-            if (kTurns) hopper::await_turn(turn);
+            hopper::await_turn(turn);
             hopper::products_begin();
             multiply_across(numbers, own, memory.tile(ring.stage));
             hopper::products_commit();
@@ -166,10 +166,10 @@ __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& 
                 hopper::products_begin();
                 multiply_along(sums, weights, memory.tile(last));
                 hopper::products_commit();
-                if (kTurns) hopper::give_turn(other);
+                hopper::give_turn(other);
                 hopper::products_wait<1>();
             } else {
-                if (kTurns) hopper::give_turn(other);
+                hopper::give_turn(other);
                 hopper::products_wait<0>();
             }
             hold(numbers);
@@ -201,7 +201,7 @@ __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& 
         hopper::products_wait<0>();
         hold(sums);
     }
-    if (kTurns && group == 1) hopper::await_turn(turn);  // the one that is left
+    if (group == 1) hopper::await_turn(turn);  // the one that is left
 }
 
 /// The row, of the warpgroup's 64, that numbers 2 half (+ 1) of each four of a thread belong to.
@@ -209,19 +209,25 @@ __device__ inline int row_of(int half) {
     return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
 }
 
-/// Puts the warpgroup's sums, `rows` rows of `cols` columns of them. Returns a thread's sum of squares.
+/// Puts the warpgroup's sums, `rows` rows of `cols` columns of them. Returns a thread's sum of squares. kPlain: no columns are
+/// missing, and nothing is added to.
+template <bool kPlain>
 __device__ inline float put_sums(const Numbers& sums, const Target& target, int rows, int cols) {
     float squares = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int row = row_of(half);
-        if (row >= rows) continue;
+        if (row_of(half) >= rows) continue;
+        const Target of_row{target.to + row_of(half) * target.stride + column_of(0, 0), 0, target.factor, !kPlain && target.add};
 #pragma unroll
         for (int n = 0; n < kWidth / 8; ++n)
-            if (const int column = column_of(n, 0); column < cols)
-                squares += target.put_pair(row, column, sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
+            if (kPlain || column_of(n, 0) < cols)
+                squares += of_row.put_pair(0, 8 * n, sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
     }
     return squares;
+}
+__device__ inline float put_sums(const Numbers& sums, const Target& target, int rows, int cols) {
+    if (cols == kWidth && !target.add) return put_sums<true>(sums, target, rows, cols);
+    return put_sums<false>(sums, target, rows, cols);
 }
 
 }  // namespace millrace::ops::cuda::vocabulary::warpgroups
