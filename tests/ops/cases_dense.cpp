@@ -244,11 +244,14 @@ void add_linear_cases(std::vector<OpCase>& cases) {
     cases.push_back(wgrad({1, 1, 2003, 271, 131}, "plain"));
     cases.push_back(wgrad({2, 1, 700, 19, 390}, "plain"));
     cases.push_back(dgrad({1, 1, 401, 37, 700}, "plain"));
-    // more tiles than a GPU computes at once
-    OpCase tiles = wgrad({4, 52, 70, 136, 8}, "tiles_adding");
-    tiles.slots[linear_wgrad::dw].values = uniform(-1, 1);
-    cases.push_back(tiles.accumulates(linear_wgrad::dw));
+    // more tiles than a GPU computes at once: of 64 x 64 where most of 128 x 128 would be empty
+    for (const Shape& many : {Shape{4, 52, 70, 136, 8}, Shape{4, 34, 70, 136, 120}}) {
+        OpCase tiles = wgrad(many, "tiles_adding");
+        tiles.slots[linear_wgrad::dw].values = uniform(-1, 1);
+        cases.push_back(tiles.accumulates(linear_wgrad::dw));
+    }
     cases.push_back(wgrad({2, 134, 37, 9, 5}, "tiles"));
+    cases.push_back(wgrad({2, 134, 70, 101, 99}, "tiles"));
     cases.push_back(dgrad({1, 1, 0, 5, 3}, "plain"));
     cases.push_back(wgrad({2, 1, 0, 5, 3}, "plain"));
     for (const Shape& many : {Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4100, 65, 48}, Shape{2, 1, 4097, 5, 3},

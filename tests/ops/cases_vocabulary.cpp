@@ -72,10 +72,11 @@ std::vector<OpCase> large_vocabulary_cases() {
     std::vector<OpCase> cases{loss({2, 5, 52, 0, 8900, 72}, "plain", {1, 0, true}),
                               without(loss({3, 9, 64, 1, 7001, 128}, "plain", {1, 1, true}), {at::bias, at::dbias, at::tally}),
                               adding(loss({3, 9, 64, 1, 7001, 128}, "windows", {0.5, 1, false}, false, {8, 16, false, false})),
-                              adding(loss({8, 33, 64, 0, 2100, 128}, "plain", {1, 0, true})),
+                              adding(loss({8, 33, 64, 0, 2100, 128}, "large_biases", {1, 0, true})),
                               loss({8, 33, 64, 0, 2100, 104}, "outside", {1, 0, true}, true),
                               without(adding(loss({8, 33, 64, 0, 2100, 128}, "one_large_row", {1, 0, true})), {at::tally})};
     cases.back().slots[at::x].values = cases.back().slots[at::x].values.with(3000 * 128 + 5, 1024);
+    cases[3].slots[at::bias].values = given({-60, 0, 27, 28, -27, 1});
     for (OpCase& c : cases) c.name += "/large";
     return cases;
 }
@@ -126,7 +127,7 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
         cases.push_back(without(c, {at::tally}));
     }
     // So many rows that one block sees both tiles of the vocabulary: 0 is the reference unless a row's sum does not allow it.
-    const Head both{3, 15, 60, 0, 130, 72};
+    const Head both{4, 20, 60, 0, 130, 72};
     const auto add_both = [&](const std::string& note, double bias, double slope) {
         c = without(loss(both, note, {1, 0, true}), {at::tally});
         std::vector<double> biases;
@@ -137,6 +138,8 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
     add_both("two_tiles", 0, 0.125);
     add_both("rising", -100, 2);
     add_both("falling", 10000, -16);
+    c.name += "/loss_alone";
+    cases.push_back(without(c, {at::dx, at::dweight, at::dbias}));
     add_both("low", -300, 0);
     c = without(loss(both, "one_large_row", {1, 0, true}), {at::tally, at::dbias});
     c.slots[at::x].values = c.slots[at::x].values.with(500 * both.cols + 5, 1024);

@@ -114,7 +114,7 @@ void append_stored(const std::vector<Inside>& inside, const std::vector<Segment>
     const auto until = [&](std::int64_t end) {
         while (at < end) {
             while (segment->end <= at) ++segment;
-            const std::int64_t stop = std::min({end, std::int64_t{segment->end}, at + kUpdateElements});
+            const std::int64_t stop = std::min({end, std::int64_t{segment->end}, at + kUpdateStored});
             UpdateTile t{};
             t.stored = grads.at<const float>(k) + at;
             t.count = static_cast<std::int32_t>(stop - at);
@@ -192,7 +192,7 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         args.slices = norm[grad_norm::scratch];
         std::vector<UpdateTile> tiles;
         std::ranges::sort(inside, {}, &Inside::begin);
-        // A member's operands are read by many tiles, one soon after the other. The smaller tiles fill the last round.
+        // A member's operands are read by many tiles, one soon after the other. Stored gradients fill the last round.
         const int rows = rows_of_tiles(inside, tile_update_blocks(c));
         for (int k = 0; k < arena.k; ++k)
             for (const Inside& in : inside) append_tiles(in, k, rows, arena.stride_k, tiles);
