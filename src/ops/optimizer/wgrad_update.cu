@@ -5,7 +5,10 @@
 #include "ops/optimizer/wgrad_update.cuh"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <queue>
+#include <utility>
 
 #include "ops/cuda/squares.h"
 #include "ops/dense/dense.h"
@@ -132,6 +135,27 @@ void append_stored(const std::vector<Inside>& inside, const std::vector<Segment>
     until(grads.cols);
 }
 
+/// The table of tiles: round after round, one for each block. Each goes to the block with the least to do, in the order given,
+/// and blocks with fewer of them get empty ones.
+std::vector<UpdateTile> share_out(const std::vector<UpdateTile>& tiles, int blocks, const float* stored) {
+    using Load = std::pair<std::int64_t, int>;  // elements, block
+    std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+    for (int b = 0; b < blocks; ++b) loads.emplace(0, b);
+    UpdateTile none{};
+    none.stored = stored;
+    std::vector<std::size_t> rounds(static_cast<std::size_t>(blocks));
+    std::vector<UpdateTile> table;
+    for (const UpdateTile& t : tiles) {
+        const auto [load, block] = loads.top();
+        loads.pop();
+        loads.emplace(load + t.count, block);
+        const std::size_t row = rounds[static_cast<std::size_t>(block)]++ * static_cast<std::size_t>(blocks);
+        if (row == table.size()) table.resize(row + static_cast<std::size_t>(blocks), none);
+        table[row + static_cast<std::size_t>(block)] = t;
+    }
+    return table;
+}
+
 }  // namespace
 
 std::size_t match_wgrad_update(const Context& c, std::span<const Bound> records) {
@@ -192,11 +216,15 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         args.slices = norm[grad_norm::scratch];
         std::vector<UpdateTile> tiles;
         std::ranges::sort(inside, {}, &Inside::begin);
-        // A member's operands are read by many tiles, one soon after the other. Stored gradients fill the last round.
-        const int rows = rows_of_tiles(inside, tile_update_blocks(c));
+        // A member's operands are read by many tiles, one soon after the other. Stored gradients make all blocks' shares equal.
+        const int blocks = tile_update_blocks(c), rows = rows_of_tiles(inside, blocks);
         for (int k = 0; k < arena.k; ++k)
             for (const Inside& in : inside) append_tiles(in, k, rows, arena.stride_k, tiles);
+        const auto products = static_cast<std::ptrdiff_t>(tiles.size());
         for (int k = 0; k < arena.k; ++k) append_stored(inside, segments, arena, k, tiles);
+        std::stable_sort(tiles.begin() + products, tiles.end(),
+                         [](const UpdateTile& a, const UpdateTile& b) { return a.count > b.count; });
+        tiles = share_out(tiles, blocks, arena.at<const float>(0));
         MILLRACE_TRY(add(make_tile_update(c, args, tiles, blocks_done)));
     }
     auto made = make_kernel([parts] {

@@ -7,8 +7,8 @@
 
 namespace millrace::ops::cuda {
 
-constexpr int kUpdateOutputs = 32, kUpdateInputs = 800, kUpdateDepth = 128;                 ///< of a tile, at most
-constexpr int kUpdateElements = kUpdateOutputs * kUpdateInputs, kUpdateStored = 24 * 1024;  ///< the latter of stored gradients
+constexpr int kUpdateOutputs = 32, kUpdateInputs = 800, kUpdateDepth = 128;                ///< of a tile, at most
+constexpr int kUpdateElements = kUpdateOutputs * kUpdateInputs, kUpdateStored = 8 * 1024;  ///< the latter of stored gradients
 
 /// Parameters of one group: rows of dw = dz^T x, whole ones unless these are longer than a tile, or neighbours whose gradients
 /// were stored.
