@@ -42,8 +42,6 @@ public:
     /// Writes all that is in memory to files.
     base::Status flush();
 
-    [[nodiscard]] std::size_t bytes_in_memory() const { return bytes_; }
-
 private:
     struct Entry {
         SavedTrial saved;
