@@ -103,7 +103,7 @@ void add_tune(const Command& program) {
     command.option("--free", given->free, "batch, precision: may change although the recipe says otherwise; may be repeated")
         .one_value_each()
         .placeholder("WHAT");
-    command.flag("--verify", given->options.verify, "also measure how many steps 2, 4 and 8 times the batch save");
+    command.flag("--verify", given->options.verify, "measure the time to target of every batch instead of predicting it");
     command.option("--out", given->out, "recipe to write").placeholder("FILE").show_default();
     command.option("--set", given->settings, "key=value: beats the recipe; may be repeated")
         .one_value_each()

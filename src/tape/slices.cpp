@@ -52,12 +52,9 @@ void MemberSlices::write(int member, const std::byte* slice) const {
         if (part.bytes > 0) store_.write(of_member(part, member), slice + part.at, part.bytes);
 }
 
-void MemberSlices::write_weights(int member, const std::byte* slice, bool optimizer) const {
-    for (int i = 0; i < kState; ++i) {
-        const Part& part = parts_[static_cast<std::size_t>(i)];
-        const bool is_wanted = optimizer || i == kTrained || i == kCopy16 || i == kFixed;
-        if (is_wanted && part.bytes > 0) store_.write(of_member(part, member), slice + part.at, part.bytes);
-    }
+void MemberSlices::write_weights(int member, const std::byte* slice) const {
+    for (const Name name : {kTrained, kCopy16, kFixed})
+        if (const Part& part = parts_[name]; part.bytes > 0) store_.write(of_member(part, member), slice + part.at, part.bytes);
 }
 
 void MemberSlices::copy(int from, int to) const {

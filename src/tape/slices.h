@@ -19,8 +19,8 @@ public:
     /// All of a member, `bytes()` long. Both wait for the device; pinned memory is faster.
     void read(int member, std::byte* slice) const;
     void write(int member, const std::byte* slice) const;
-    /// Of a slice, parameters and running statistics; with `optimizer` also moments and groups. The state stays.
-    void write_weights(int member, const std::byte* slice, bool optimizer) const;
+    /// Of a slice, parameters and running statistics alone.
+    void write_weights(int member, const std::byte* slice) const;
     /// Everything but the state, within the device's memory.
     void copy(int from, int to) const;
 

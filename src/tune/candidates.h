@@ -2,7 +2,9 @@
 // What is worth trying for a recipe, before anything is timed. What does not fit the memory is refused by the engine's plan
 // later.
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,15 @@ struct Facts {
     [[nodiscard]] std::int64_t step_rows() const { return batch * accumulate; }
     [[nodiscard]] bool may_split() const { return minimum_rows == 1; }
 };
+/// What is measured in short trainings of a recipe.
+struct TrainingRequest {
+    const base::Recipe& recipe;
+    Settings settings;        ///< with which it trains
+    Facts facts;              ///< with these settings
+    double step_seconds = 0;  ///< of a step of the recipe
+    std::chrono::nanoseconds deadline{};
+    std::function<void()> progress;
+};
 /// `lane` runs the recipe as it is. `precision_free`: also where the recipe names one.
 Facts facts_of(const base::Recipe& recipe, Lane& lane, bool precision_free);
 
@@ -36,9 +47,8 @@ struct BatchCandidate {
     Settings settings;
     Settings split;  ///< the same in micro-batches that are known to fit; empty: there is no such way
 };
-/// Steps of an eighth to eight times the recipe's rows, the recipe's own and the nearest first, as far as the data
-/// goes. `facts` has the
-/// micro-batch that was chosen.
+/// Steps of an eighth to eight times the recipe's rows, the recipe's own and the nearest first, as far as the data goes. `facts`
+/// has the micro-batch that was chosen.
 std::vector<BatchCandidate> batch_candidates(const Facts& facts);
 
 }  // namespace millrace::tune

@@ -88,11 +88,9 @@ base::Result<std::vector<ops::MetricsRow>> Lane::steps(std::uint64_t count) {
     return std::move(rows_);
 }
 
-void Lane::change_order(bool shared) {
+void Lane::change_order() {
     std::vector<ops::MemberState> states = engine().store().read_states();
     for (ops::MemberState& state : states) state.seed ^= kOtherOrder;
-    if (shared)
-        for (ops::MemberState& state : states) state.seed = states.front().seed;
     engine().store().write_states(states);
 }
 
@@ -119,46 +117,35 @@ base::Result<Window> Lane::window(double seconds) {
             if (now() - begin > std::chrono::duration<double>(seconds)) break;
         }
     }
-    if (step_seconds_ > seconds) return long_step();
-    const auto count = static_cast<std::uint64_t>(std::clamp(seconds / step_seconds_, 2.0, static_cast<double>(kMostSteps)));
-    const std::optional<double> before = joules();
-    MILLRACE_LET(rows, steps(count));
-    const std::optional<double> after = joules();
-    const auto members = static_cast<std::size_t>(engine().members());
-    double samples = 0, first = 0;
-    for (const ops::MetricsRow& row : rows) samples += row.rows;
-    for (std::size_t k = 0; k < members; ++k) first += rows[k].rows;
-    Window window;
-    window.seconds = 1e-9 * static_cast<double>(rows.back().clock - rows.front().clock);
-    if (!(window.seconds > 0) || !(samples > first)) return base::Error{"its steps were too short for the device's clock"};
-    step_seconds_ = window.seconds / static_cast<double>(count - 1);
-    window.seconds_per_sample = window.seconds / (samples - first);
-    window.wait_share = std::min(1.0, std::chrono::duration<double>(starved_).count() / window.seconds);
-    if (before && after && *after > *before) window.joules_per_sample = (*after - *before) / samples;
-    return window;
-}
-
-/// By the host's clock: what it adds is nothing beside the step.
-base::Result<Window> Lane::long_step() {
+    // One long step by the host's clock: what that adds is nothing beside it.
+    const bool one = step_seconds_ > seconds;
+    const auto count =
+        static_cast<std::uint64_t>(one ? 1 : std::clamp(seconds / step_seconds_, 2.0, static_cast<double>(kMostSteps)));
     const std::optional<double> before = joules();
     const auto begin = now();
-    MILLRACE_LET(rows, steps(1));
+    MILLRACE_LET(rows, steps(count));
     Window window;
-    window.seconds = step_seconds_ = std::chrono::duration<double>(now() - begin).count();
+    window.seconds = std::chrono::duration<double>(now() - begin).count();
     const std::optional<double> after = joules();
-    double samples = 0;
-    for (const ops::MetricsRow& row : rows) samples += row.rows;
-    window.seconds_per_sample = window.seconds / samples;
+    double samples = 0, timed = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        samples += rows[i].rows;
+        if (one || i >= static_cast<std::size_t>(engine().members())) timed += rows[i].rows;
+    }
+    if (!one) window.seconds = 1e-9 * static_cast<double>(rows.back().clock - rows.front().clock);
+    if (!(window.seconds > 0) || !(timed > 0)) return base::Error{"its steps were too short for the device's clock"};
+    step_seconds_ = window.seconds / static_cast<double>(one ? 1 : count - 1);
+    window.seconds_per_sample = window.seconds / timed;
     window.wait_share = std::min(1.0, std::chrono::duration<double>(starved_).count() / window.seconds);
     if (before && after && *after > *before) window.joules_per_sample = (*after - *before) / samples;
     return window;
 }
 
-void copy_weights(train::Engine& from, train::Engine& to, bool optimizer) {
+void copy_weights(train::Engine& from, train::Engine& to) {
     const tape::MemberSlices before(from.store()), after(to.store());
     std::vector<std::byte> slice(before.bytes());
     before.read(0, slice.data());
-    for (int member = 0; member < to.members(); ++member) after.write_weights(member, slice.data(), optimizer);
+    for (int member = 0; member < to.members(); ++member) after.write_weights(member, slice.data());
 }
 
 }  // namespace millrace::tune

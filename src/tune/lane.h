@@ -49,8 +49,8 @@ public:
     /// Runs `count` steps and gives what they left, [count][K]; waits for the device.
     base::Result<std::vector<ops::MetricsRow>> steps(std::uint64_t count);
     /// Samples come in another order than that of the recipe's seeds: those that a lane has just learned from would not stand for
-    /// the rest. `shared`: all members have the first one's order.
-    void change_order(bool shared);
+    /// the rest.
+    void change_order();
     /// The next step's rows, without a step: how fast the readers are when nothing else limits them.
     base::Status skip_rows();
 
@@ -62,7 +62,6 @@ public:
 
 private:
     explicit Lane(train::Setup setup, sense::Source* machine);
-    base::Result<Window> long_step();
     void drain();
     [[nodiscard]] std::optional<double> joules() const;
 
@@ -75,8 +74,8 @@ private:
     double step_seconds_ = 0;             ///< of the newest window; 0 before the first
 };
 
-/// tape::MemberSlices::write_weights() of the first member into every one of `to`, an engine of the same model, precision and
+/// The first member's weights, without its optimizer's state, into every one of `to`, an engine of the same model, precision and
 /// optimizer. Waits for both devices.
-void copy_weights(train::Engine& from, train::Engine& to, bool optimizer);
+void copy_weights(train::Engine& from, train::Engine& to);
 
 }  // namespace millrace::tune

@@ -32,7 +32,7 @@ std::int64_t small_batch(const Facts& facts) { return facts.may_split() && facts
 
 class Measuring {
 public:
-    Measuring(const NoiseRequest& request, const base::Clock& clock) : request_(request), clock_(clock) {}
+    Measuring(const TrainingRequest& request, const base::Clock& clock) : request_(request), clock_(clock) {}
 
     base::Status run(NoiseRun& result) {
         MILLRACE_TRY(choose_sizes(result));
@@ -47,7 +47,7 @@ public:
             MILLRACE_LET(pair, norms(result));
             if (std::isfinite(pair.small + pair.big)) points.push_back(pair);
             took_ = std::chrono::duration<double>(clock_.now() - begin).count();
-            if (request_.progress) request_.progress(static_cast<double>(i + 1) / static_cast<double>(points_));
+            request_.progress();
         }
         result.steps = trained_->done();
         result.points = points.size();
@@ -96,7 +96,7 @@ private:
         MILLRACE_LET(big, Lane::open(request_.recipe, joined(joined(request_.settings, still),
                                                              {{"train.accumulate", fmt::format("{}", times_)}})));
         big_ = std::move(big);
-        for (Lane* lane : {small_.get(), big_.get()}) lane->change_order(false);
+        for (Lane* lane : {small_.get(), big_.get()}) lane->change_order();
         return base::ok();
     }
 
@@ -142,14 +142,14 @@ private:
     }
 
     base::Result<NormPair> norms(const NoiseRun& sizes) {
-        copy_weights(trained_->engine(), small_->engine(), false);
-        copy_weights(trained_->engine(), big_->engine(), false);
+        copy_weights(trained_->engine(), small_->engine());
+        copy_weights(trained_->engine(), big_->engine());
         MILLRACE_LET(small, small_->steps(small_count_));
         MILLRACE_LET(big, big_->steps(big_count_));
         return NormPair{mean_square(small, sizes.small), mean_square(big, sizes.big)};
     }
 
-    const NoiseRequest& request_;
+    const TrainingRequest& request_;
     const base::Clock& clock_;
     std::unique_ptr<Lane> trained_, small_, big_;
     std::int64_t times_ = 0;
@@ -165,7 +165,7 @@ double least_noise_seconds(const Facts& facts, double step_seconds) {
     return rows * step_seconds / static_cast<double>(facts.step_rows()) / big_share();
 }
 
-NoiseRun measure_noise(const NoiseRequest& request, const base::Clock& clock) {
+NoiseRun measure_noise(const TrainingRequest& request, const base::Clock& clock) {
     NoiseRun result;
     const base::Status ran = Measuring(request, clock).run(result);
     if (!ran.ok()) {

@@ -1,8 +1,6 @@
 #pragma once
 // Measures the gradient noise scale of a recipe in a short training.
 
-#include <chrono>
-#include <functional>
 #include <string>
 
 #include "base/clock.h"
@@ -19,19 +17,10 @@ struct NoiseRun {
     std::int64_t small = 0, big = 0;  ///< batch sizes of the norms
 };
 
-struct NoiseRequest {
-    const base::Recipe& recipe;
-    Settings settings;        ///< with which it trains
-    Facts facts;              ///< with these settings
-    double step_seconds = 0;  ///< of a step of the recipe
-    std::chrono::nanoseconds deadline{};
-    std::function<void(double share)> progress = {};
-};
-
 /// Trains the recipe and stops at points along the way, where two engines whose weights stay take the norms of small and of big
 /// batches. Big batches are accumulated from small ones, so that norms over the rows of a batch see the same number of rows in
 /// both.
-NoiseRun measure_noise(const NoiseRequest& request, const base::Clock& clock);
+NoiseRun measure_noise(const TrainingRequest& request, const base::Clock& clock);
 
 /// The least time that measure_noise() needs when a step of the recipe takes `step_seconds`.
 double least_noise_seconds(const Facts& facts, double step_seconds);

@@ -156,15 +156,9 @@ Span time_over(const Timed& a, const Timed& b) {
     return {std::exp(log.value), std::exp(log.low), std::exp(log.high)};
 }
 
-double Timed::seconds_per_sample() const {
+double Timed::median(double Window::*figure) const {
     std::vector<double> values;
-    for (const Window& window : windows) values.push_back(window.seconds_per_sample);
-    return values.empty() ? 0 : median_of(std::move(values));
-}
-
-double Timed::wait_share() const {
-    std::vector<double> values;
-    for (const Window& window : windows) values.push_back(window.wait_share);
+    for (const Window& window : windows) values.push_back(window.*figure);
     return values.empty() ? 0 : median_of(std::move(values));
 }
 

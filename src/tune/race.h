@@ -36,9 +36,7 @@ struct Timed {
     Span ratio{1, 1, 1};          ///< its time over that of the fastest way
 
     [[nodiscard]] bool ok() const { return failure.empty() && !windows.empty(); }
-    /// Medians over the windows.
-    [[nodiscard]] double seconds_per_sample() const;
-    [[nodiscard]] double wait_share() const;
+    [[nodiscard]] double median(double Window::*figure) const;      ///< over the windows
     [[nodiscard]] std::optional<double> joules_per_sample() const;  ///< mean, where at least half a second was measured
 };
 

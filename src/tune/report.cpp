@@ -50,31 +50,27 @@ std::string noise_text(const Report& report) {
     const auto samples = [&](double times) { return span_text(time_to_target(noise.scale, times * own, own)); };
     text += fmt::format("  the same loss needs {} times the samples with twice the batch, {} times with eight times the batch\n",
                         samples(2), samples(8));
-    text += "time to target: to the same loss, over that of the recipe's batch, each at its best learning rate\n";
-    if (!report.note.empty()) text += fmt::format("note: {}\n", report.note);
-    return text;
+    return text + "time to target: to the same loss, over that of the recipe's batch, each at its best learning rate\n";
 }
 
-std::string verified_text(const Report& report, const VerifyResult& verified) {
-    if (!verified.failure.empty()) return fmt::format("verified: no: {}\n", verified.failure);
-    std::string text = fmt::format("verified: steps to a training loss of {:.4f}, all from the weights after {} steps\n",
-                                   verified.target, verified.before);
-    for (const VerifyLane& lane : verified.lanes) {
-        text += fmt::format("  batch {:<8}", report.step_rows * lane.times);
-        if (!lane.steps) {
-            text += "not reached\n";
+std::string targets_text(const Report& report, const TargetRun& targets) {
+    if (!targets.reason.empty()) return fmt::format("time to target: not measured: {}\n", targets.reason);
+    std::string text = fmt::format(
+        "time to target: measured to losses of {} within {} {}, over that of the recipe's batch, each at its best learning "
+        "rate\n",
+        targets.validation ? "validation" : "training", base::print_count(static_cast<std::uint64_t>(targets.samples)),
+        report.unit);
+    for (const TargetLane& lane : targets.lanes) {
+        if (lane.rows == report.step_rows) continue;
+        text += fmt::format("  batch {:<8}", lane.rows);
+        if (!lane.samples) {
+            text += fmt::format("not known: {}\n", lane.failure);
             continue;
         }
-        text += fmt::format("{:>8.0f} steps, learning rate x {:.2f}", *lane.steps, lane.rate);
-        if (const auto& first = verified.lanes.front().steps; first && *first > 0) {
-            text += fmt::format(", {:.2f} of those of the recipe's batch", *lane.steps / *first);
-            if (report.noise.scale.known) {
-                const auto own = static_cast<double>(report.step_rows);
-                const auto times = static_cast<double>(lane.times);
-                const Span steps = time_to_target(report.noise.scale, own * times, own, {1 / times, 1 / times, 1 / times});
-                text += fmt::format("; predicted {}", span_text(steps));
-            }
-        }
+        text += fmt::format("{} times the samples, learning rate x {:.2f}", span_text(*lane.samples), lane.rate);
+        if (report.noise.scale.known)
+            text += fmt::format("; predicted {}", span_text(time_to_target(report.noise.scale, static_cast<double>(lane.rows),
+                                                                           static_cast<double>(report.step_rows))));
         text += "\n";
     }
     return text;
@@ -114,14 +110,16 @@ Json noise_json(const NoiseRun& noise) {
     return json;
 }
 
-Json verified_json(const VerifyResult& verified) {
-    Json json{{"failure", verified.failure.empty() ? Json() : Json(verified.failure)},
-              {"target_loss", verified.target},
-              {"steps_before", verified.before},
+Json targets_json(const TargetRun& targets) {
+    Json json{{"reason", targets.reason.empty() ? Json() : Json(targets.reason)},
+              {"loss", targets.validation ? "validation" : "training"},
+              {"samples", targets.samples},
               {"lanes", Json::array()}};
-    for (const VerifyLane& lane : verified.lanes)
-        json["lanes"].push_back(
-            {{"accumulate", lane.times}, {"steps", lane.steps ? Json(*lane.steps) : Json()}, {"rate_factor", lane.rate}});
+    for (const TargetLane& lane : targets.lanes)
+        json["lanes"].push_back({{"batch", lane.rows},
+                                 {"failure", lane.failure.empty() ? Json() : Json(lane.failure)},
+                                 {"samples", lane.samples ? span_json(*lane.samples) : Json()},
+                                 {"rate_factor", lane.rate}});
     return json;
 }
 
@@ -134,7 +132,7 @@ std::string report_text(const Report& report) {
     for (const Row& row : report.rows) text += row_text(report, row);
     text += "  time: per sample, over the fastest of the same stage; wait: share of a step; *: chosen\n\n";
     text += noise_text(report);
-    if (report.verified) text += verified_text(report, *report.verified);
+    if (report.targets) text += targets_text(report, *report.targets);
     if (report.changes.empty()) return text + fmt::format("nothing to change: {:.0f} s\n", report.seconds);
     for (const std::string& reason : report.reasons) text += reason + "\n";
     return text + fmt::format("in all {:.2f} times the samples per second: {:.0f} s\n", report.speedup, report.seconds);
@@ -153,8 +151,7 @@ std::string report_json(const Report& report) {
     json["rows"] = Json::array();
     for (const Row& row : report.rows) json["rows"].push_back(row_json(row));
     json["noise_scale"] = noise_json(report.noise);
-    json["note"] = report.note.empty() ? Json() : Json(report.note);
-    json["verified"] = report.verified ? verified_json(*report.verified) : Json();
+    json["targets"] = report.targets ? targets_json(*report.targets) : Json();
     json["changes"] = settings_json(report.changes);
     json["reasons"] = report.reasons;
     json["speedup"] = report.speedup;

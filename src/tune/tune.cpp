@@ -35,9 +35,9 @@ public:
         if (report_.streamed) loader_stage();
         batch_stage();
         noise_stage();
+        if (normalizes() || options_.verify) target_stage();
         choose_batch();
         conclude();
-        if (options_.verify) verify_stage();
         report_.seconds = seconds_since_begin();
         return std::move(report_);
     }
@@ -51,6 +51,9 @@ private:
     void progress(const std::string& what) const {
         if (options_.progress) options_.progress(what, std::min(1.0, seconds_since_begin() / options_.seconds));
     }
+
+    /// Over the rows of a batch: the noise scale says nothing about its steps.
+    [[nodiscard]] bool normalizes() const { return facts_.minimum_rows > 1; }
 
     /// The recipe as it is must run; all that is timed is compared with it.
     base::Status look() {
@@ -118,9 +121,9 @@ private:
     }
 
     static void fill(Row& row, const Way& way, const Timed& timed) {
-        const double per_sample = timed.seconds_per_sample();
+        const double per_sample = timed.median(&Window::seconds_per_sample);
         row.samples_per_second = 1 / per_sample;
-        row.wait_share = timed.wait_share();
+        row.wait_share = timed.median(&Window::wait_share);
         row.joules_per_sample = timed.joules_per_sample();
         row.memory = way.memory;
         row.step_rows = way.step_samples / way.members;
@@ -187,7 +190,7 @@ private:
         options.deadline = moment((kRowsEnd + kLoaderEnd) / 2);
         const RaceResult readers = run_race("loader", ways, options);
         choose(ways, readers, "readers that keep up");
-        if (!readers.any || readers.ways[readers.preferred].wait_share() <= kNoWait) return;
+        if (!readers.any || readers.ways[readers.preferred].median(&Window::wait_share) <= kNoWait) return;
         std::vector<Way> windows(1);
         for (const int times : {2, 4})
             windows.push_back({{{"data.window", base::exact_bytes(recipe_.bytes("data.window") * times)}}});
@@ -224,28 +227,48 @@ private:
     }
 
     void noise_stage() {
-        if (own_step_seconds_ == 0) {
-            report_.noise.reason = "no time was left for it";
+        if (own_step_seconds_ == 0 || normalizes()) {
+            report_.noise.reason =
+                normalizes() ? "this model normalizes over the rows of a batch, so that another batch changes what it computes"
+                             : "no time was left for it";
             return;
         }
         progress("noise scale");
-        NoiseRequest request{recipe_, lanes_.pinned(), facts_, own_step_seconds_, moment(kNoiseEnd)};
-        request.progress = [this](double) { progress("noise scale"); };
-        report_.noise = measure_noise(request, clock_);
-        if (facts_.minimum_rows > 1)
-            report_.note = "this model normalizes over the rows of a batch, so another batch also changes what it computes";
+        report_.noise = measure_noise(
+            {recipe_, lanes_.pinned(), facts_, own_step_seconds_, moment(kNoiseEnd), [this] { progress("noise scale"); }},
+            clock_);
         if (!report_.noise.scale.known) return;
-        for (Row& row : report_.rows) {
-            if (row.stage != "batch" || !row.failure.empty()) continue;
-            const Span target = time_to_target(report_.noise.scale, static_cast<double>(row.step_rows),
-                                               static_cast<double>(report_.step_rows), row.over_own);
-            if (target.high <= kWidestTarget * target.low) row.time_to_target = target;
-        }
+        for (Row& row : report_.rows)
+            if (row.stage == "batch" && row.failure.empty())
+                set_target(row, time_to_target(report_.noise.scale, static_cast<double>(row.step_rows),
+                                               static_cast<double>(report_.step_rows), row.over_own));
+    }
+
+    static void set_target(Row& row, const Span& target) {
+        row.time_to_target.reset();
+        if (target.high <= kWidestTarget * target.low) row.time_to_target = target;
+    }
+
+    void target_stage() {
+        if (own_step_seconds_ == 0) return;
+        progress("targets");
+        const auto again = std::chrono::nanoseconds(options_.verify ? static_cast<std::int64_t>(1e9 * options_.seconds) : 0);
+        std::vector<BatchCandidate> batches;
+        for (const Row& row : report_.rows)
+            if (row.stage == "batch" && row.failure.empty()) batches.push_back({row.step_rows, row.settings, {}});
+        report_.targets = measure_targets(
+            {recipe_, lanes_.pinned(), facts_, own_step_seconds_, moment(kNoiseEnd) + again, [this] { progress("targets"); }},
+            batches, clock_);
+        for (const TargetLane& lane : report_.targets->lanes)
+            for (Row& row : report_.rows)
+                if (row.stage == "batch" && row.step_rows == lane.rows && lane.samples)
+                    set_target(row, {lane.samples->value * row.over_own.value, lane.samples->low * row.over_own.low,
+                                     lane.samples->high * row.over_own.high});
     }
 
     /// The shortest time to the target, where the batch may change and the difference is beyond doubt.
     void choose_batch() {
-        if (!options_.batch_free || !report_.noise.scale.known) return;
+        if (!options_.batch_free) return;
         Row *best = nullptr, *own = nullptr;
         for (Row& row : report_.rows) {
             if (row.stage != "batch" || !row.time_to_target) continue;
@@ -271,23 +294,6 @@ private:
         };
         if (value_of("train.micro_batch") == value_of("train.batch") && recipe_.integer("train.micro_batch") == 0)
             std::erase_if(report_.changes, [](const Setting& each) { return each.key == "train.micro_batch"; });
-    }
-
-    void verify_stage() {
-        const auto from = clock_.now();
-        const auto share = [this, from] { return std::chrono::duration<double>(clock_.now() - from).count() / options_.seconds; };
-        const auto show = [this, share](double) {
-            if (options_.progress) options_.progress("verifying", std::min(1.0, share()));
-        };
-        show(0);
-        VerifyRequest request{recipe_,
-                              lanes_.pinned(),
-                              facts_,
-                              own_step_seconds_,
-                              from + std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * options_.seconds)),
-                              show};
-        report_.verified =
-            own_step_seconds_ > 0 ? verify(request, clock_) : VerifyResult{"the recipe's step was not timed", 0, 0, {}};
     }
 
     const base::Recipe& recipe_;

@@ -12,15 +12,15 @@
 #include "base/recipe.h"
 #include "tune/noise_run.h"
 #include "tune/race.h"
-#include "tune/verify.h"
+#include "tune/target_run.h"
 
 namespace millrace::tune {
 
 struct TuneOptions {
-    double seconds = 60;          ///< for all but the verification, which takes as long again
+    double seconds = 60;          ///< for all; `verify` takes as long again
     bool batch_free = false;      ///< the batch may change; else it is reported what another one would cost
     bool precision_free = false;  ///< also where the recipe names a precision
-    bool verify = false;
+    bool verify = false;          ///< the time to target is measured in any case
     /// What is done now, and how much of the time has gone, 0 to 1. From the calling thread.
     std::function<void(const std::string& what, double share)> progress = {};
 };
@@ -39,7 +39,7 @@ struct Row {
     std::int64_t memory = 0;  ///< bytes that setting up took on the device
     double wait_share = 0;    ///< of a step, for data
     std::optional<double> joules_per_sample = {};
-    std::optional<Span> time_to_target = {};  ///< over that of the recipe's batch; stage "batch", where B_noise is known
+    std::optional<Span> time_to_target = {};  ///< over that of the recipe's batch; stage "batch", where it is known
 };
 
 struct Report {
@@ -50,13 +50,12 @@ struct Report {
     std::int64_t step_rows = 0;  ///< of the recipe
     std::vector<Row> rows;
     NoiseRun noise;
-    std::string note;                      ///< on what the time to target rests; empty: nothing
+    std::optional<TargetRun> targets;      ///< absent: the time to target is predicted from the noise scale
     std::optional<double> reader_seconds;  ///< that one reader takes for a sample; streams
     Settings changes;                      ///< recommended, over the recipe
     std::vector<std::string> reasons;      ///< of each, in words
     double speedup = 1;                    ///< samples per second with all changes over those of the recipe as it is
-    std::optional<VerifyResult> verified;
-    double seconds = 0;  ///< that all of this took
+    double seconds = 0;                    ///< that all of this took
 };
 
 /// An error when the recipe itself cannot run. Whatever else fails is a row or a reason.

@@ -175,13 +175,60 @@ TEST(NoiseScale, PredictsTheTimeToTarget) {
     EXPECT_DOUBLE_EQ(time_to_target(noise, 100, 100).high, 1) << "the batch itself";
 }
 
-TEST(Verify, FindsWhereTheMeanLossReachesTheTarget) {
-    std::vector<double> losses;
-    for (int i = 0; i < 100; ++i) losses.push_back(100 - i);
-    // The mean of four steps is at most 50.5 when the newest loss is 49, step 52; half of the window lies behind.
-    EXPECT_EQ(samples_to_target(losses, 8, 32, 50.5), (52 - 2) * 8.0);
-    EXPECT_EQ(samples_to_target(losses, 64, 32, 50.5), (51 - 0.5) * 64.0) << "one step is longer than the window";
-    EXPECT_FALSE(samples_to_target(losses, 8, 32, 0.5));
+/// Losses that fall as samples^-0.2, with a scale of the samples for each rate; each evaluation is off by `noise`.
+LossCurves curves(std::array<double, 4> scales, double noise = 0, std::uint64_t seed = 1) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal;
+    LossCurves curves;
+    for (int point = 1; point <= 64; ++point) {
+        curves.samples.push_back(48000.0 / 64 * point);
+        auto& losses = curves.losses.emplace_back();
+        for (std::size_t k = 0; k < kTargetMembers; ++k)
+            losses[k] = std::pow(curves.samples.back() / scales[k / kTargetSeeds], -0.2) * std::exp(noise * normal(random));
+    }
+    return curves;
+}
+TargetLane compared(const LossCurves& own, const LossCurves& other) {
+    TargetLane lane;
+    compare_curves(own, other, lane);
+    return lane;
+}
+
+TEST(CompareCurves, GivesTheRatioOfSamplesAtTheBestRates) {
+    const LossCurves own = curves({2000, 3000, 1000, 3000});
+    const TargetLane same = compared(own, own), twice = compared(own, curves({3000, 2000, 3000, 3000}));
+    ASSERT_TRUE(same.samples && twice.samples);
+    EXPECT_NEAR(same.samples->low, 1 / 1.1, 1e-9);
+    EXPECT_NEAR(same.samples->high, 1.1, 1e-9);
+    EXPECT_EQ(same.rate, 2);
+    EXPECT_NEAR(twice.samples->value, 2, 0.01);
+    EXPECT_NEAR(twice.samples->high, 2 * 1.1, 0.05);
+    EXPECT_EQ(twice.rate, 0.5);
+}
+
+TEST(CompareCurves, IntervalContainsTheKnownRatio) {
+    int inside = 0, narrow = 0;
+    for (std::uint64_t trial = 1; trial <= 40; ++trial) {
+        const TargetLane lane =
+            compared(curves({2000, 3000, 1500, 1600}, 0.05, trial), curves({2000, 1800, 3000, 4000}, 0.05, 100 + trial));
+        ASSERT_TRUE(lane.samples);
+        inside += lane.samples->low <= 1.2 && 1.2 <= lane.samples->high;
+        narrow += lane.samples->high <= 1.8 * lane.samples->low;
+    }
+    EXPECT_GE(inside, 38);
+    EXPECT_GE(narrow, 38);
+}
+
+TEST(CompareCurves, KnowNothingWhereTargetsAreNotReached) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    LossCurves own = curves({2000, 2000, 2000, 2000}, 0);
+    EXPECT_FALSE(compared(own, curves({13000, 13000, 13000, 13000}, 0)).samples) << "six and a half times the samples";
+    EXPECT_FALSE(compared(own, curves({nan, nan, nan, nan}, 0)).samples);
+    EXPECT_TRUE(compared(own, curves({nan, 2000, nan, nan}, 0)).samples);
+    for (std::size_t point = 12; point < 24; ++point) own.losses[point].fill(3);
+    const TargetLane later = compared(own, curves({2000, 2000, 2000, 2000}, 0));
+    ASSERT_TRUE(later.samples) << "targets are those of falling losses, whatever comes later";
+    EXPECT_NEAR(later.samples->value, 1, 1e-6);
 }
 
 TEST(Candidates, KeepTheRowsOfAStep) {
@@ -240,7 +287,7 @@ TEST_F(TuneRun, WritesARecipeThatTrains) {
         EXPECT_GT(row.samples_per_second, 0);
         EXPECT_NEAR(row.step_seconds * row.samples_per_second, static_cast<double>(row.step_rows), 1e-6);
         EXPECT_EQ(row.chosen, row.own) << "the batch is the user's";
-        EXPECT_TRUE(report->noise.scale.known || !row.time_to_target);
+        EXPECT_TRUE(!row.time_to_target || report->targets->reason.empty() || report->noise.scale.known);
     }
     EXPECT_GE(batches, 2u);
     EXPECT_TRUE(report->noise.scale.known == report->noise.reason.empty()) << report->noise.reason;
@@ -264,24 +311,44 @@ TEST_F(TuneRun, WritesARecipeThatTrains) {
         EXPECT_NE(printed.find("threads"), std::string::npos) << printed;
 }
 
+TEST_F(TuneRun, TargetsAreMeasuredAtTheSameSamples) {
+    const base::Recipe own = recipe({"train.batch=16", "train.steps=24", "data.validation=0.02"});
+    int calls = 0;
+    const TrainingRequest request{own, {}, {}, 1e-6, base::SteadyClock::shared().now() + 600s, [&] { calls += 1; }};
+    const std::vector<BatchCandidate> batches{
+        {16, {}, {}}, {32, {{"train.batch", "32"}}, {}}, {4096, {{"train.batch", "4096"}}, {}}};
+    const TargetRun run = measure_targets(request, {batches.begin(), batches.begin() + 2}, base::SteadyClock::shared());
+    EXPECT_EQ(run.reason, "");
+    EXPECT_TRUE(run.validation);
+    EXPECT_EQ(run.samples, 24 * 16);
+    EXPECT_EQ(calls, 2 + 16 + 2 + 8) << "after 64 and 128 samples, then after every step of either batch";
+    ASSERT_EQ(run.lanes.size(), 2u);
+    ASSERT_TRUE(run.lanes[0].samples) << run.lanes[0].failure;
+    EXPECT_NEAR(run.lanes[0].samples->value, 1, 1e-9);
+    EXPECT_NEAR(run.lanes[0].samples->high, 1, 1e-9) << "the batch itself";
+    EXPECT_TRUE(run.lanes[1].samples || !run.lanes[1].failure.empty());
+    TrainingRequest slow = request;
+    slow.step_seconds = 60;
+    EXPECT_NE(measure_targets(slow, batches, base::SteadyClock::shared()).reason.find("--seconds"), std::string::npos);
+}
+
 TEST_F(TuneRun, LanesGoOnFromTheSameWeightsWithOtherSamples) {
     const base::Recipe own = recipe({"members=2"});
     auto start = Lane::open(own, {}), same = Lane::open(own, {}), other = Lane::open(own, {{"train.accumulate", "2"}});
     ASSERT_TRUE(start.ok() && same.ok() && other.ok());
     ASSERT_TRUE((*start)->steps(2).ok());
-    for (const auto& lane : {same->get(), other->get()}) copy_weights((*start)->engine(), lane->engine(), true);
-    (*other)->change_order(true);
+    for (const auto& lane : {same->get(), other->get()}) copy_weights((*start)->engine(), lane->engine());
+    (*other)->change_order();
     const auto before = (*same)->steps(1), after = (*other)->steps(1);
     ASSERT_TRUE(before.ok() && after.ok());
     EXPECT_EQ((*other)->step_samples(), 2 * 2 * 64);
     EXPECT_NE((*before)[0].loss, (*before)[1].loss) << "members read in orders of their own";
-    EXPECT_EQ((*after)[0].loss, (*after)[1].loss) << "the first member's weights and order";
     EXPECT_EQ((*after)[0].rows, 128u);
     for (const bool changes : {false, true}) {
         auto again = Lane::open(own, {});
         ASSERT_TRUE(again.ok());
-        copy_weights((*start)->engine(), (*again)->engine(), true);
-        if (changes) (*again)->change_order(false);
+        copy_weights((*start)->engine(), (*again)->engine());
+        if (changes) (*again)->change_order();
         const auto rows = (*again)->steps(1);
         ASSERT_TRUE(rows.ok());
         EXPECT_EQ((*rows)[0].loss == (*before)[0].loss, !changes);
