@@ -211,8 +211,19 @@ class Workers(unittest.TestCase):
 
     def test_a_worker_that_is_told_to_stop_gives_its_trials_back(self):
         leaves, stays = self.start_pair()
-        had = self.running_of(leaves)
+        had = set()
+
+        def is_stopped_with_new_trials():  # which it cannot end within the epochs it is in
+            nonlocal had
+            leaves.send_signal(signal.SIGSTOP)
+            had = self.running_of(leaves) - set(reports_of(self.query(REPORTS)))
+            if not had:
+                leaves.send_signal(signal.SIGCONT)
+            return bool(had)
+
+        self.wait_for("new trials of one that is stopped", is_stopped_with_new_trials)
         leaves.send_signal(signal.SIGTERM)
+        leaves.send_signal(signal.SIGCONT)
         self.assertEqual(leaves.wait(30), 128 + signal.SIGTERM, self.logs())
         self.assertEqual(self.running_of(leaves), set())
         left = had - {int(number) for number, state, owner in self.query(TRIAL_ROWS) if state == "COMPLETE" and f"-{leaves.pid}-" in owner}
