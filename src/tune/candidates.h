@@ -2,9 +2,7 @@
 // What is worth trying for a recipe, before anything is timed. What does not fit the memory is refused by the engine's plan
 // later.
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,15 +22,6 @@ struct Facts {
 
     [[nodiscard]] std::int64_t step_rows() const { return batch * accumulate; }
     [[nodiscard]] bool may_split() const { return minimum_rows == 1; }
-};
-/// What is measured in short trainings of a recipe.
-struct TrainingRequest {
-    const base::Recipe& recipe;
-    Settings settings;        ///< with which it trains
-    Facts facts;              ///< with these settings
-    double step_seconds = 0;  ///< of a step of the recipe
-    std::chrono::nanoseconds deadline{};
-    std::function<void()> progress;
 };
 /// `lane` runs the recipe as it is. `precision_free`: also where the recipe names one.
 Facts facts_of(const base::Recipe& recipe, Lane& lane, bool precision_free);

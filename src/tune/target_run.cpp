@@ -10,11 +10,14 @@
 namespace millrace::tune {
 namespace {
 
-constexpr double kStudent = 2.365;     ///< 97.5 % of Student's distribution, of kTargetSeeds - 1 degrees of freedom
-constexpr double kNear = 7.0 / 6;      ///< samples up to this ratio apart are taken together
-constexpr double kBetweenRates = 1.1;  ///< the best rate may lie between those tried: half and twice the best cost that much
+constexpr double kStudent = 2.365;  ///< 97.5 % of Student's distribution, of kTargetSeeds - 1 degrees of freedom
+/// Samples up to this ratio apart are taken together: their losses differ by 3 %, less than they scatter (4 to 7 %,
+/// docs/performance/tune.md).
+constexpr double kNear = 7.0 / 6;
+/// The best rate may lie between those tried: half of the best costs that much (same place).
+constexpr double kBetweenRates = 1.1;
 constexpr std::size_t kTargetPoints = 64, kParts = 3;
-constexpr std::size_t kLeastSteps = 128;  ///< of the recipe's batch
+constexpr std::size_t kLeastSteps = 2 * kTargetPoints;  ///< of the recipe's batch
 constexpr const char* kTooSlow = "the trainings of all batches take too long; more --seconds would be needed";
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -132,7 +135,7 @@ public:
         for (std::size_t i = 0; i < lanes_.size(); ++i) {
             TargetLane& lane = result.lanes[i];
             if (!lanes_[i]) continue;
-            compare_curves(curves_.front(), curves_[i], lane);
+            compare_curves(result.curves.front(), result.curves[i], lane);
             if (i == 0 && lane.samples) lane.samples = Span{1, 1, 1};
             lane.rate *= rate_factor(lane.rows);
             if (!lane.samples) lane.failure = "it did not reach enough of the losses that the recipe's batch came to";
@@ -166,7 +169,7 @@ private:
             result.lanes.push_back({batch.rows, lane.ok() ? "" : lane.error().text(), {}});
             lanes_.push_back(lane.ok() ? std::move(lane).value() : nullptr);
         }
-        curves_.resize(lanes_.size());
+        result.curves.resize(lanes_.size());
     }
 
     /// All lanes in turns, so that each has come as far when the time is over.
@@ -181,14 +184,15 @@ private:
                          lanes_[i]->engine().evaluate(data::Part::validation, nullptr, std::vector<bool>(kTargetMembers)));
             evaluating_ += before - seconds_left();
             result.validation = !scores.empty();
-            double trained = curves_[i].samples.empty() ? 0 : curves_[i].samples.back();
-            auto& losses = curves_[i].losses.emplace_back();
+            LossCurves& curves = result.curves[i];
+            double trained = curves.samples.empty() ? 0 : curves.samples.back();
+            auto& losses = curves.losses.emplace_back();
             for (std::size_t k = 0; k < rows.size(); ++k) {
                 trained += rows[k].rows / static_cast<double>(kTargetMembers);
                 losses[k % kTargetMembers] += rows[k].loss / std::max<double>(1, rows[k].rows) / static_cast<double>(steps);
             }
             for (std::size_t k = 0; k < scores.size(); ++k) losses[k] = scores[k].loss;
-            curves_[i].samples.push_back(trained);
+            curves.samples.push_back(trained);
             request_.progress();
         }
         return base::ok();
@@ -198,8 +202,7 @@ private:
     const std::vector<BatchCandidate>& batches_;
     const base::Clock& clock_;
     std::vector<std::unique_ptr<Lane>> lanes_;  ///< null: it could not be opened
-    std::vector<LossCurves> curves_;
-    double evaluating_ = 0;  ///< seconds
+    double evaluating_ = 0;                     ///< seconds
 };
 
 }  // namespace

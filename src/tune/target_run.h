@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "tune/candidates.h"
 #include "tune/race.h"
+#include "tune/training_request.h"
 
 namespace millrace::tune {
 
@@ -37,10 +37,11 @@ struct TargetLane {
 void compare_curves(const LossCurves& own, const LossCurves& other, TargetLane& lane);
 
 struct TargetRun {
-    std::string reason;             ///< why there is none; empty: there is one
-    bool validation = false;        ///< losses are those of validation, else of training
-    std::int64_t samples = 0;       ///< that every batch trained on
-    std::vector<TargetLane> lanes;  ///< as requested
+    std::string reason;              ///< why there is none; empty: there is one
+    bool validation = false;         ///< losses are those of validation, else of training
+    std::int64_t samples = 0;        ///< that every batch trained on
+    std::vector<TargetLane> lanes;   ///< as requested
+    std::vector<LossCurves> curves;  ///< of each lane; empty where it could not be opened
 };
 /// Trains for the recipe's length, or as far as the time goes, without a schedule. `batches` begin with the recipe's.
 TargetRun measure_targets(const TrainingRequest& request, const std::vector<BatchCandidate>& batches, const base::Clock& clock);

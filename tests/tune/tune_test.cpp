@@ -219,6 +219,17 @@ TEST(CompareCurves, IntervalContainsTheKnownRatio) {
     EXPECT_GE(narrow, 38);
 }
 
+TEST(CompareCurves, OneSeedThatDiffersWidensTheInterval) {
+    const LossCurves own = curves({2000, 2000, 2000, 2000});
+    LossCurves other = own;
+    for (auto& losses : other.losses)
+        for (std::size_t k = 0; k < losses.size(); k += kTargetSeeds) losses[k] *= 1.3;
+    const TargetLane lane = compared(own, other);
+    ASSERT_TRUE(lane.samples);
+    EXPECT_GT(lane.samples->high, 1.5 * 1.1 * 1.1 * lane.samples->low);
+    EXPECT_LT(lane.samples->low, 1);
+}
+
 TEST(CompareCurves, KnowNothingWhereTargetsAreNotReached) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     LossCurves own = curves({2000, 2000, 2000, 2000}, 0);
@@ -327,6 +338,12 @@ TEST_F(TuneRun, TargetsAreMeasuredAtTheSameSamples) {
     EXPECT_NEAR(run.lanes[0].samples->value, 1, 1e-9);
     EXPECT_NEAR(run.lanes[0].samples->high, 1, 1e-9) << "the batch itself";
     EXPECT_TRUE(run.lanes[1].samples || !run.lanes[1].failure.empty());
+    auto alone = Lane::open(own, {});
+    ASSERT_TRUE(alone.ok() && (*alone)->steps(4).ok());
+    const auto scores = (*alone)->engine().evaluate(data::Part::validation, nullptr, {false});
+    ASSERT_TRUE(scores.ok());
+    EXPECT_EQ(run.curves[0].samples[0], 64);
+    EXPECT_NEAR(run.curves[0].losses[0][0], (*scores)[0].loss, 1e-5) << "of validation, at the recipe's seed and rate";
     TrainingRequest slow = request;
     slow.step_seconds = 60;
     EXPECT_NE(measure_targets(slow, batches, base::SteadyClock::shared()).reason.find("--seconds"), std::string::npos);

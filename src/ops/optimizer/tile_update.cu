@@ -3,7 +3,7 @@
 // a tile while the other half computes the next one. A tile's parameters are neighbours in memory, and a warp takes 512 bytes of
 // them that begin at a multiple of 512: with 448 bytes of a row instead, 931 MB took 285 us on an H200, with 512 236. Products
 // are those of two warpgroups (compute capability 9.0a), 64 columns each; sums stay in registers until the gradient before them
-// has been read, each half of it by itself. Gradients that were stored come in place of the products.
+// has been read. Gradients that were stored come in place of the products.
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
@@ -15,25 +15,21 @@ namespace {
 constexpr int kProductThreads = 256, kUpdateThreads = 256, kThreads = kProductThreads + kUpdateThreads;
 /// Of a thread, 65,536 in all: sums of a whole tile, or parameters and moments of a quad.
 constexpr int kProductRegisters = 168, kUpdateRegisters = 88;
-constexpr int kHalfReady = 1, kHalfRead = 3,
-              kProductStep = 5;  ///< barriers: 1 and 2 halves are ready, 3 and 4 they have been read
-constexpr int kPiece = 128, kUpdateWarps = kUpdateThreads / 32;  ///< elements of a warp's turn
-constexpr int kAhead = 4;                                        ///< turns whose parameters and moments are under way
+constexpr int kGradientReady = 1, kGradientRead = 2, kProductStep = 3;  ///< barriers; the last one of product threads alone
+constexpr int kPiece = 128, kUpdateWarps = kUpdateThreads / 32;         ///< elements of a warp's turn
+constexpr int kAhead = 4;                                               ///< turns whose parameters and moments are under way
 constexpr int kStepColumns = 128, kSteps = (kUpdateInputs + kStepColumns - 1) / kStepColumns;
 constexpr int kStepSums = kUpdateOutputs * kStepColumns / kProductThreads;
-/// In shared memory: two steps of x, in parts of 64 columns as hopper.cuh says, one for each warpgroup; dz; the halves of a
-/// tile's gradient, each from the last multiple of 512 bytes on; each warp's ring of parameters and moments.
+/// In shared memory: two steps of x, in parts of 64 columns as hopper.cuh says, one for each warpgroup; dz; the gradient of a
+/// tile from the last multiple of 512 bytes on; each warp's ring of parameters and moments.
 constexpr std::uint32_t kPartBytes = kUpdateDepth * 128, kStepBytes = kStepColumns / 64 * kPartBytes;
 constexpr std::uint32_t kDz = 2 * kStepBytes, kDzBytes = kUpdateDepth * kUpdateOutputs * 2;
-constexpr int kHalfElements = kUpdateElements / 2 + kPiece;
-constexpr std::uint32_t kGradient = kDz + kDzBytes, kGradientBytes = 2 * kHalfElements * 4;
+constexpr std::uint32_t kGradient = kDz + kDzBytes, kGradientBytes = (kUpdateElements + kPiece) * 4;
 constexpr std::uint32_t kTurnBytes = 3 * kPiece * 4, kRing = kGradient + kGradientBytes;
 constexpr std::size_t kBytes = 1024 + kRing + kUpdateWarps * kAhead * kTurnBytes;
+static_assert(kUpdateOutputs == 32);               // rows of dz have 64 bytes in shared memory
 constexpr int kStoredRound = 4 * kProductThreads;  ///< elements of a stored gradient that its threads copy at once
-static_assert(kUpdateStored % (2 * kStoredRound) == 0 && kUpdateStored <= kUpdateElements);
-static_assert(kStepSums == 16);       // four rounds of a stored gradient
-static_assert(kUpdateOutputs == 32);  // rows of dz have 64 bytes in shared memory
-static_assert(kSteps * kStepSums * kProductThreads >= kUpdateElements);
+static_assert(kStepSums == 16 && kUpdateStored <= kSteps * 4 * kStoredRound && kUpdateStored <= kUpdateElements);
 
 /// Begins the copies of what step `step` of a tile multiplies, and of dz for the first one.
 __device__ void stage_step(const UpdateTile& t, int step, std::uint32_t operands) {
@@ -75,42 +71,25 @@ __device__ Step step_of(const UpdateArgs& a, const UpdateTile& t) {
     return {Rates(m, group), m.nonfinite == 0 && group.updated()};
 }
 
-/// Quads stay together, and columns that are 2, 4 or 6 rows of about 800 elements apart are in different banks.
-__device__ int swizzled(int place) { return place ^ (place >> 9 & 3) << 3; }
-
-/// Of the first half of a gradient: rows of products, elements of a stored one.
-__device__ int product_half(const UpdateTile& t) { return (t.outputs + 15) / 16 * 8; }
-__device__ int stored_half(const UpdateTile& t) { return (t.count + 2 * kStoredRound - 1) / (2 * kStoredRound) * kStoredRound; }
-
 /// Where a tile lies: its elements [first, end) from `start` on, a multiple of kPiece in the arenas of all members. Of a tile
 /// that has a part of the columns, each row begins `gap` elements behind the end of the one before.
 struct Extent {
     std::uint32_t start = 0;
-    int first = 0, split = 0, end = 0, gap = 0;  ///< `split`: where the second half of the gradient begins
+    int first = 0, end = 0, gap = 0;
     float rows_per_element = 0;
 
     __device__ Extent() = default;
     __device__ explicit Extent(const UpdateTile& t)
-        : start(t.at / kPiece * kPiece),
-          first(static_cast<int>(t.at - start)),
-          split(first + (t.stored != nullptr ? stored_half(t) : product_half(t) * t.inputs)),
-          end(first + t.count),
-          gap(t.gap) {
+        : start(t.at / kPiece * kPiece), first(static_cast<int>(t.at - start)), end(first + t.count), gap(t.gap) {
         rows_per_element = 1.0f / static_cast<float>(t.inputs);
     }
     /// Of each warp. As many as are under way, so that the turns asked for are those of this tile and the next one.
     __device__ int turns() const { return max(kAhead, (end + kUpdateWarps * kPiece - 1) / (kUpdateWarps * kPiece)); }
-    /// The turn in which both halves are read.
-    __device__ int turn_of_split() const { return min(split / (kUpdateWarps * kPiece), turns() - 1); }
     __device__ bool has(int element) const { return element >= first && element < end; }
     __device__ std::uint32_t place(int element) const {
         if (gap == 0) return start + element;
         const float row = (static_cast<float>(element - first) + 0.5f) * rows_per_element;
         return start + element + static_cast<int>(row) * gap;
-    }
-    /// Where an element of the gradient lies in shared memory.
-    __device__ int in_gradient(int element) const {
-        return swizzled(element + (element < split ? 0 : kHalfElements - split / kPiece * kPiece));
     }
 };
 
@@ -134,34 +113,24 @@ __device__ void write(const UpdateArgs& a, std::uint32_t at, const State& s) {
     *reinterpret_cast<uint2*>(a.copy16.data + at) = make_uint2(pair_bits(s.p.x, s.p.y, false), pair_bits(s.p.z, s.p.w, false));
 }
 
-/// One half of a tile's products: thread t has in step i columns 128 i + 16 (t / 32) + t % 32 / 4 (+ 8) of rows 8 j + 2 (t % 4)
-/// (+ 1). Rows that the tile has not got are written behind its end.
-__device__ void put_products(const UpdateTile& t, const Extent& to, bool second, const float (&sums)[kSteps][kStepSums],
-                             float* gradient) {
+/// Where element `element` of the gradient lies in shared memory: quads stay together, and columns that are 2, 4 or 6 rows of
+/// about 800 elements apart are in different banks.
+__device__ int gradient_place(int element) { return element ^ (element >> 9 & 3) << 3; }
+
+/// A tile's products: thread t has in step i columns 128 i + 16 (t / 32) + t % 32 / 4 (+ 8) of rows 8 j + 2 (t % 4) (+ 1). Rows
+/// that the tile has not got are written behind its end.
+__device__ void put_products(const UpdateTile& t, int first, const float (&sums)[kSteps][kStepSums], float* gradient) {
     const int lane = static_cast<int>(threadIdx.x) % 32, column = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
-    const int half = product_half(t), shift = second ? kHalfElements - to.split / kPiece * kPiece : 0;
-    const int at = to.first + shift + 2 * (lane & 3) * t.inputs + column;
+    const int at = first + 2 * (lane & 3) * t.inputs + column;
 #pragma unroll
-    for (int j = 0; j < kUpdateOutputs / 8; ++j) {
-        if (8 * j >= t.outputs || second != (8 * j >= half)) continue;
+    for (int i = 0; i < kSteps; ++i)
 #pragma unroll
-        for (int i = 0; i < kSteps; ++i)
-#pragma unroll
-            for (int v = 0; v < 4; ++v) {
-                const int down = 8 * j + v % 2, right = i * kStepColumns + v / 2 * 8;
-                if (column + right < t.inputs) gradient[swizzled(at + down * t.inputs + right)] = sums[i][4 * j + v];
-            }
-    }
+        for (int v = 0; v < kStepSums; ++v) {
+            const int down = v / 4 * 8 + v % 2, right = i * kStepColumns + v % 4 / 2 * 8;
+            if (column + right < t.inputs) gradient[gradient_place(at + down * t.inputs + right)] = sums[i][v];
+        }
 }
 __device__ int stored_element(int round) { return round * kStoredRound + 4 * static_cast<int>(threadIdx.x); }
-__device__ void put_stored(const UpdateTile& t, const Extent& to, bool second, const float (&sums)[kSteps][kStepSums],
-                           float* gradient) {
-#pragma unroll
-    for (int i = 0; i < kUpdateStored / kStoredRound; ++i)
-        if (second == (i * kStoredRound >= stored_half(t)) && stored_element(i) < t.count)
-            *reinterpret_cast<float4*>(gradient + to.in_gradient(to.first + stored_element(i))) =
-                *reinterpret_cast<const float4*>(sums[i / 4] + i % 4 * 4);
-}
 
 /// One half of the threads: computes the gradients of a block's tiles.
 __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, int count, std::uint32_t operands,
@@ -221,17 +190,19 @@ __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, 
             const Step step = step_of(a, tile);
             if (lane == 0) of_tile[parity] = step;
         }
-        const Extent to(tile);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            if (!first_tile) hopper::await_turn<kThreads>(kHalfRead + half);
-            if (tile.stored == nullptr)
-                put_products(tile, to, half == 1, sums, gradient);
-            else
-                put_stored(tile, to, half == 1, sums, gradient);
-            hopper::give_turn<kThreads>(kHalfReady + half);
-        }
+        if (!first_tile) hopper::await_turn<kThreads>(kGradientRead);
         first_tile = false;
+        const int first = static_cast<int>(tile.at % kPiece);
+        if (tile.stored == nullptr) {
+            put_products(tile, first, sums, gradient);
+        } else {
+#pragma unroll
+            for (int i = 0; i < kUpdateStored / kStoredRound; ++i)
+                if (stored_element(i) < tile.count)
+                    *reinterpret_cast<float4*>(gradient + gradient_place(first + stored_element(i))) =
+                        *reinterpret_cast<const float4*>(sums[i / 4] + i % 4 * 4);
+        }
+        hopper::give_turn<kThreads>(kGradientReady);
         tile = behind;
     }
 }
@@ -268,17 +239,16 @@ __device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, in
     for (int n = blockIdx.x, parity = 0, place = 0; n < count; n += stride, parity ^= 1) {
         const bool more = n + stride < count;
         const Extent next = more ? Extent(tiles[n + stride]) : Extent();
-        hopper::await_turn<kThreads>(kHalfReady);
+        hopper::await_turn<kThreads>(kGradientReady);
         const Rates rates = of_tile[parity].rates;
         const bool changes = of_tile[parity].changes;
-        const int turns = now.turns(), both = now.turn_of_split();
+        const int turns = now.turns();
 #pragma unroll 1
         for (int turn = 0; turn < turns; ++turn) {
             await_copies<kAhead - 1>();
-            if (turn == both) hopper::await_turn<kThreads>(kHalfReady + 1);
             if (const int element = element_of(turn); changes && now.has(element)) {
                 State s = read(place);
-                update_quad<kKind>(rates, s, *reinterpret_cast<const float4*>(gradient + now.in_gradient(element)));
+                update_quad<kKind>(rates, s, *reinterpret_cast<const float4*>(gradient + gradient_place(element)));
                 write<kKind>(a, now.place(element), s);
             }
             if (turn + kAhead < turns)
@@ -286,9 +256,8 @@ __device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, in
             else
                 ask(next, turn + kAhead - turns, place);
             place = place + 1 == kAhead ? 0 : place + 1;
-            if (more && turn == both) hopper::give_turn<kThreads>(kHalfRead);
         }
-        if (more) hopper::give_turn<kThreads>(kHalfRead + 1);
+        if (more) hopper::give_turn<kThreads>(kGradientRead);
         now = next;
     }
 }
