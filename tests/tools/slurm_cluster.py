@@ -72,6 +72,11 @@ class Cluster:
         self._wait("munge", door.exists)
         control, *ports = free_ports(1 + len(NODES))
         host = socket.gethostname().split(".")[0]
+        try:  # at the host's own address alone, where its name has one
+            socket.gethostbyname(host)
+            listening = "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny"
+        except OSError:
+            listening = ""
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (self.folder / name).mkdir()
         nodes = "\n".join(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=64 Gres=gpu:1 State=UNKNOWN"
@@ -86,7 +91,7 @@ MailProg=/bin/true
 AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket={door},cred_expire=5
-CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+{listening}
 StateSaveLocation={self.folder}/state
 SlurmdSpoolDir={self.folder}/spool-%n
 SlurmctldPidFile={self.folder}/slurmctld.pid
