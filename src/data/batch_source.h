@@ -37,6 +37,7 @@ struct RowsAhead {
     std::uint32_t epoch = 0;  ///< of training, from 0
     std::int64_t first = 0, count = 0;
     std::uint64_t step = 0;  ///< its number, from 0: in the whole run, or in a pass of evaluation
+    bool wait = true;        ///< false: their reading begins where there is room, and nobody waits for them
 };
 
 /// How many steps the device has finished, by RowsAhead::step. An error when the device has failed.

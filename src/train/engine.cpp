@@ -220,13 +220,13 @@ void Engine::start_afresh(const RunSettings& settings) {
     store_->initialize(settings.seeds);
 }
 
-base::Status Engine::await_rows(std::uint64_t step, const data::StepsDone& done) {
+base::Status Engine::await_rows(std::uint64_t step, const data::StepsDone& done, bool wait) {
     const auto each = static_cast<std::uint64_t>(epoch_.count());
     const std::uint64_t index = step % each;
     const bool regular = index < static_cast<std::uint64_t>(epoch_.regular);
     return source_->await_rows(
         {Part::train, static_cast<std::uint32_t>(step / each), static_cast<std::int64_t>(index) * epoch_.step.total(),
-         (regular ? epoch_.step : epoch_.last).total(), step},
+         (regular ? epoch_.step : epoch_.last).total(), step, wait},
         done);
 }
 

@@ -40,7 +40,8 @@ public:
                                                         const EngineOptions& options);
 
     /// Returns when the rows of step number `step` of the run, from 0, are there. `done` says how many the device has finished.
-    base::Status await_rows(std::uint64_t step, const data::StepsDone& done);
+    /// Without `wait` their reading begins and it returns at once.
+    base::Status await_rows(std::uint64_t step, const data::StepsDone& done, bool wait = true);
     /// Enqueues step number `index` of an epoch, counted from 0: never waits for the device, never allocates.
     void launch_step(std::uint64_t index) noexcept { step_of(index).program->launch(); }
     /// The same record by record with checks; the first value that is not finite, if any.

@@ -226,6 +226,32 @@ TEST_F(StreamingRun, EpochsTellBytesAndMix) {
     EXPECT_EQ(found, 3u);
 }
 
+/// Both windows of the next epoch come while an epoch is evaluated, when no step asks for rows.
+TEST_F(StreamingRun, TheNextEpochIsReadWhileOneIsEvaluated) {
+    class Patient final : public Listener {
+    public:
+        base::Status on_epoch(EpochReport& report) override {
+            const data::WindowPlan& plan = *dynamic_cast<data::StreamedRecordings&>(*source).plan(Part::train);
+            const std::uint64_t wanted = 20 * (report.epoch * plan.rows + 2 * plan.window_rows());
+            if (report.epoch == report.epochs) return base::ok();
+            for (int i = 0; i < 2000 && source->loader_counts(0)->bytes < wanted; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds{5});
+            EXPECT_EQ(source->loader_counts(0)->bytes, wanted) << "epoch " << report.epoch;
+            return base::ok();
+        }
+        data::BatchSource* source = nullptr;
+    };
+    Patient patient;
+    TrainRequest request;
+    request.out = folder_ / "patient";
+    request.adapt_source = [&](std::unique_ptr<data::BatchSource> inner) {
+        patient.source = inner.get();
+        return inner;
+    };
+    const auto done = train(recipe(settings({})), request, {&patient});
+    ASSERT_TRUE(done.ok()) << done.error().text();
+}
+
 TEST_F(StreamingRun, AFileThatIsCutWhileItIsReadEndsTheRun) {
     class Cutter final : public Listener {
     public:
