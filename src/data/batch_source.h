@@ -70,7 +70,7 @@ public:
 
     /// Returns when the rows are where gather() takes them from. The training thread calls it before each step and each batch of
     /// an evaluation; how long a step waited is measured. Rows follow each other, or everything launched before has finished.
-    /// Resident data is there once it is uploaded.
+    /// Resident data is there once it is uploaded. With rows.wait unset it returns at once.
     virtual base::Status await_rows(const RowsAhead& rows, const StepsDone& done) {
         (void)rows, (void)done;
         return base::ok();

@@ -226,7 +226,7 @@ TEST_F(StreamingRun, EpochsTellBytesAndMix) {
     EXPECT_EQ(found, 3u);
 }
 
-/// Both windows of the next epoch come while an epoch is evaluated, when no step asks for rows.
+/// The first two windows of the next epoch come while an epoch is evaluated, when no step asks for rows.
 TEST_F(StreamingRun, TheNextEpochIsReadWhileOneIsEvaluated) {
     class Patient final : public Listener {
     public:

@@ -41,11 +41,11 @@ base::Status StreamedRows::await(const RowsAhead& rows, const StepsDone& done) {
     }
     first_ = first;
     last_ = last;
-    MILLRACE_TRY(release(done));
-    for (std::uint64_t window = first; rows.wait && window <= last;) {
+    for (std::uint64_t window = first; window <= last;) {
+        MILLRACE_TRY(release(done));
+        if (!rows.wait) break;
         MILLRACE_LET(there, feed_->wait_for(window, releases_.empty() ? kIdle : kPoll));
         if (there) window += 1;
-        MILLRACE_TRY(release(done));
     }
     return base::ok();
 }
