@@ -386,5 +386,13 @@ TEST_F(TuneRun, WhatDoesNotFitIsARow) {
     EXPECT_EQ(hopeless.error().exit_status, 2);
 }
 
+TEST_F(TuneRun, ARecipeThatCannotRunIsRefusedAtItsOwnPlace) {
+    std::filesystem::remove_all(folder_ / "data");
+    const auto refused = tune(recipe({}), {});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().exit_status, 2);
+    EXPECT_TRUE(refused.error().text().starts_with("tiny.toml:")) << refused.error().text();
+}
+
 }  // namespace
 }  // namespace millrace::tune
