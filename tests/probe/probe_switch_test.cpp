@@ -85,28 +85,33 @@ std::size_t launches_alone(const ProbedProgram& program) {
 }
 
 TEST_F(ProbeSwitch, RecordsGoOnAndOffWhileNobodyLaunchesAndNoLaunchOfAWindowLacksItsWork) {
-    ProbedProgram program(drive());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    // Launches are heard of all the time: those of which nobody was told cannot be waited for.
-    ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
-    for (int threads = 0; threads < 2; ++threads) ASSERT_EQ(program.ask("daemon"), "done");
-    for (int round = 0; round < 20; ++round) {
-        ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kLaunch, 0, 50));
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (int attempt = 0; attempt < 5; ++attempt) {
+        ProbedProgram program(drive());
+        ASSERT_EQ(program.hear(), "ready");
+        ASSERT_TRUE(program.attach());
+        // Launches are heard of all the time: those of which nobody was told cannot be waited for.
         ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        program.drain();
+        for (int threads = 0; threads < 2; ++threads) ASSERT_EQ(program.ask("daemon"), "done");
+        for (int round = 0; round < 20; ++round) {
+            ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kLaunch, 0, 50));
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            program.drain();
+        }
+        EXPECT_EQ(program.ask("switched_inside"), "0");
+        ASSERT_TRUE(program.command(ProbeMode::kOff)) << "or launches fill the buffers while those of the windows are counted";
+        for (int tries = 0; tries < 40 && launches_alone(program) > 0; ++tries) {  // the last ones' work comes with a flush
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            program.beat();
+            program.drain();
+        }
+        if (program.lost() > 0) continue;  // a busy machine: this reader was too late, and a lost record says nothing
+        EXPECT_GT(program.calls(CallKind::kLaunch).size(), 1000u);
+        EXPECT_EQ(launches_alone(program), 0u) << "of " << program.calls(CallKind::kLaunch).size();
+        return;
     }
-    EXPECT_EQ(program.ask("switched_inside"), "0");
-    EXPECT_GT(program.calls(CallKind::kLaunch).size(), 1000u);
-    for (int tries = 0; tries < 40 && launches_alone(program) > 0; ++tries) {  // the last ones' work comes with a flush
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        program.beat();
-        program.drain();
-    }
-    EXPECT_EQ(launches_alone(program), 0u) << "of " << program.calls(CallKind::kLaunch).size();
-    EXPECT_EQ(program.lost(), 0u);
+    FAIL() << "records were lost in every attempt";
 }
 
 TEST_F(ProbeSwitch, CallsThatBeganBeforeAnybodyWasToldOfThemAreWaitedFor) {
