@@ -37,7 +37,7 @@ struct RowsAhead {
     std::uint32_t epoch = 0;  ///< of training, from 0
     std::int64_t first = 0, count = 0;
     std::uint64_t step = 0;  ///< its number, from 0: in the whole run, or in a pass of evaluation
-    bool wait = true;        ///< false: their reading begins where there is room, and nobody waits for them
+    bool prefetch = false;   ///< start reading them, do not wait for them
 };
 
 /// How many steps the device has finished, by RowsAhead::step. An error when the device has failed.
@@ -70,7 +70,7 @@ public:
 
     /// Returns when the rows are where gather() takes them from. The training thread calls it before each step and each batch of
     /// an evaluation; how long a step waited is measured. Rows follow each other, or everything launched before has finished.
-    /// Resident data is there once it is uploaded. With rows.wait unset it returns at once.
+    /// Resident data is there once it is uploaded. With rows.prefetch it returns at once.
     virtual base::Status await_rows(const RowsAhead& rows, const StepsDone& done) {
         (void)rows, (void)done;
         return base::ok();

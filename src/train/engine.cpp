@@ -220,14 +220,18 @@ void Engine::start_afresh(const RunSettings& settings) {
     store_->initialize(settings.seeds);
 }
 
-base::Status Engine::await_rows(std::uint64_t step, const data::StepsDone& done, bool wait) {
+data::RowsAhead Engine::rows_of(std::uint64_t step) const {
     const auto each = static_cast<std::uint64_t>(epoch_.count());
     const std::uint64_t index = step % each;
     const bool regular = index < static_cast<std::uint64_t>(epoch_.regular);
-    return source_->await_rows(
-        {Part::train, static_cast<std::uint32_t>(step / each), static_cast<std::int64_t>(index) * epoch_.step.total(),
-         (regular ? epoch_.step : epoch_.last).total(), step, wait},
-        done);
+    return {Part::train, static_cast<std::uint32_t>(step / each), static_cast<std::int64_t>(index) * epoch_.step.total(),
+            (regular ? epoch_.step : epoch_.last).total(), step};
+}
+
+base::Status Engine::prefetch_rows(std::uint64_t step, const data::StepsDone& done) {
+    data::RowsAhead rows = rows_of(step);
+    rows.prefetch = true;
+    return source_->await_rows(rows, done);
 }
 
 base::Result<tape::PhaseTimes> Engine::component_step(std::uint64_t index) {

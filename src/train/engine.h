@@ -40,8 +40,9 @@ public:
                                                         const EngineOptions& options);
 
     /// Returns when the rows of step number `step` of the run, from 0, are there. `done` says how many the device has finished.
-    /// Without `wait` their reading begins and it returns at once.
-    base::Status await_rows(std::uint64_t step, const data::StepsDone& done, bool wait = true);
+    base::Status await_rows(std::uint64_t step, const data::StepsDone& done) { return source_->await_rows(rows_of(step), done); }
+    /// Starts reading them and returns at once.
+    base::Status prefetch_rows(std::uint64_t step, const data::StepsDone& done);
     /// Enqueues step number `index` of an epoch, counted from 0: never waits for the device, never allocates.
     void launch_step(std::uint64_t index) noexcept { step_of(index).program->launch(); }
     /// The same record by record with checks; the first value that is not finite, if any.
@@ -141,6 +142,7 @@ private:
     /// Runs one batch of an evaluation pass and collects what it left.
     void score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const;
     [[nodiscard]] std::vector<tape::Program*> programs() const;
+    [[nodiscard]] data::RowsAhead rows_of(std::uint64_t step) const;
     [[nodiscard]] const Step& step_of(std::uint64_t index) const {
         return steps_[index < static_cast<std::uint64_t>(epoch_.regular) ? 0 : 1];
     }

@@ -241,8 +241,8 @@ base::Status Loop::end_epoch(bool whole) {
         report.loader_bytes = counts->bytes - std::exchange(loader_bytes_, counts->bytes);
         report.mix_deviation = counts->mix_deviation;
     }
-    // Listeners evaluate: the first rows of the next epoch are read meanwhile.
-    if (!complete()) MILLRACE_TRY(engine().await_rows(step_, steps_done_, false));
+    // The first rows of the next epoch are read while listeners evaluate.
+    if (!complete()) MILLRACE_TRY(engine().prefetch_rows(step_, steps_done_));
     for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_epoch(report));
     begin_epoch();
     resume();

@@ -39,7 +39,7 @@ Settings joined(Settings settings, const Settings& more) {
 }
 
 base::Result<base::Recipe> with_settings(const base::Recipe& recipe, const Settings& settings) {
-    if (settings.empty()) return recipe;  // with its own places
+    if (settings.empty()) return recipe;  // keeps its own line numbers
     std::vector<std::string> flags;
     for (const Setting& each : settings) flags.push_back(each.key + "=" + each.value);
     return train::parse_recipe(recipe.to_toml(), "the recipe", {std::move(flags), {}});

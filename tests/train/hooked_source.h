@@ -20,7 +20,7 @@ public:
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
     base::Status upload(tape::Store& store) override { return inner_->upload(store); }
     base::Status await_rows(const data::RowsAhead& rows, const data::StepsDone&) override {
-        if (rows.part == data::Part::train && rows.wait) hook_(rows.step);
+        if (rows.part == data::Part::train && !rows.prefetch) hook_(rows.step);
         return base::ok();
     }
     std::vector<tensor::View> gather(tape::Builder& builder, data::Part part, std::int32_t rows,

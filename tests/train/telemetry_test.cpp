@@ -55,7 +55,7 @@ public:
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
     base::Status upload(tape::Store& store) override { return inner_->upload(store); }
     base::Status await_rows(const data::RowsAhead& rows, const data::StepsDone&) override {
-        if (rows.part != data::Part::train || !rows.wait) return base::ok();
+        if (rows.part != data::Part::train || rows.prefetch) return base::ok();
         const std::uint64_t step = rows.step;
         if (step == kFailing) return base::Error{"the disk is gone", "data", 1};
         const bool slow = step >= slow_step_ && (step - slow_step_) % every_ == 0;

@@ -43,7 +43,7 @@ base::Status StreamedRows::await(const RowsAhead& rows, const StepsDone& done) {
     last_ = last;
     for (std::uint64_t window = first; window <= last;) {
         MILLRACE_TRY(release(done));
-        if (!rows.wait) break;
+        if (rows.prefetch) break;
         MILLRACE_LET(there, feed_->wait_for(window, releases_.empty() ? kIdle : kPoll));
         if (there) window += 1;
     }

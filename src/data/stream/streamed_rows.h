@@ -21,8 +21,8 @@ public:
     /// After Store::allocate(): makes the threads, which read nothing before the first await(). Until then the table holds zeros,
     /// which programs that run before the first step may gather.
     base::Status start(tape::Store& store);
-    /// Returns when all rows are in the table, if they are waited for. `rows` begins where the rows before ended, or the device
-    /// is done with all steps.
+    /// Returns when all rows are in the table; with rows.prefetch at once. `rows` begins where the rows before ended, or the
+    /// device is done with all steps.
     base::Status await(const RowsAhead& rows, const StepsDone& done);
 
     [[nodiscard]] const WindowPlan& plan() const { return options_.plan; }

@@ -83,10 +83,10 @@ struct Extent {
         : start(t.at / kPiece * kPiece), first(static_cast<int>(t.at - start)), end(first + t.count), gap(t.gap) {
         rows_per_element = 1.0f / static_cast<float>(t.inputs);
     }
-    /// Of each warp. As many as are under way, so that the turns asked for are those of this tile and the next one.
+    /// Of each warp. As many as are under way, so that prefetched turns are those of this tile and the next one.
     __device__ int turns() const { return max(kAhead, (end + kUpdateWarps * kPiece - 1) / (kUpdateWarps * kPiece)); }
     __device__ bool has(int element) const { return element >= first && element < end; }
-    __device__ std::uint32_t place(int element) const {
+    __device__ std::uint32_t parameter(int element) const {
         if (gap == 0) return start + element;
         const float row = (static_cast<float>(element - first) + 0.5f) * rows_per_element;
         return start + element + static_cast<int>(row) * gap;
@@ -115,7 +115,7 @@ __device__ void write(const UpdateArgs& a, std::uint32_t at, const State& s) {
 
 /// Where element `element` of the gradient lies in shared memory: quads stay together, and columns that are 2, 4 or 6 rows of
 /// about 800 elements apart are in different banks.
-__device__ int gradient_place(int element) { return element ^ (element >> 9 & 3) << 3; }
+__device__ int gradient_index(int element) { return element ^ (element >> 9 & 3) << 3; }
 
 /// A tile's products: thread t has in step i columns 128 i + 16 (t / 32) + t % 32 / 4 (+ 8) of rows 8 j + 2 (t % 4) (+ 1). Rows
 /// that the tile has not got are written behind its end.
@@ -127,7 +127,7 @@ __device__ void put_products(const UpdateTile& t, int first, const float (&sums)
 #pragma unroll
         for (int v = 0; v < kStepSums; ++v) {
             const int down = v / 4 * 8 + v % 2, right = i * kStepColumns + v % 4 / 2 * 8;
-            if (column + right < t.inputs) gradient[gradient_place(at + down * t.inputs + right)] = sums[i][v];
+            if (column + right < t.inputs) gradient[gradient_index(at + down * t.inputs + right)] = sums[i][v];
         }
 }
 __device__ int stored_element(int round) { return round * kStoredRound + 4 * static_cast<int>(threadIdx.x); }
@@ -199,7 +199,7 @@ __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, 
 #pragma unroll
             for (int i = 0; i < kUpdateStored / kStoredRound; ++i)
                 if (stored_element(i) < tile.count)
-                    *reinterpret_cast<float4*>(gradient + gradient_place(first + stored_element(i))) =
+                    *reinterpret_cast<float4*>(gradient + gradient_index(first + stored_element(i))) =
                         *reinterpret_cast<const float4*>(sums[i / 4] + i % 4 * 4);
         }
         hopper::give_turn<kThreads>(kGradientReady);
@@ -214,10 +214,10 @@ __device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, in
     const int thread = static_cast<int>(threadIdx.x) - kProductThreads, warp = thread / 32, lane = thread % 32;
     unsigned char* ring = memory + kRing + warp * (kAhead * kTurnBytes) + 16 * lane;
     const auto element_of = [&](int turn) { return (turn * kUpdateWarps + warp) * kPiece + 4 * lane; };
-    // The lane that asks is the one that reads, so that it need not wait for others.
-    const auto ask = [&](const Extent& of, int turn, int place) {
+    // The lane that prefetches is the one that reads, so that it need not wait for others.
+    const auto prefetch = [&](const Extent& of, int turn, int place) {
         if (const int element = element_of(turn); of.has(element)) {
-            const std::uint32_t at = of.place(element), to = shared_address(ring + place * kTurnBytes);
+            const std::uint32_t at = of.parameter(element), to = shared_address(ring + place * kTurnBytes);
             hopper::copy16(to, a.params.data + at, 16);
             if (kKind != OptimizerKind::sgd || a.m) hopper::copy16(to + kPiece * 4, a.m.data + at, 16);
             if (kKind != OptimizerKind::sgd) hopper::copy16(to + 2 * kPiece * 4, a.v.data + at, 16);
@@ -234,7 +234,7 @@ __device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, in
     };
     const int stride = static_cast<int>(gridDim.x);
     Extent now(tiles[blockIdx.x]);
-    for (int i = 0; i < kAhead; ++i) ask(now, i, i);
+    for (int i = 0; i < kAhead; ++i) prefetch(now, i, i);
     begin_kernel();
     for (int n = blockIdx.x, parity = 0, place = 0; n < count; n += stride, parity ^= 1) {
         const bool more = n + stride < count;
@@ -248,13 +248,13 @@ __device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, in
             await_copies<kAhead - 1>();
             if (const int element = element_of(turn); changes && now.has(element)) {
                 State s = read(place);
-                update_quad<kKind>(rates, s, *reinterpret_cast<const float4*>(gradient + gradient_place(element)));
-                write<kKind>(a, now.place(element), s);
+                update_quad<kKind>(rates, s, *reinterpret_cast<const float4*>(gradient + gradient_index(element)));
+                write<kKind>(a, now.parameter(element), s);
             }
             if (turn + kAhead < turns)
-                ask(now, turn + kAhead, place);
+                prefetch(now, turn + kAhead, place);
             else
-                ask(next, turn + kAhead - turns, place);
+                prefetch(next, turn + kAhead - turns, place);
             place = place + 1 == kAhead ? 0 : place + 1;
         }
         if (more) hopper::give_turn<kThreads>(kGradientRead);

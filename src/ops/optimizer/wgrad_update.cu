@@ -135,9 +135,9 @@ void append_stored(const std::vector<Inside>& inside, const std::vector<Segment>
     until(grads.cols);
 }
 
-/// The table of tiles: round after round, one for each block. Each goes to the block with the least to do, in the order given,
-/// and blocks with fewer of them get empty ones.
-std::vector<UpdateTile> share_out(const std::vector<UpdateTile>& tiles, int blocks, const float* stored) {
+/// The table of tiles: round after round, one for each block. Each goes to the least loaded block, in the order given, and
+/// blocks with fewer of them get empty ones.
+std::vector<UpdateTile> balance_tiles(const std::vector<UpdateTile>& tiles, int blocks, const float* stored) {
     using Load = std::pair<std::int64_t, int>;  // elements, block
     std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
     for (int b = 0; b < blocks; ++b) loads.emplace(0, b);
@@ -224,7 +224,7 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         for (int k = 0; k < arena.k; ++k) append_stored(inside, segments, arena, k, tiles);
         std::stable_sort(tiles.begin() + products, tiles.end(),
                          [](const UpdateTile& a, const UpdateTile& b) { return a.count > b.count; });
-        tiles = share_out(tiles, blocks, arena.at<const float>(0));
+        tiles = balance_tiles(tiles, blocks, arena.at<const float>(0));
         MILLRACE_TRY(add(make_tile_update(c, args, tiles, blocks_done)));
     }
     auto made = make_kernel([parts] {
