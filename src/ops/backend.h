@@ -30,6 +30,8 @@ public:
     virtual ~Kernel() = default;
     virtual void run() noexcept = 0;
     std::size_t first = 0, count = 1;
+    const char* form = nullptr;  ///< how the backend does its records, where it has a choice
+    double predicted = 0;        ///< microseconds, of that form
     std::size_t inner = 0;  ///< fused: outputs of so many covered records, from the first on, may not be written
 };
 
@@ -82,6 +84,7 @@ struct BackendOptions {
     int threads = 0;             ///< CPU threads; 0: one per core
     /// Rewrites that are left out, by name (rewrite_names()), or "all": CUDA then runs every record by itself.
     std::vector<std::string> rewrites_off = {};
+    std::vector<std::string> forms = {};  ///< forms that CUDA takes where they apply: "dense_forward=tiles"
     std::string cpu_table = {};  ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
     bool warpgroups = true;      ///< vocabulary_loss multiplies with whole warpgroups where the GPU can (capability 9.0a)
 };

@@ -270,7 +270,8 @@ base::Result<std::vector<KernelTime>> Program::time_kernels(int repeats) {
                 return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / repeats;
             };
             once();
-            times.push_back({text_of(*kernel), std::min(once(), std::min(once(), once()))});
+            times.push_back({text_of(*kernel), std::min(once(), std::min(once(), once())),
+                             kernel->form != nullptr ? kernel->form : "", kernel->predicted});
         }
     return times;
 }

@@ -26,6 +26,8 @@ struct NonFinite {
 struct KernelTime {
     std::string text;  ///< operators and layers it covers
     double microseconds = 0;
+    std::string form;      ///< how the backend does it, where it has a choice
+    double predicted = 0;  ///< microseconds of that form
 };
 
 /// Activation memory shared by programs that never run at the same time: as large as the largest of them.

@@ -39,6 +39,7 @@ struct Context {
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
+    std::vector<std::string> forms;                         ///< BackendOptions::forms
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
     std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the program being prepared (squares.h)
@@ -83,6 +84,8 @@ base::Error cuda_error(cudaError_t code, const std::string& what);
 
 /// Whether the device and the compiled code know clusters and dependent launches (device.cuh).
 bool dependent_launches();
+/// Whether they have the instructions of hopper.cuh.
+bool has_tile_products();
 
 /// Zeros, as fill does.
 KernelResult make_zeros(Context&, const tensor::Operand& out);

@@ -157,6 +157,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
     context_.warpgroups = options.warpgroups;
+    context_.forms = options.forms;
     off_ = options.rewrites_off;
     context_.fuse = std::find(off_.begin(), off_.end(), "all") == off_.end();
     context_.fused_rows = dependent_launches() ? 256 : 64;

@@ -61,7 +61,7 @@ struct TilePlan {
     static constexpr std::size_t kShared = std::size_t{1024} + kStages * kStageBytes + 16 * kStages;
 };
 
-namespace tile {
+namespace rows_product {
 
 struct Ring {
     int stage = 0;
@@ -212,7 +212,7 @@ __device__ void multiply_units(const TileArgs& a, const typename Work::Args& wor
     }
 }
 
-}  // namespace tile
+}  // namespace rows_product
 
 /// Work: Plan, Args and
 /// - multiply(sums, left, right): one step of 16 summed columns;
@@ -227,7 +227,7 @@ __global__ __launch_bounds__(kTileThreads, 1) void tile_kernel(const __grid_cons
 #ifdef MILLRACE_HOPPER
     using Plan = typename Work::Plan;
     extern __shared__ std::uint8_t tile_memory[];
-    tile::Stages<Plan> stages;
+    rows_product::Stages<Plan> stages;
     stages.base = (hopper::shared_address(tile_memory) + 1023) / 1024 * 1024;
     stages.full = stages.base + Plan::kStages * Plan::kStageBytes;
     stages.empty = stages.full + 8 * Plan::kStages;
@@ -246,16 +246,13 @@ __global__ __launch_bounds__(kTileThreads, 1) void tile_kernel(const __grid_cons
     const int units = tile_units(a);
     if (threadIdx.x < 128) {
         hopper::give_registers<64>();
-        tile::copy_units<Work>(a, work, stages, units);
+        rows_product::copy_units<Work>(a, work, stages, units);
     } else {
         hopper::take_registers<216>();
-        tile::multiply_units<Work>(a, work, stages, shared, units);
+        rows_product::multiply_units<Work>(a, work, stages, shared, units);
     }
 #endif
 }
-
-/// Whether this program and device have the instructions of hopper.cuh.
-bool has_tile_products();
 
 /// Blocks of a launch: one per multiprocessor, and no more than there is work.
 inline dim3 tile_grid(const Context& c, const TileArgs& a) {

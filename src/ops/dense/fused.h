@@ -16,6 +16,14 @@ KernelResult make_fused_dense_forward(Context&, const Bound& forward);
 /// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel.
 bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);
 KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward);
+/// Predicted microseconds of these.
+double strips_forward_time(const Context&, const Bound& forward);
+double strips_backward_time(const Context&, const Bound* dgrad, const Bound* backward);
+/// From the rows and columns that the busiest multiprocessor reads, of `summed` elements each.
+inline double strips_time(std::int64_t cost, int summed) {
+    constexpr double kLaunch = 2.6, kBytesPerMicrosecond = 45e3;
+    return kLaunch + static_cast<double>(2 * cost * summed) / kBytesPerMicrosecond;
+}
 /// The same in wide tiles.
 KernelResult make_wide_forward(Context&, const Bound& forward, const wide::Tiling&);
 KernelResult make_wide_backward(Context&, const Bound& dgrad, const Bound* backward, const wide::Tiling&);
@@ -25,6 +33,10 @@ bool has_wide_runs(const Bound& dgrad, const Bound& backward);
 bool groups_wgrad(const Context&, const Bound& wgrad);
 std::size_t match_grouped_wgrad(const Context&, std::span<const Bound> records);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
+
+/// Many rows: clusters of blocks share the rows of each tile.
+std::size_t match_split_wgrad(const Context&, std::span<const Bound> records);
+KernelResult make_split_wgrad(Context&, std::span<const Bound> wgrads);
 
 /// How many weight gradients from the first on `takes(record)` accepts, each of another weight: the sums of a weight that is used
 /// twice must not meet in one launch.

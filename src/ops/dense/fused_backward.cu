@@ -1,9 +1,11 @@
 // From the gradient of the layer above (dz w) through dropout, activation and batch norm to this layer's dz, in one kernel.
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/forms.h"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
+#include "ops/dense/tiled.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -261,6 +263,40 @@ bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
     return true;
 }
 
+namespace {
+
+/// Strips, or wide tiles where these cost less.
+struct BackwardCovering {
+    Shape strips;
+    wide::Tiling tiling;  ///< columns 0: strips
+    std::int64_t cost;
+};
+
+BackwardCovering cover_backward(const Context& c, const Bound* d, const Bound* b) {
+    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
+    const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
+    const int summed = d ? (*d)[linear_dgrad::dz].cols : 0;
+    BackwardCovering by;
+    by.strips = backward_shape(c, shape, b != nullptr, summed, vector && !c.deterministic);
+    const bool whole_pieces = d && aligned16((*d)[linear_dgrad::w]) && shape.cols % 8 == 0;  // dz above need not have them
+    const wide::Extent extent{shape.rows, shape.cols, std::int64_t{shape.g} * (c.deterministic ? 1 : shape.k), b != nullptr,
+                              whole_pieces};
+    by.cost = wide::strip_cost(by.strips, extent, c.multiprocessors);
+    if (!d || (b && !(has_wide_runs(*d, *b) && wide::has_activation(b->params<DenseParams>().activation)))) return by;
+    const wide::Tiling tiling = wide::tiling_for(extent, by.cost, 32, c.multiprocessors);
+    if (tiling.columns == 0 || tiling.ring_bytes(summed, wide::kStages) + 64u * tiling.threads() > c.shared_limit) return by;
+    by.tiling = tiling;
+    const std::int64_t blocks = extent.count * tiling.row_tiles * ((extent.columns + tiling.columns - 1) / tiling.columns);
+    by.cost = wide::cost(blocks, tiling.row_tile, tiling.columns, static_cast<int>(tiling.threads() / 32), c.multiprocessors);
+    return by;
+}
+
+}  // namespace
+
+double strips_backward_time(const Context& c, const Bound* d, const Bound* b) {
+    return strips_time(cover_backward(c, d, b).cost, d ? (*d)[linear_dgrad::dz].cols : 0);
+}
+
 KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     BackwardArgs a{};
     a.early = c.early;
@@ -269,17 +305,10 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     if (!d) a.product_cols = shape.cols;
     if (shape.count() == 0) return make_kernel([] {});
+    const BackwardCovering by = cover_backward(c, d, b);
+    if (by.tiling.columns > 0) return make_wide_backward(c, *d, b, by.tiling);
     const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
-    const Shape tiling = backward_shape(c, shape, b != nullptr, a.summed, vector && !c.deterministic);
-    if (d && (!b || (has_wide_runs(*d, *b) && wide::has_activation(b->params<DenseParams>().activation)))) {
-        const bool whole_pieces = a.w_vector && shape.cols % 8 == 0;  // of the weights; dz above need not have them
-        const wide::Extent extent{shape.rows, shape.cols, std::int64_t{shape.g} * (c.deterministic ? 1 : shape.k), b != nullptr,
-                                  whole_pieces};
-        const std::int64_t cost = wide::strip_cost(tiling, extent, c.multiprocessors);
-        if (const auto wide = wide::tiling_for(extent, cost, 32, c.multiprocessors);
-            wide.columns > 0 && wide.ring_bytes(a.summed, wide::kStages) + 64u * wide.threads() <= c.shared_limit)
-            return make_wide_backward(c, *d, b, wide);
-    }
+    const Shape& tiling = by.strips;
     a.row_tile = tiling.row_tile;
     a.row_tiles = tiling.row_tiles;
     const auto kernel = kernel_for<BackwardKernels>(tiling, vector);
@@ -293,14 +322,34 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     return KernelResult(std::move(made));
 }
 
+constexpr Form kPairForms[] = {
+    {"tiles", [](const Context& c, std::span<const Bound> r) { return tiled::refuses_pair(c, r[0], r[1]); },
+     [](const Context& c, std::span<const Bound> r) { return tiled::dgrad_time(c, r[0], &r[1]); },
+     [](Context& c, std::span<const Bound> r) { return tiled::make_dgrad(c, r[0], &r[1]); }},
+    {"strips",
+     [](const Context& c, std::span<const Bound> r) {
+         return fuses_backward(c, &r[0], &r[1]) ? nullptr : "not bf16, or more rows than blocks can sum over";
+     },
+     [](const Context& c, std::span<const Bound> r) { return strips_backward_time(c, &r[0], &r[1]); },
+     [](Context& c, std::span<const Bound> r) { return make_fused_backward(c, &r[0], &r[1]); }},
+};
+
+/// Predicted microseconds of the two records one after the other.
+double apart_time(const Bound& d, const Bound& b) {
+    const double elements = static_cast<double>(d[linear_dgrad::dx].count());
+    const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
+    return library_product_time(2 * elements * d[linear_dgrad::dz].cols) + pass_time((batch ? 4 : 6) * elements) +
+           (batch ? pass_time(6 * elements) : 2);
+}
+
 /// linear_dgrad of a layer and dense_backward of the one below it.
 std::size_t match_backward_pair(const Context& c, std::span<const Bound> records) {
-    return records.size() > 1 && records[1].record->op == &dense_backward::kDef && fuses_backward(c, &records[0], &records[1])
-               ? 2
-               : 0;
+    if (records.size() < 2 || records[1].record->op != &dense_backward::kDef) return 0;
+    const Form* form = choose_form(c, "backward_pair", kPairForms, records);
+    return form != nullptr && form->predict(c, records) < apart_time(records[0], records[1]) ? 2 : 0;
 }
 KernelResult make_backward_pair(Context& c, std::span<const Bound> records) {
-    return make_fused_backward(c, &records[0], &records[1]);
+    return make_form(c, "backward_pair", kPairForms, records);
 }
 
 }  // namespace millrace::ops::cuda

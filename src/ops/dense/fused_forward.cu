@@ -177,22 +177,48 @@ bool fuses_dense_forward(const Context& c, const Bound& b) {
     return !library || !aligned16(b[dense_forward::x]) || !aligned16(b[dense_forward::w]) || !aligned16(y);
 }
 
+namespace {
+
+/// Strips, or wide tiles where these cost less.
+struct ForwardCovering {
+    Shape shape;
+    wide::Tiling tiling;  ///< columns 0: strips
+    std::int64_t cost;
+    bool vector;
+};
+
+ForwardCovering cover(const Context& c, const Bound& b) {
+    using namespace dense_forward;
+    const Operand &ox = b[x], &ow = b[w], &oy = b[y];
+    const bool whole = b.params<DenseParams>().norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
+    const int members = c.deterministic ? 1 : oy.k;
+    ForwardCovering by;
+    by.vector = vector;
+    by.shape = shape_for({oy.rows, ox.cols, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic},
+                         c.multiprocessors);
+    const wide::Extent extent{oy.rows, oy.cols, std::int64_t{oy.g} * members, whole, vector && ox.cols % 8 == 0};
+    by.cost = wide::strip_cost(by.shape, extent, c.multiprocessors);
+    if (!wide::has_activation(b.params<DenseParams>().activation)) return by;
+    const wide::Tiling tiling = wide::tiling_for(extent, by.cost, 16, c.multiprocessors);
+    if (tiling.columns == 0 || tiling.ring_bytes(ox.cols, wide::kStages) > c.shared_limit) return by;
+    by.tiling = tiling;
+    const std::int64_t blocks = extent.count * tiling.row_tiles * ((extent.columns + tiling.columns - 1) / tiling.columns);
+    by.cost = wide::cost(blocks, tiling.row_tile, tiling.columns, static_cast<int>(tiling.threads() / 32), c.multiprocessors);
+    return by;
+}
+
+}  // namespace
+
+double strips_forward_time(const Context& c, const Bound& b) { return strips_time(cover(c, b).cost, b[dense_forward::x].cols); }
+
 KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
     const Operand &ox = b[x], &ow = b[w], &oy = b[y];
     if (oy.count() == 0) return make_kernel([] {});
-    const bool whole = b.params<DenseParams>().norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
-    const int members = c.deterministic ? 1 : oy.k;
-    const Shape shape =
-        shape_for({oy.rows, ox.cols, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic},
-                  c.multiprocessors);
-    const wide::Extent extent{oy.rows, oy.cols, std::int64_t{oy.g} * members, whole, vector && ox.cols % 8 == 0};
-    if (wide::has_activation(b.params<DenseParams>().activation)) {
-        const std::int64_t cost = wide::strip_cost(shape, extent, c.multiprocessors);
-        if (const auto tiling = wide::tiling_for(extent, cost, 16, c.multiprocessors);
-            tiling.columns > 0 && tiling.ring_bytes(ox.cols, wide::kStages) <= c.shared_limit)
-            return make_wide_forward(c, b, tiling);
-    }
+    const ForwardCovering by = cover(c, b);
+    if (by.tiling.columns > 0) return make_wide_forward(c, b, by.tiling);
+    const Shape& shape = by.shape;
+    const bool vector = by.vector;
     const ForwardArgs a{layer_forward<bf16>(b), ox, ow, oy.rows, ox.cols, oy.cols, shape.row_tile, shape.row_tiles, c.early};
     if (std::int64_t{oy.k} * shape.row_tiles > 65535)
         return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +

@@ -2,9 +2,11 @@
 // 16-byte rows are worth more than a few columns of zeros.
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/forms.h"
 #include "ops/cuda/vector.cuh"
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
+#include "ops/dense/tiled.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -19,13 +21,42 @@ KernelPtr one_after_the_other(KernelPtr first, KernelPtr second) {
     });
 }
 
-KernelResult make_fitted_dgrad(Context& c, const Bound& b) {
-    using namespace linear_dgrad;
-    if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr);
-    const bool add = b.accumulates(dx);
-    if (is_narrow(c, b[dz])) return make_narrow_dgrad(c, b[dz], b[w], b[dx], add);
-    return make_product(c, Product::dgrad, b[dz], b[w], b[dx], add);
-}
+constexpr Form kDgradForms[] = {
+    {"tiles", [](const Context& c, std::span<const Bound> r) { return tiled::refuses_dgrad(c, r.front()); },
+     [](const Context& c, std::span<const Bound> r) { return tiled::dgrad_time(c, r.front(), nullptr); },
+     [](Context& c, std::span<const Bound> r) { return tiled::make_dgrad(c, r.front(), nullptr); }},
+    {"strips",
+     [](const Context& c, std::span<const Bound> r) {
+         return fuses_backward(c, &r.front(), nullptr) ? nullptr : "not bf16, or too many rows or outputs for a block";
+     },
+     [](const Context& c, std::span<const Bound> r) { return strips_backward_time(c, &r.front(), nullptr); },
+     [](Context& c, std::span<const Bound> r) { return make_fused_backward(c, &r.front(), nullptr); }},
+    {"narrow",
+     [](const Context& c, std::span<const Bound> r) {
+         return is_narrow(c, r.front()[linear_dgrad::dz]) ? nullptr : "more than four outputs, or few rows";
+     },
+     [](const Context&, std::span<const Bound> r) {
+         const Operand& dx = r.front()[linear_dgrad::dx];
+         return pass_time(static_cast<double>(dx.count()) * static_cast<double>(tensor::size_of(dx.dtype)));
+     },
+     [](Context& c, std::span<const Bound> r) {
+         const Bound& b = r.front();
+         return make_narrow_dgrad(c, b[linear_dgrad::dz], b[linear_dgrad::w], b[linear_dgrad::dx],
+                                  b.accumulates(linear_dgrad::dx));
+     }},
+    {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
+     [](const Context&, std::span<const Bound> r) {
+         const Bound& b = r.front();
+         return library_product_time(2.0 * static_cast<double>(b[linear_dgrad::dx].count()) * b[linear_dgrad::dz].cols);
+     },
+     [](Context& c, std::span<const Bound> r) {
+         const Bound& b = r.front();
+         return make_product(c, Product::dgrad, b[linear_dgrad::dz], b[linear_dgrad::w], b[linear_dgrad::dx],
+                             b.accumulates(linear_dgrad::dx));
+     }},
+};
+
+KernelResult make_fitted_dgrad(Context& c, const Bound& b) { return make_form(c, "linear_dgrad", kDgradForms, std::span(&b, 1)); }
 
 /// Columns 0 .. cols - 1 of a scratch matrix [K * G, rows, stride] to where they belong.
 __global__ void first_columns_kernel(const float* in, std::int64_t stride, Mat<float> out, int groups, int rows, int cols,
@@ -70,7 +101,7 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {
     using namespace linear_wgrad;
     if (b[dw].count() == 0) return make_kernel([] {});
-    if (groups_wgrad(c, b)) return make_grouped_wgrad(c, std::span(&b, 1));
+    if (match_grouped_wgrad(c, std::span(&b, 1)) == 1) return make_grouped_wgrad(c, std::span(&b, 1));
     Operand in = b[x];
     const bool wide = in.dtype != DType::f32 && in.cols > b[dw].cols && in.cols % 8 == 0 && whole_runs(in);
     if (wide && !is_narrow(c, b[dz])) return make_wide_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));

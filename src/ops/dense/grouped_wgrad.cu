@@ -1,10 +1,12 @@
 // Weight gradients of many layers in one launch: every block computes one tile of one layer's dw = dz^T x.
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/forms.h"
 #include "ops/cuda/squares.h"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
+#include "ops/dense/tiled.h"
 #include "ops/dense/wgrad_tile.cuh"
 
 namespace millrace::ops::cuda {
@@ -140,11 +142,10 @@ bool groups_wgrad(const Context& c, const Bound& b) {
     return c.deterministic || x.rows < c.library_rows;
 }
 
-std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records) {
-    return count_wgrads(records, [&](const Bound& b) { return groups_wgrad(c, b); });
-}
+namespace {
 
-KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
+/// Tiles of one kind for all records.
+KernelResult make_blocks(Context& c, std::span<const Bound> wgrads) {
     auto tiles = tiles_of(wgrads, kRingOutputs, kRingInputs);
     // Pinned runs keep one kernel, however many tiles stand beside each other.
     if (!c.deterministic && takes_ring_wgrad(c, tiles)) {
@@ -158,6 +159,88 @@ KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
     return make_kernel([table, squares, stream = c.stream, grid = dim3(static_cast<unsigned>(tiles.size()))] {
         launch(wgrad_kernel, grid, dim3(kThreads), 0, stream, table);
     });
+}
+
+double blocks_time(const Context& c, std::span<const Bound> wgrads) {
+    constexpr double kLaunch = 2.2, kStep = 0.45, kPlaces = 6;  // blocks that a multiprocessor holds
+    double steps = 0, longest = 0;
+    for (const Bound& b : wgrads) {
+        const Operand& dw = b[linear_wgrad::dw];
+        const double each = blocks_for(b[linear_wgrad::dz].rows, kDepth);
+        steps += each * blocks_for(dw.rows, kTile) * blocks_for(dw.cols, kTile) * dw.g * dw.k;
+        longest = std::max(longest, each);
+    }
+    return kLaunch + kStep * std::max(longest, steps / (kPlaces * c.multiprocessors));
+}
+
+/// One after the other.
+KernelResult make_library(Context& c, std::span<const Bound> wgrads) {
+    std::vector<std::shared_ptr<Kernel>> all;
+    for (const Bound& b : wgrads) {
+        Operand in = b[linear_wgrad::x];
+        in.cols = b[linear_wgrad::dw].cols;
+        MILLRACE_LET(
+            made, make_product(c, Product::wgrad, b[linear_wgrad::dz], in, b[linear_wgrad::dw], b.accumulates(linear_wgrad::dw)));
+        all.emplace_back(std::move(made));
+    }
+    return make_kernel([all] {
+        for (const std::shared_ptr<Kernel>& one : all) one->run();
+    });
+}
+
+constexpr Form kWgradForms[] = {
+    {"tiles",
+     [](const Context& c, std::span<const Bound> r) {
+         const char* why = nullptr;
+         for (const Bound& b : r)
+             if (why == nullptr) why = tiled::refuses_wgrad(c, b);
+         return why;
+     },
+     tiled::wgrads_time, tiled::make_wgrads},
+    {"blocks",
+     [](const Context& c, std::span<const Bound> r) -> const char* {
+         const bool all = std::ranges::all_of(r, [&](const Bound& b) { return groups_wgrad(c, b); });
+         return all ? nullptr : "not bf16, or more rows than a block sums over";
+     },
+     blocks_time, make_blocks},
+    {"library",
+     [](const Context& c, std::span<const Bound>) -> const char* {
+         return c.deterministic ? "its sums are not pinned" : nullptr;
+     },
+     [](const Context&, std::span<const Bound> r) {
+         double time = 0;
+         for (const Bound& b : r)
+             time += library_product_time(2.0 * static_cast<double>(b[linear_wgrad::dw].count()) * b[linear_wgrad::dz].rows);
+         return time;
+     },
+     make_library},
+};
+
+}  // namespace
+
+std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records) {
+    return count_wgrads(records, [&](const Bound& b) {
+        return !is_narrow(c, b[linear_wgrad::dz]) && (groups_wgrad(c, b) || tiled::refuses_wgrad(c, b) == nullptr);
+    });
+}
+
+KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
+    // Those that bulk copies cannot read are few and small: they have a launch of their own.
+    std::vector<Bound> some[2];
+    for (const Bound& b : wgrads) some[tiled::refuses_wgrad(c, b) == nullptr ? 0 : 1].push_back(b);
+    std::vector<std::shared_ptr<Kernel>> all;
+    const char* form = nullptr;
+    for (const std::vector<Bound>& part : some) {
+        if (part.empty()) continue;
+        MILLRACE_LET(made, make_form(c, "linear_wgrad", kWgradForms, part));
+        if (form == nullptr) form = made->form;
+        all.emplace_back(std::move(made));
+    }
+    auto both = make_kernel([all] {
+        for (const std::shared_ptr<Kernel>& one : all) one->run();
+    });
+    both->form = form;
+    return KernelResult(std::move(both));
 }
 
 }  // namespace millrace::ops::cuda

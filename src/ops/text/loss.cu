@@ -1,6 +1,9 @@
 // Cross-entropy of tokens: one block per position, then one block per member that adds up in a fixed order. Greedy choice.
 
+#include <climits>
+
 #include "ops/cuda/context.h"
+#include "ops/cuda/vector.cuh"
 #include "ops/text/token_sums.cuh"
 
 namespace millrace::ops::cuda {
@@ -8,43 +11,110 @@ namespace {
 
 using tensor::Operand;
 
-/// One block per row, from `begin` on; a gradient is 0 where no token is predicted. Logits may lie where gradients go.
 template <class T>
+__device__ float exponential(float x) {
+    return sizeof(T) == 2 ? __expf(x) : expf(x);
+}
+
+/// The largest of some logits with its number (lowest on ties; a NaN is never the largest), and the sum of exp(logit - largest),
+/// NaN where a logit is.
+struct Largest {
+    float most = -INFINITY, total = 0;
+    int best = INT_MAX;
+
+    __device__ void join(const Largest& other) {
+        const float both = fmaxf(most, other.most);
+        const auto shifted = [both](const Largest& l) { return l.most == both ? l.total : l.total * expf(l.most - both); };
+        total = shifted(*this) + shifted(other);
+        if (other.most > most || (other.most == most && other.best < best)) best = other.best;
+        most = both;
+    }
+    template <class T, int V>
+    __device__ void add(const float (&v)[V], int first) {
+        float here = most;
+#pragma unroll
+        for (int i = 0; i < V; ++i)
+            if (v[i] > here || (best == INT_MAX && v[i] == v[i])) {
+                here = v[i];
+                best = first + i;
+            }
+        if (here > most) total *= expf(most - here);
+        most = here;
+        const float reference = most == -INFINITY ? 0 : most;
+#pragma unroll
+        for (int i = 0; i < V; ++i) total += exponential<T>(v[i] - reference);
+    }
+};
+
+/// Of all threads of a block of up to 1024, in a fixed order.
+__device__ Largest block_join(Largest own) {
+    __shared__ Largest shared[32];
+    for (int d = 16; d > 0; d /= 2) {
+        const Largest other{__shfl_down_sync(0xffffffffu, own.most, d), __shfl_down_sync(0xffffffffu, own.total, d),
+                            __shfl_down_sync(0xffffffffu, own.best, d)};
+        if ((threadIdx.x & 31) + d < 32) own.join(other);
+    }
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = own;
+    __syncthreads();
+    own = shared[0];
+    for (int w = 1; w < static_cast<int>(blockDim.x) / 32; ++w) own.join(shared[w]);
+    return own;
+}
+
+/// One block per row, from `begin` on; a gradient is 0 where no token is predicted. Logits may lie where gradients go. V: whole
+/// runs of logits.
+template <class T, int V>
 __global__ void token_loss_kernel(Mat<const T> logits, Mat<T> gradients, Mat<const float> bias, Mat<const std::int32_t> ids,
                                   Mat<float> logsumexp, const __grid_constant__ TokenSums a, int begin) {
-    __shared__ float sums[32];
     __shared__ int counts[32];
     begin_kernel();
     const int k = blockIdx.z, row = begin + blockIdx.x, sequence = row / a.shape.positions,
-              t = row % a.shape.positions - a.params.first;
+              t = row % a.shape.positions - a.params.first, step = V * static_cast<int>(blockDim.x),
+              first = V * static_cast<int>(threadIdx.x);
     const T* l = logits.row(k, 0, blockIdx.x);
     T* gradient = gradients ? gradients.row(k, 0, blockIdx.x) : nullptr;
     Found& out = a.found[std::int64_t{k} * a.shape.sequences * a.shape.positions + row];
     const bool asked = t >= 0 && t < tokens_of(a.lengths, k, sequence, a.shape.tokens);
     const std::int32_t id = asked ? ids.row(k, 0, sequence)[t] : 0;
     if (!asked || id < 0 || id >= a.shape.vocabulary) {  // the same for the whole block
-        for (int c = threadIdx.x; gradient != nullptr && c < a.shape.vocabulary; c += blockDim.x) store(gradient + c, 0.0f);
+        constexpr float kNothing[V] = {};
+        for (int c = first; gradient != nullptr && c < a.shape.vocabulary; c += step) store_run<V>(gradient + c, kNothing);
         if (threadIdx.x == 0) out = {0, 0, asked};
         if (threadIdx.x == 0 && logsumexp) *logsumexp.row(k, 0, row) = 0;
         return;
     }
     const float* shift = bias ? bias.row(k, 0, 0) : nullptr;
-    const auto logit = [l, shift](int c) { return load(l + c) + (shift != nullptr ? shift[c] : 0); };
-    float most, part = 0;
-    int best;
-    block_largest(logit, a.shape.vocabulary, most, best);
-    for (int c = threadIdx.x; c < a.shape.vocabulary; c += blockDim.x) part += expf(logit(c) - most);
-    const float total = block_sum(part, sums);
+    const auto load_logits = [l, shift](int c, float(&v)[V]) {
+        load_run<V>(l + c, v);
+        if (shift == nullptr) return;
+        float more[V];
+        load_run<V>(shift + c, more);
+#pragma unroll
+        for (int i = 0; i < V; ++i) v[i] += more[i];
+    };
+    const float wanted = load(l + id) + (shift != nullptr ? shift[id] : 0);
+    Largest found;
+    for (int c = first; c < a.shape.vocabulary; c += step) {
+        float v[V];
+        load_logits(c, v);
+        found.template add<T>(v, c);
+    }
+    found = block_join(found);
     if (threadIdx.x == 0) {
-        const float loss = logf(total) - (logit(id) - most);
-        out = {loss, best == id, !isfinite(loss)};
-        if (logsumexp) *logsumexp.row(k, 0, row) = most + logf(total);
+        const float loss = logf(found.total) - (wanted - found.most);
+        out = {loss, found.best == id, !isfinite(loss)};
+        if (logsumexp) *logsumexp.row(k, 0, row) = found.most + logf(found.total);
     }
     if (gradient == nullptr) return;
     const int all = block_tokens(a.lengths, k, a.shape, counts);
-    const float share = static_cast<float>(a.params.scale / all) * a.state[k].loss_scale;
-    for (int c = threadIdx.x; c < a.shape.vocabulary; c += blockDim.x)
-        store(gradient + c, (expf(logit(c) - most) / total - (c == id ? 1.0f : 0.0f)) * share);
+    const float share = static_cast<float>(a.params.scale / all) * a.state[k].loss_scale, factor = share / found.total;
+    for (int c = first; c < a.shape.vocabulary; c += step) {
+        float v[V];
+        load_logits(c, v);
+#pragma unroll
+        for (int i = 0; i < V; ++i) v[i] = exponential<T>(v[i] - found.most) * factor - (c + i == id ? share : 0.0f);
+        store_run<V>(gradient + c, v);
+    }
 }
 
 /// Whole warps, as many as there is work for.
@@ -82,8 +152,11 @@ void launch_token_losses(cudaStream_t stream, const Operand& logits, const Opera
                          const Operand& ids, const Operand& logsumexp, const TokenSums& to, int begin) {
     if (logits.rows == 0) return;
     by_real(logits.dtype, [&]<class T>(T) {
-        launch(token_loss_kernel<T>, dim3(logits.rows, 1, logits.k), threads_for(to.shape.vocabulary), 0, stream, logits,
-               gradients, bias, ids, logsumexp, to, begin);
+        constexpr int kRun = 16 / sizeof(T);
+        const bool whole = logits.cols % kRun == 0 && whole_runs(logits) && whole_runs(gradients) && whole_runs(bias);
+        const auto kernel = whole ? token_loss_kernel<T, kRun> : token_loss_kernel<T, 1>;
+        launch(kernel, dim3(logits.rows, 1, logits.k), threads_for(to.shape.vocabulary), 0, stream, logits, gradients, bias, ids,
+               logsumexp, to, begin);
     });
 }
 

@@ -12,7 +12,15 @@ namespace {
 using tensor::Operand;
 namespace at = vocabulary_loss;
 
-constexpr std::int64_t kChunkBytes = 32 << 20, kLeastRows = 64;
+/// Rows whose logits are in memory at once: what fits the second cache, but no fewer than make adding to the weights' gradient, 8
+/// bytes a weight and chunk, an eighth of what a chunk moves itself: 12 bytes a logit in 16 bits.
+int chunk_rows(const Operand& x, const Operand& weight) {
+    constexpr std::int64_t kCacheBytes = 32 << 20, kLeastRows = 64;
+    const std::int64_t row_bytes = std::int64_t{weight.rows} * static_cast<std::int64_t>(tensor::size_of(x.dtype));
+    const std::int64_t most = std::max({kLeastRows, kCacheBytes / row_bytes, std::int64_t{6} * x.cols});
+    const std::int64_t chunks = std::max<std::int64_t>(1, (x.rows + most - 1) / most);
+    return static_cast<int>((x.rows + chunks - 1) / chunks);
+}
 
 Operand rows_of(const Operand& whole, int begin, int count) {
     Operand part = whole;
@@ -29,7 +37,7 @@ namespace vocabulary {
 KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found) {
     const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight], &dbias = b[at::dbias];
     const std::int64_t row_bytes = std::int64_t{weight.rows} * static_cast<std::int64_t>(tensor::size_of(x.dtype));
-    const auto most = static_cast<int>(std::min<std::int64_t>(x.rows, std::max(kLeastRows, kChunkBytes / row_bytes)));
+    const int most = chunk_rows(x, weight);
     MILLRACE_LET(memory, zero_table(c, static_cast<std::size_t>(std::max<std::int64_t>(1, row_bytes * most * x.k))));
     std::vector<std::shared_ptr<Kernel>> steps;
     const auto then = [&steps](KernelResult made) -> base::Status {

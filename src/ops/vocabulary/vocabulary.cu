@@ -25,6 +25,16 @@ bool takes_warpgroups(const Context& c, const Bound& b) {
            warpgroups::kBytes <= c.shared_limit;
 }
 
+/// Whether tiles, which compute the logits twice and never store them, beat the library, which computes them once. Of four and of
+/// three products, with the rates of an H200 (docs/performance/k1.md); what is stored moves 12 bytes a logit.
+bool beats_library(const Context& c, const Bound& b) {
+    constexpr double kWarpRate = 200e6, kWarpgroupRate = 600e6, kLibraryRate = 500e6, kBytes = 4e6, kLaunches = 15;
+    const Operand &x = b[at::x], &weight = b[at::weight];
+    const double logits = 1.0 * x.k * x.rows * weight.rows, product = 2 * logits * x.cols;
+    return 4 * product / (takes_warpgroups(c, b) ? kWarpgroupRate : kWarpRate) <
+           3 * product / kLibraryRate + 12 * logits / kBytes + kLaunches;
+}
+
 /// Whether the driver makes a map of `o`, [K][rows][columns].
 bool make_map(CUtensorMap& map, const Operand& o) {
     void* entry = nullptr;
@@ -150,7 +160,8 @@ KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
     const TokenSums sums{static_cast<Found*>(found), lengths, b[at::state], b[at::tally], shape, params,
                          b.accumulates(at::tally)};
     bool summed = false;
-    MILLRACE_LET(rows, takes_tiles(c, b) ? make_tiles(c, b, sums, summed) : make_plain(c, b, sums));
+    MILLRACE_LET(rows, takes_tiles(c, b) && (c.deterministic || beats_library(c, b)) ? make_tiles(c, b, sums, summed)
+                                                                                     : make_plain(c, b, sums));
     return make_kernel([stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), found, members = x.k, sums, summed] {
         rows->run();
         if (!summed) launch_token_sums(stream, members, sums);

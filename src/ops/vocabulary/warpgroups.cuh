@@ -25,7 +25,7 @@ constexpr int kHandedOver = 256 * (64 + 2);  ///< floats that a block hands over
 
 using Numbers = float[2][32];         ///< a thread's of 64 x 128: hopper.cuh, multiply
 using Weights = std::uint32_t[8][4];  ///< the same as bf16, as the left side of a product over the 128
-using tile::Ring;
+using rows_product::Ring;
 
 /// Boxes of 128 rows and 64 columns of [K][rows][columns], laid out as a half of a tile.
 struct Maps {

@@ -1,0 +1,28 @@
+#pragma once
+// Ways to do the same records. The cheapest by prediction is taken, or the one that BackendOptions::forms names.
+
+#include <span>
+
+#include "ops/cuda/context.h"
+
+namespace millrace::ops::cuda {
+
+struct Form {
+    const char* name;
+    /// Why the records cannot be done this way; null: they can.
+    const char* (*refuses)(const Context&, std::span<const Bound>);
+    double (*predict)(const Context&, std::span<const Bound>);  ///< microseconds
+    KernelResult (*make)(Context&, std::span<const Bound>);
+};
+
+/// The form that is taken, null: none can be. `subject`: what BackendOptions::forms calls the choice, "dense_forward".
+const Form* choose_form(const Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
+/// Its kernel, which knows its form.
+KernelResult make_form(Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
+
+/// Predicted microseconds, from figures of an H200 (docs/performance/cliffs.md): of one product of the library, and of a pass
+/// over memory.
+inline double library_product_time(double flops) { return 2.4 + (flops / 1e9 + 0.4) / 0.67; }
+inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,230 @@
+#include "ops/dense/tiled.h"
+
+#include <type_traits>
+#include <vector>
+
+#include "ops/cuda/forms.h"
+#include "ops/cuda/squares.h"
+#include "ops/dense/column_sum.cuh"
+#include "ops/dense/epilogues.cuh"
+#include "ops/tile/launch.cuh"
+
+namespace millrace::ops::cuda::tiled {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+using tile::Extent;
+using tile::Factors;
+using tile::Plan;
+using tile::TileShape;
+
+const char* refuses_product(const Operand& left, const Operand& right) {
+    if (!has_tile_products()) return "the GPU lacks the instructions";
+    if (left.dtype != right.dtype || !tile::has_tensor_map(left) || !tile::has_tensor_map(right))
+        return "operands are not 16 bits an element in rows that begin at multiples of 16 bytes";
+    return nullptr;
+}
+
+/// Sums must not depend on how many members stand beside each other in pinned runs.
+int members(const Context& c, const Operand& out) { return c.deterministic ? 1 : out.k; }
+
+Extent forward_extent(const Context& c, const Bound& b) {
+    const Operand& y = b[dense_forward::y];
+    return {y.rows, y.cols, b[dense_forward::x].cols, y.g, members(c, y)};
+}
+Extent dgrad_extent(const Context& c, const Bound& d) {
+    const Operand& dx = d[linear_dgrad::dx];
+    return {dx.rows, dx.cols, d[linear_dgrad::dz].cols, dx.g, members(c, dx)};
+}
+Extent wgrad_extent(const Context& c, const Bound& w) {
+    const Operand& dw = w[linear_wgrad::dw];
+    return {dw.rows, dw.cols, w[linear_wgrad::dz].rows, dw.g, members(c, dw)};
+}
+
+Plan plan_one(const Context& c, const Extent& e, TileShape widest = TileShape::wide) {
+    return tile::plan_products(std::span(&e, 1), c.multiprocessors, widest);
+}
+int rows_of(const Plan& plan) { return plan.shape == TileShape::small ? tile::SmallTile::kRows : tile::SquareTile::kRows; }
+
+/// f with the 16-bit element type.
+template <class F>
+KernelResult by_half(DType type, F f) {
+    return type == DType::f16 ? f(f16{}) : f(bf16{});
+}
+
+bool whole_columns(const Operand& o) { return o.cols % 8 == 0 && whole_runs(o); }
+
+KernelPtr in_turn(std::vector<std::shared_ptr<Kernel>> steps, std::vector<DeviceTable> held) {
+    return make_kernel([steps = std::move(steps), held = std::move(held)] {
+        for (const std::shared_ptr<Kernel>& step : steps) step->run();
+    });
+}
+
+template <class T>
+KernelResult make_batch_forward(Context& c, const Bound& b) {
+    using namespace dense_forward;
+    Operand z;
+    MILLRACE_LET(memory, batch_norm::make_product_memory(c, b[y], z));
+    const Plan plan = plan_one(c, forward_extent(c, b), TileShape::square);
+    batch_norm::Chunks chunks{};
+    MILLRACE_LET(table, batch_norm::make_chunks(c, z, rows_of(plan), chunks));
+    Extent extent = forward_extent(c, b);
+    extent.members = z.k;
+    const Factors<MomentsEpilogue::Args> f{b[x], b[w], extent, {z, chunks, z.cols % 8 == 0}};
+    MILLRACE_LET(product, (tile::make_products<T, false, false, MomentsEpilogue>(c, std::span(&f, 1), plan)));
+    std::vector<std::shared_ptr<Kernel>> steps;
+    steps.emplace_back(std::move(product));
+    steps.emplace_back(batch_norm::make_apply_forward(c, b, z, chunks));
+    return in_turn(std::move(steps), {memory, table});
+}
+
+template <class T, class Out>
+KernelResult make_plain_dgrad(Context& c, const Bound& d) {
+    using namespace linear_dgrad;
+    Extent extent = dgrad_extent(c, d);
+    const Plan plan = plan_one(c, extent);
+    extent.members = d[dx].k;
+    const Factors<typename GradientEpilogue<Out>::Args> f{d[dz], d[w], extent, {d[dx], d.accumulates(dx), whole_columns(d[dx])}};
+    return tile::make_products<T, false, true, GradientEpilogue<Out>>(c, std::span(&f, 1), plan);
+}
+
+template <class T>
+KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
+    using namespace dense_backward;
+    using Epilogue = BackwardEpilogue<T>;
+    const Operand& out = b[dz];
+    const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
+    Extent extent = dgrad_extent(c, d);
+    const Plan plan = plan_one(c, extent, TileShape::square);
+    extent.members = out.k;
+    batch_norm::Chunks chunks{};
+    MILLRACE_LET(table, batch_norm::make_chunks(c, out, rows_of(plan), chunks));
+    const bool sums = batch || b[dbias].present();
+    const typename Epilogue::Args args{
+        layer_backward<T>(b), d[linear_dgrad::dx], sums ? chunks.values : nullptr, out.rows, out.cols, out.g,
+        extent.cols,          chunks.count,        d.accumulates(linear_dgrad::dx)};
+    const Factors<typename Epilogue::Args> f{d[linear_dgrad::dz], d[linear_dgrad::w], extent, args};
+    MILLRACE_LET(product, (tile::make_products<T, false, true, Epilogue>(c, std::span(&f, 1), plan)));
+    std::vector<std::shared_ptr<Kernel>> steps;
+    steps.emplace_back(std::move(product));
+    if (batch) {
+        steps.emplace_back(batch_norm::make_apply_backward(c, b, chunks));
+    } else if (sums) {
+        column_sums::Targets targets{};
+        targets.all[0] = {b[dbias], 0, out.cols, b.accumulates(dbias)};
+        targets.count = 1;
+        steps.emplace_back(make_kernel([stream = c.stream, chunks, targets, out] {
+            column_sums::launch_final(stream, chunks.values, targets, out, 0, static_cast<unsigned>(out.k * out.g), chunks.count);
+        }));
+    }
+    auto made = in_turn(std::move(steps), {table});
+    made->inner = 1;
+    return KernelResult(std::move(made));
+}
+
+/// Weight gradients of one launch.
+constexpr std::size_t kMostWgrads = 24;
+
+bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
+
+}  // namespace
+
+const char* refuses_forward(const Context&, const Bound& b) {
+    return b[dense_forward::y].count() == 0 ? "there is nothing to do"
+                                            : refuses_product(b[dense_forward::x], b[dense_forward::w]);
+}
+const char* refuses_dgrad(const Context&, const Bound& d) {
+    if (d[linear_dgrad::dx].count() == 0) return "there is nothing to do";
+    if (d[linear_dgrad::dx].cols != d[linear_dgrad::w].cols) return "dx has more columns than the weight";
+    return refuses_product(d[linear_dgrad::dz], d[linear_dgrad::w]);
+}
+const char* refuses_wgrad(const Context&, const Bound& w) {
+    if (w[linear_wgrad::dw].count() == 0 || w[linear_wgrad::dz].rows == 0) return "there is nothing to do";
+    return refuses_product(w[linear_wgrad::dz], w[linear_wgrad::x]);
+}
+
+const char* refuses_pair(const Context& c, const Bound& d, const Bound& b) {
+    using namespace dense_backward;
+    const Operand &dx = d[linear_dgrad::dx], &above = b[dy];
+    if (dx.data != above.data || dx.dtype != above.dtype || dx.k != above.k || dx.rows != above.rows ||
+        dx.g * dx.cols != above.g * above.cols || dx.stride_row != above.stride_row ||
+        (dx.k > 1 && dx.stride_k != above.stride_k) || !side_by_side(dx) || !side_by_side(above))
+        return "the product is not the layer's gradient";
+    if (dx.cols % 8 != 0 || above.cols % 8 != 0 || !whole_runs(dx) || !whole_runs(b[dz]) || !whole_runs(b[saved]))
+        return "rows are not whole runs of 16 bytes";
+    return refuses_dgrad(c, d);
+}
+
+KernelResult make_forward(Context& c, const Bound& b) {
+    using namespace dense_forward;
+    const auto& p = b.params<DenseParams>();
+    return by_half(b[y].dtype, [&]<class T>(T) -> KernelResult {
+        if (p.norm == Norm::batch_train) return make_batch_forward<T>(c, b);
+        using Epilogue = ForwardEpilogue<T>;
+        Extent extent = forward_extent(c, b);
+        const Plan plan = plan_one(c, extent);
+        extent.members = b[y].k;
+        const bool whole = whole_columns(b[y]) && (!b[saved].present() || whole_columns(b[saved]));
+        const Factors<typename Epilogue::Args> f{b[x], b[w], extent, {layer_forward<T>(b), b[y].rows, b[y].cols, whole}};
+        return tile::make_products<T, false, false, Epilogue>(c, std::span(&f, 1), plan);
+    });
+}
+
+KernelResult make_dgrad(Context& c, const Bound& d, const Bound* backward) {
+    return by_half(d[linear_dgrad::w].dtype, [&]<class T>(T) -> KernelResult {
+        if (backward) return make_pair<T>(c, d, *backward);
+        if (d[linear_dgrad::dx].dtype == DType::f32) return make_plain_dgrad<T, float>(c, d);
+        return make_plain_dgrad<T, T>(c, d);
+    });
+}
+
+KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
+    using namespace linear_wgrad;
+    using Epilogue = GradientEpilogue<float>;
+    std::vector<Extent> extents;
+    std::vector<Factors<Epilogue::Args>> all;
+    for (const Bound& b : wgrads) {
+        extents.push_back(wgrad_extent(c, b));
+        Extent extent = extents.back();
+        extent.members = b[dw].k;
+        all.push_back({b[dz], b[x], extent, {b[dw], b.accumulates(dw), whole_columns(b[dw])}});
+    }
+    const Plan plan = tile::plan_products(extents, c.multiprocessors);
+    std::vector<DeviceTable> held;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Operand& out = wgrads[i][dw];
+        MILLRACE_LET(squares, leave_squares(c, out, tile::warps_of(plan.shape, extents[i])));
+        all[i].args.squares = static_cast<float*>(squares);
+        held.push_back(squares);
+    }
+    return by_half(wgrads.front()[x].dtype, [&]<class T>(T) -> KernelResult {
+        std::vector<std::shared_ptr<Kernel>> steps;
+        for (std::size_t i = 0; i < all.size(); i += kMostWgrads) {
+            const auto some = std::span<const Factors<Epilogue::Args>>(all).subspan(i, std::min(kMostWgrads, all.size() - i));
+            MILLRACE_LET(made, (tile::make_products<T, true, true, Epilogue, kMostWgrads>(c, some, plan)));
+            steps.emplace_back(std::move(made));
+        }
+        return in_turn(std::move(steps), held);
+    });
+}
+
+double forward_time(const Context& c, const Bound& b) {
+    const Operand& y = b[dense_forward::y];
+    const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
+    const Plan plan = plan_one(c, forward_extent(c, b), batch ? TileShape::square : TileShape::wide);
+    return plan.microseconds + (batch ? pass_time(8.0 * static_cast<double>(y.count())) : 0);
+}
+double dgrad_time(const Context& c, const Bound& d, const Bound* backward) {
+    const double elements = static_cast<double>(d[linear_dgrad::dx].count());
+    const bool batch = backward && backward->params<DenseParams>().norm == Norm::batch_train;
+    const Plan plan = plan_one(c, dgrad_extent(c, d), backward ? TileShape::square : TileShape::wide);
+    return plan.microseconds + (batch ? pass_time(6 * elements) : backward ? 2 : 0);
+}
+double wgrads_time(const Context& c, std::span<const Bound> wgrads) {
+    std::vector<Extent> extents;
+    for (const Bound& b : wgrads) extents.push_back(wgrad_extent(c, b));
+    return tile::plan_products(extents, c.multiprocessors).microseconds;
+}
+
+}  // namespace millrace::ops::cuda::tiled

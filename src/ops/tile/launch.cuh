@@ -1,0 +1,98 @@
+#pragma once
+// Host side of the products of product.cuh: which shape of tiles, how many blocks share one, and the launch.
+
+#include <span>
+#include <vector>
+
+#include "ops/tile/plan.cuh"
+#include "ops/tile/product.cuh"
+#include "ops/tile/tensor_map.h"
+
+namespace millrace::ops::cuda::tile {
+
+/// One product of a launch: left and right as their memory is; the summed index is along the columns or the rows of each.
+template <class Args>
+struct Factors {
+    tensor::Operand left, right;
+    Extent extent;
+    Args args;
+};
+
+/// Memory that blocks leave each other parts of sums in.
+struct Exchange {
+    DeviceTable partial, arrived;
+};
+
+/// The problems of a launch but for their memory: where in it they begin is in `partial` and `arrived` as a number of tiles.
+template <class Shape, bool kLeftRows, bool kRightRows, class Args>
+base::Status describe(const Factors<Args>& f, const Plan& plan, Problem<Args>& p) {
+    const bool mapped = make_tensor_map(p.left, f.left, kLeftRows ? kSlice : Shape::kRows) &&
+                        make_tensor_map(p.right, f.right, kRightRows ? kSlice : Shape::kWide);
+    if (!mapped) return base::Error{"the driver makes no tensor maps; it is older than CUDA 12"};
+    const auto varies = [](std::int32_t count, std::int64_t stride) { return count > 1 && stride != 0 ? 1 : 0; };
+    p.left_g = varies(f.left.g, f.left.stride_g);
+    p.left_k = varies(f.left.k, f.left.stride_k);
+    p.right_g = varies(f.right.g, f.right.stride_g);
+    p.right_k = varies(f.right.k, f.right.stride_k);
+    p.rows = f.extent.rows;
+    p.cols = f.extent.cols;
+    p.slices = (f.extent.summed + kSlice - 1) / kSlice;
+    p.groups = f.extent.groups;
+    p.row_tiles = (p.rows + Shape::kRows - 1) / Shape::kRows;
+    p.col_tiles = (p.cols + Shape::kWide - 1) / Shape::kWide;
+    p.splits = splits_of(p.slices, plan.splits);
+    p.args = f.args;
+    return base::ok();
+}
+
+template <class T, class Shape, bool kLeftRows, bool kRightRows, class Epilogue, int kMost>
+KernelResult make_shaped(Context& c, std::span<const Factors<typename Epilogue::Args>> all, const Plan& plan) {
+    using Args = typename Epilogue::Args;
+    constexpr std::size_t kTileFloats = std::size_t{Shape::kRows} * Shape::kWide;
+    Problems<Args, kMost> list{};
+    std::size_t shared = 0;  // tiles whose slices blocks share
+    for (const Factors<Args>& f : all) {
+        Problem<Args>& p = list.all[list.count++];
+        MILLRACE_TRY((describe<Shape, kLeftRows, kRightRows>(f, plan, p)));
+        const int tiles = p.row_tiles * p.col_tiles * f.extent.groups * f.extent.members;
+        p.first = list.units;
+        list.units += tiles * p.splits;
+        if (p.splits > 1) shared += static_cast<std::size_t>(tiles);
+    }
+    Exchange exchange;
+    if (shared > 0) {
+        const auto splits = static_cast<std::size_t>(plan.splits);
+        MILLRACE_LET(partial, zero_table(c, sizeof(float) * shared * kTileFloats * splits));
+        MILLRACE_LET(arrived, zero_table(c, sizeof(std::int32_t) * shared));
+        exchange = {partial, arrived};
+        auto* sums = static_cast<float*>(partial);
+        auto* counts = static_cast<std::int32_t*>(arrived);
+        for (Problem<Args>& p : std::span(list.all, all.size())) {
+            p.partial = sums;
+            p.arrived = counts;
+            const int end = &p + 1 < list.all + all.size() ? (&p + 1)->first : list.units;
+            const auto tiles = static_cast<std::size_t>(p.splits > 1 ? (end - p.first) / p.splits : 0);
+            sums += tiles * kTileFloats * splits;
+            counts += tiles;
+        }
+    }
+    const auto kernel = product_kernel<T, Shape, kLeftRows, kRightRows, Epilogue, Problems<Args, kMost>>;
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    const dim3 grid(static_cast<unsigned>(std::min(list.units, c.multiprocessors * Shape::kBlocks)));
+    return make_kernel([list, kernel, grid, exchange, stream = c.stream] {
+        launch(kernel, grid, dim3(Shape::kThreads), Shape::bytes(Epilogue::kConstants, Epilogue::kColumnValues), stream, list);
+    });
+}
+
+/// kMost: products of a launch at most.
+template <class T, bool kLeftRows, bool kRightRows, class Epilogue, int kMost = 1>
+KernelResult make_products(Context& c, std::span<const Factors<typename Epilogue::Args>> all, const Plan& plan) {
+    switch (plan.shape) {
+        case TileShape::small: return make_shaped<T, SmallTile, kLeftRows, kRightRows, Epilogue, kMost>(c, all, plan);
+        case TileShape::square: return make_shaped<T, SquareTile, kLeftRows, kRightRows, Epilogue, kMost>(c, all, plan);
+        case TileShape::wide: break;
+    }
+    return make_shaped<T, WideTile, kLeftRows, kRightRows, Epilogue, kMost>(c, all, plan);
+}
+
+}  // namespace millrace::ops::cuda::tile
