@@ -127,12 +127,12 @@ def is_possible(point, device):
 
 
 def draw(seed, count, models, precisions, device):
-    """Different points of the whole space, all axes at once."""
+    """Different points of the whole space, all axes at once. Half of them have one member: all peers can run those."""
     source, found = random.Random(seed), {}
     while len(found) < count:
         name = source.choice(sorted(models))
         point = {axis: source.choice(values) for axis, values in sorted(MODELS[name].values.items())}
-        point.update(model=name, precision=source.choice(precisions))
+        point.update(model=name, precision=source.choice(precisions), members=source.choice((1, point["members"])))
         if is_possible(point, device):
             found[key_of(point)] = point
     return list(found.values())

@@ -189,7 +189,7 @@ class Scans(unittest.TestCase):
         self.assertRegex(out, r"runs +transformer +batch 16 .*no memory")
 
     def test_mistakes_end_with_status_2(self):
-        self.assertEqual(self.run_tool("--lines", "dropout", "--points", "1", "--seed", "3")[0], 0)
+        self.assertEqual(self.run_tool("--lines", "dropout", "--points", "0", "--seed", "3")[0], 0)
         status, _, err = self.run_tool("--seed", "4")
         self.assertEqual((status, "--fresh" in err), (2, True), err)
         self.assertEqual(self.run_tool("--from", str(self.folder / "absent"))[0], 2)
