@@ -16,7 +16,7 @@ from command import add_options, parsed, ready
 
 def arguments():
     parser = argparse.ArgumentParser(description="loss curves of the energy flow model in PyTorch")
-    add_options(parser)
+    add_options(parser, ("bf16", "fp32"))
     parser.add_argument("--data", required=True, help="folder of pairs")
     parser.add_argument("--preset", default="debug")
     parser.add_argument("--shape", type=json.loads, default={}, help="JSON object: other sizes than the preset's")

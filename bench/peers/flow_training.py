@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from flow_model import EnergyFlow
-from timing import compile_options
+from timing import compile_options, operands
 
 PAIRS = 5021
 CLIP = 1.0
@@ -35,7 +35,8 @@ class FlowTraining:
         if stacked:
             raise ValueError("the energy flow model has no members to stack")
         torch.manual_seed(seed)
-        self.batch, self.device, self.bf16 = cube.batch, device, precision == "bf16"
+        self.batch, self.device = cube.batch, device
+        self.operand, self.rounded = operands(precision)
         self.data, self.clear_cache, self.batches = data, clear_cache, iter(())
         home = device if data == "resident" else "cpu"
         self.inputs, self.targets = ([part.to(home) for part in pairs] if pairs else
@@ -58,7 +59,7 @@ class FlowTraining:
 
     def step(self):
         inputs, targets = self.pairs()
-        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.bf16):
+        with torch.autocast(self.device, dtype=self.operand, enabled=self.rounded):
             surface = self.forward(inputs)
         with torch.no_grad():
             goal = self.model.target(targets)

@@ -11,12 +11,12 @@ import json
 import sys
 
 from command import add_options, parsed, ready
-from language import LENGTH, PRESETS, VOCABULARY
+from language_shape import LENGTH, PRESETS, VOCABULARY
 
 
 def arguments():
     parser = argparse.ArgumentParser(description="costs of guessed bottlenecks in PyTorch")
-    add_options(parser)
+    add_options(parser, ("bf16", "fp32"))
     parser.add_argument("--batch", type=int, default=256)
     given = parsed(parser)
     if given.batch < 1:

@@ -15,7 +15,7 @@ import pathlib
 import sys
 
 from command import add_options, parsed, ready
-from language import LENGTH, PRESETS, VOCABULARY
+from language_shape import LENGTH, PRESETS, VOCABULARY
 
 UNKNOWN, SPECIAL = 1, 4  # of the words' numbers: <unk>, and how many are no words
 NAMES = (b"<pad>", b"<unk>", b"<bos>", b"<eos>")
@@ -36,7 +36,7 @@ def numbers(folder, vocabulary=VOCABULARY):
 
 def arguments():
     parser = argparse.ArgumentParser(description="trains a language model in PyTorch from given weights")
-    add_options(parser)
+    add_options(parser, ("bf16", "fp32"))
     parser.add_argument("--text", type=pathlib.Path, required=True, help="folder with train.txt and valid.txt")
     parser.add_argument("--weights", required=True, help="safetensors files to start from, comma-separated")
     parser.add_argument("--preset", choices=tuple(PRESETS), default="transformer")

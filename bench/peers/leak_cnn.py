@@ -10,7 +10,7 @@ head's loss, backward, clip, AdamW.
 import argparse
 import sys
 
-from command import add_options, parsed, run
+from command import add_options, parsed, run, step_of
 
 WINDOWS = 400_000
 
@@ -32,8 +32,9 @@ def training(given, compiled):
     """A function that makes one update."""
     import torch
     from leak_model import LeakCnn
-    from timing import compile_options
+    from timing import compile_options, operands
     torch.manual_seed(0)
+    operand, rounded = operands(given.precision)
     features = torch.randn(WINDOWS, 64, device=given.device).half()
     labels = torch.randint(0, 2, (WINDOWS,), device=given.device)
     model = LeakCnn().to(given.device)
@@ -43,7 +44,7 @@ def training(given, compiled):
 
     def step():
         rows = torch.randint(0, WINDOWS, (given.batch,), device=given.device)
-        with torch.autocast(given.device, dtype=torch.bfloat16, enabled=given.precision == "bf16"):
+        with torch.autocast(given.device, dtype=operand, enabled=rounded):
             logits, leak = both(features[rows].float())
         loss = sum(model.losses(logits.float(), leak.float(), labels[rows]))
         optimizer.zero_grad(set_to_none=True)
@@ -56,7 +57,7 @@ def training(given, compiled):
 
 def main():
     given = arguments()
-    return run(given, "leak_cnn.py", f"leak_cnn-b{given.batch}", training)
+    return run(given, "leak_cnn.py", f"leak_cnn-b{given.batch}", step_of(training, given))
 
 
 if __name__ == "__main__":

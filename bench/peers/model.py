@@ -8,7 +8,7 @@ import math
 import torch
 from torch import nn
 
-from presets import PARAMETERS, PRESETS  # noqa: F401 (read from here by those that need the model, too)
+from presets import PARAMETERS, PRESETS, collective_code  # noqa: F401 (read from here by those that need the model, too)
 
 
 def member(inputs, widths, dropout):
@@ -16,7 +16,7 @@ def member(inputs, widths, dropout):
     blocks, width = [], inputs
     for depth, hidden in enumerate(widths[:-1]):
         if depth > 0:
-            blocks.append(nn.Dropout(0.2 * dropout))
+            blocks.append(nn.Dropout(dropout))
         blocks += [nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU()]
         width = hidden
     blocks.append(nn.Linear(width, widths[-1]))
@@ -25,34 +25,31 @@ def member(inputs, widths, dropout):
 
 def encoder(inputs, outputs, dropout):
     middle = math.isqrt(inputs * outputs)
-    return nn.Sequential(nn.Linear(inputs, middle), nn.BatchNorm1d(middle), nn.ReLU(), nn.Dropout(0.1 * dropout),
+    return nn.Sequential(nn.Linear(inputs, middle), nn.BatchNorm1d(middle), nn.ReLU(), nn.Dropout(dropout),
                          nn.Linear(middle, outputs))
 
 
-def collective_code(analysts, width, factor=1.0):
-    """Width that the r2 analyst encoder compresses the votes of `analysts` members of `width` outputs to."""
-    return int(min(2048, max(64, int(width * (1 + math.log2(analysts))))) * factor)
-
-
 class Collective(nn.Module):
-    """`code` overrides the width of the r2 analyst encoder; r1 has no such encoder and ignores it."""
+    """`code` overrides the width of the r2 analyst encoder; r1 has no such encoder and ignores it. `rates` of dropout: in members,
+    encoders and the head."""
 
     def __init__(self, experts, analysts, expert, analyst, inputs=784, classes=10, compression=0.25, hidden_scale=1.0,
-                 revision="r1", code=None, dropout=1.0):
+                 revision="r1", code=None, dropout=1.0, rates=(0.2, 0.1, 0.2)):
         super().__init__()
+        in_member, in_encoder, in_head = (rate * dropout for rate in rates)
         opinions = experts * expert[-1]
         summary = int(opinions * compression)
         votes = analysts * analyst[-1]
-        self.experts = nn.ModuleList([member(inputs, expert, dropout) for _ in range(experts)])
-        self.encoder = encoder(opinions, summary, dropout)
-        self.analysts = nn.ModuleList([member(inputs + summary, analyst, dropout) for _ in range(analysts)])
+        self.experts = nn.ModuleList([member(inputs, expert, in_member) for _ in range(experts)])
+        self.encoder = encoder(opinions, summary, in_encoder)
+        self.analysts = nn.ModuleList([member(inputs + summary, analyst, in_member) for _ in range(analysts)])
         self.analyst_encoder = None
         if revision == "r2":
             code = code or collective_code(analysts, analyst[-1])
-            self.analyst_encoder = encoder(votes, code, dropout)
+            self.analyst_encoder = encoder(votes, code, in_encoder)
             votes = code
         hidden = max(int(votes * hidden_scale), 2 * classes)
-        self.head = nn.Sequential(nn.Linear(votes, hidden), nn.ReLU(), nn.Dropout(0.2 * dropout), nn.Linear(hidden, classes))
+        self.head = nn.Sequential(nn.Linear(votes, hidden), nn.ReLU(), nn.Dropout(in_head), nn.Linear(hidden, classes))
         initialise(self, "in")
 
     def opinions(self, x):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks that the opponents do the same work: parameter counts, and the stacked form against the plain one in float64."""
+import argparse
 import json
 import os
 import subprocess
@@ -12,6 +13,8 @@ sys.path.insert(0, HERE)
 import torch
 from torch.nn import functional as F
 
+import language_shape
+from language_model import Language as LanguageModel
 from model import PARAMETERS, PRESETS, Collective, count
 from stacked import StackedCollective
 from work import products, work
@@ -97,11 +100,46 @@ class Stacking(unittest.TestCase):
         self.assertEqual(rates(StackedCollective([model])), [0.1, 0.2, 0.2, 0.2])
 
 
+class Language(unittest.TestCase):
+    def rows(self, *options):
+        return run_peer("language.py", "--batch", "3", *options)
+
+    def test_every_part_of_the_shape_is_followed(self):
+        shape = dict(width=24, heads=3, inner=40, depth=2, length=9, vocabulary=31, dropout=0.25)
+        given = argparse.Namespace(preset="transformer", batch=3, members=1, branching=None, k=None, dropout_scale=2.0, **shape)
+        model = LanguageModel(**language_shape.shape_of(given))
+        self.assertEqual(model(torch.zeros(3, 9, dtype=torch.long)).shape, (3, 9, 31))
+        self.assertEqual(count(model), language_shape.count_parameters(**shape))
+        self.assertEqual((len(model.nodes), model.nodes[0].self_attn.heads, model.nodes[0].dropout.p), (2, 3, 0.5))
+        tree = argparse.Namespace(**dict(vars(given), preset="k1", branching=(2,), k=1))
+        self.assertEqual(len(LanguageModel(**language_shape.shape_of(tree)).nodes), 3)
+
+    def test_rows_of_a_small_shape(self):
+        small = ("--width", "8", "--heads", "2", "--inner", "8", "--depth", "1", "--length", "5", "--vocabulary", "11")
+        status, rows, text = self.rows(*small, "--modes", "eager,stacked,jax")
+        self.assertEqual([row["peer"] for row in rows], ["eager", "stacked", "jax"], text)
+        self.assertTrue(0 < rows[0]["low"] <= rows[0]["ms"], rows[0])
+        self.assertIn("no members to stack", rows[1]["error"])
+        status, rows, _ = self.rows(*small, "--members", "2", "--modes", "eager")
+        self.assertEqual((status, rows[0]["name"]), (1, "transformer-b3-k2"))
+        self.assertIn("mode jax only", rows[0]["error"])
+
+    def test_a_cpu_has_one_precision(self):
+        for precision in ("bf16", "f16", "tf32"):
+            status, rows, text = self.rows("--precision", precision)
+            self.assertEqual((status, rows), (2, []))
+            self.assertIn(f"{precision} needs --device cuda", text)
+
+
+def run_peer(script, *options):
+    done = subprocess.run([sys.executable, os.path.join(HERE, script), "--threads", "1", "--seconds", "0.01", *options],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
 class Program(unittest.TestCase):
     def rows(self, *options):
-        done = subprocess.run([sys.executable, os.path.join(HERE, "collective.py"), "--threads", "1", "--seconds", "0.01", *options],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+        return run_peer("collective.py", *options)
 
     def test_rows_have_a_median_between_their_quartiles_and_failures_an_error(self):
         status, rows, _ = self.rows("--batch", "7", "--modes", "eager,stacked,graph,warp")

@@ -16,6 +16,12 @@ LEAST_WINDOWS = 7
 WARMUP_SECONDS = 2
 
 
+def operands(precision):
+    """(type, whether it is used) of the operands that autocast gives to products. f16 has no scaled loss: small gradients vanish,
+    which costs no time, and a scaler would add work."""
+    return {"bf16": (torch.bfloat16, True), "f16": (torch.float16, True)}.get(precision, (torch.bfloat16, False))
+
+
 def window(step, count, device):
     """Mean milliseconds per step over `count` steps issued back to back."""
     if device == "cpu":

@@ -2,9 +2,10 @@
 import torch
 from torch.nn import functional as F
 
-from model import PRESETS, Collective
+from model import Collective
+from presets import shape_of
 from stacked import StackedCollective
-from timing import compile_options
+from timing import compile_options, operands
 
 IMAGES = 54000
 
@@ -17,10 +18,10 @@ class Training:
             raise ValueError(f"{given.members} members run stacked only")
         torch.manual_seed(0)
         self.members, self.batch, self.device, self.stacked = given.members, given.batch, given.device, stacked
-        self.bf16 = given.precision == "bf16"
+        self.operand, self.rounded = operands(given.precision)
         self.images = torch.randint(0, 256, (IMAGES, 784), dtype=torch.uint8, device=given.device)
         self.labels = torch.randint(0, 10, (IMAGES,), device=given.device)
-        models = [Collective(**PRESETS[given.preset], revision=given.revision) for _ in range(given.members)]
+        models = [Collective(**shape_of(given)) for _ in range(given.members)]
         self.model = (StackedCollective(models) if stacked else models[0]).to(given.device)
         options = dict(fused=True, capturable=True) if given.device == "cuda" else {}
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, **options)
@@ -33,7 +34,7 @@ class Training:
     def loss(self, pixels, labels):
         """Sum over the models of each one's mean cross-entropy, so that their gradients do not mix."""
         x = (pixels.float() / 255 - 0.286) / 0.353
-        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.bf16):
+        with torch.autocast(self.device, dtype=self.operand, enabled=self.rounded):
             logits = self.forward(x)
         if not self.stacked:
             return F.cross_entropy(logits.float(), labels)

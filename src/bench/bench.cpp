@@ -9,9 +9,9 @@
 #include "base/nearest.h"
 #include "bench/gpu_activity.h"
 #include "bench/random_data.h"
+#include "bench/row_recipe.h"
 #include "models/registry.h"
 #include "train/engine.h"
-#include "train/recipe_keys.h"
 
 namespace millrace::bench {
 namespace {
@@ -19,56 +19,46 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLeastWindows = 7;
-constexpr double kWindowMs = 100;
+constexpr double kWindowMs = 100, kShortestMs = 10;
 constexpr std::uint64_t kWarmUp = 20;  ///< steps
-constexpr double kWarmUpSeconds = 1;   ///< enough of them where a step takes long
+constexpr double kWarmUpMs = 1000;     ///< enough of them where a step takes long
 constexpr int kGaps = 9, kLaunchesBeforeGap = 3;
 
 double milliseconds_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-/// The recipe of a row: what its workload says, less what the command line says otherwise, and that.
-std::vector<std::string> settings_of(const Workload& workload, const Options& options) {
-    std::vector<std::string> settings{"model.name=" + workload.model, "model.preset=" + workload.preset,
-                                      fmt::format("members={}", workload.members)};
-    if (workload.batch > 0) settings.push_back(fmt::format("train.batch={}", workload.batch));
-    settings.insert(settings.end(), workload.settings.begin(), workload.settings.end());
-    const auto key = [](const std::string& setting) { return setting.substr(0, setting.find('=')); };
-    std::erase_if(settings, [&](const std::string& setting) {
-        return std::any_of(options.settings.begin(), options.settings.end(),
-                           [&](const std::string& given) { return key(given) == key(setting); });
-    });
-    settings.insert(settings.end(), options.settings.begin(), options.settings.end());
-    return settings;
-}
-
-base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, const Options& options, OurTimes& times) {
-    MILLRACE_LET(recipe, train::parse_recipe("", "bench", {settings_of(workload, options), {}}));
-    MILLRACE_LET(precision, train::choose_precision(workload.f32 ? "f32" : options.precision, options.device));
-    MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    std::unique_ptr<data::BatchSource> source =
-        random_data(family->data, static_cast<std::int32_t>(recipe.integer("train.batch")));
-    MILLRACE_LET(settings, train::read_settings(recipe, source->samples(data::Part::train)));
+base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, const base::Recipe& recipe, const Options& options,
+                                                   OurTimes& times) {
+    MILLRACE_LET(precision, train::choose_precision(recipe.text("precision"), options.device));
+    MILLRACE_LET(family, models::find_family(workload.model));
+    MILLRACE_LET(source, random_data(recipe, family->data));
+    const std::int32_t samples = source->samples(data::Part::train);
+    MILLRACE_LET(settings, train::read_settings(recipe, samples));
     settings.telemetry.components = options.parts;
     MILLRACE_LET(model, models::make(recipe, source->fields()));
-    MILLRACE_LET(backend, ops::make_backend(options.device, {.threads = options.threads, .rewrites_off = options.rewrites_off}));
+    MILLRACE_TRY(train::check_batch_rows(recipe, samples, model->minimum_rows()));
+    if (const base::Status fits = model->check_rows(settings.batch); !fits.ok())
+        return recipe.bad("train.batch", fits.error().message);
+    MILLRACE_LET(backend, ops::make_backend(options.device, {.deterministic = recipe.boolean("deterministic"),
+                                                             .threads = options.threads,
+                                                             .rewrites_off = options.rewrites_off}));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
-    times.precision = tape::name_of(precision);
-    times.batch = settings.batch * settings.members;
+    times.precision = precision_text(recipe, precision);
+    times.batch = settings.batch * settings.optimizer.accumulation * settings.members;
     train::EngineOptions engine_options;
     engine_options.precision = precision;
     return train::Engine::create(std::move(backend), std::move(model), std::move(source), settings, engine_options);
 }
 
-bool skips_arrived(const Workload& workload, const Options& options) {
-    const std::vector<std::string> settings = settings_of(workload, options);
-    return std::find(settings.begin(), settings.end(), "model.skip_arrived=true") != settings.end();
-}
-
 class StepTimer {
 public:
-    explicit StepTimer(train::Engine& engine) : engine_(engine), steps_(static_cast<std::uint64_t>(engine.epoch().count())) {}
+    /// Seven windows fill `seconds`, none longer than kWindowMs.
+    StepTimer(train::Engine& engine, double seconds)
+        : engine_(engine),
+          steps_(static_cast<std::uint64_t>(engine.epoch().count())),
+          window_ms_(std::clamp(1e3 * seconds / kLeastWindows, kShortestMs, kWindowMs)),
+          warm_up_ms_(std::min(1e3 * seconds, kWarmUpMs)) {}
 
     void launch() { engine_.launch_step(step_++ % steps_); }
     /// Mean milliseconds of `count` steps.
@@ -82,14 +72,15 @@ public:
     std::uint64_t steps_per_window() {
         const auto begin = Clock::now();
         double last = window(1);
-        for (std::uint64_t i = 1; i < kWarmUp && milliseconds_since(begin) < 1e3 * kWarmUpSeconds; ++i) last = window(1);
-        if (last < kWindowMs / 5) last = window(5);  // without the wait after each
-        return static_cast<std::uint64_t>(std::clamp(kWindowMs / last, 1.0, 5000.0));
+        for (std::uint64_t i = 1; i < kWarmUp && milliseconds_since(begin) < warm_up_ms_; ++i) last = window(1);
+        if (last < window_ms_ / 5) last = window(5);  // without the wait after each
+        return static_cast<std::uint64_t>(std::clamp(window_ms_ / last, 1.0, 5000.0));
     }
 
 private:
     train::Engine& engine_;
     std::uint64_t steps_, step_ = 0;
+    double window_ms_, warm_up_ms_;
 };
 
 /// Median share of a step in which the device has finished one launch and not begun the next, with the queue filled as in
@@ -110,15 +101,15 @@ base::Result<double> idle_share(train::Engine& engine, StepTimer& timer) {
     return timing_of(shares).median;
 }
 
-void measure_windows(train::Engine& engine, StepTimer& timer, double seconds, OurTimes& times) {
-    const bool gpu = engine.backend().kind() == ops::DeviceKind::cuda;
-    const std::unique_ptr<sense::Source> machine = gpu ? sense::open_machine(sense::machine_options()) : nullptr;
+void measure_windows(train::Engine& engine, StepTimer& timer, const Options& options, OurTimes& times) {
+    const bool counted = options.activity && engine.backend().kind() == ops::DeviceKind::cuda;
+    const std::unique_ptr<sense::Source> machine = counted ? sense::open_machine(sense::machine_options()) : nullptr;
     const std::uint64_t count = timer.steps_per_window();
     const std::optional<ops::MemoryState> before = engine.backend().memory();
     models::StepWork sum;
     (void)read_activity(machine.get());  // the next reading is of the time since this one
     const auto begin = Clock::now();
-    while (times.windows.size() < kLeastWindows || milliseconds_since(begin) < 1e3 * seconds) {
+    while (times.windows.size() < kLeastWindows || milliseconds_since(begin) < 1e3 * options.seconds) {
         times.windows.push_back(timer.window(count));
         const auto work = engine.model().step_work(engine.kept_of_step(), engine.micro_batch());
         if (!work) continue;
@@ -178,13 +169,16 @@ void OurTimes::add(const OurTimes& later) {
 
 base::Result<OurTimes> time_workload(const Workload& workload, const Options& options) {
     OurTimes times;
-    MILLRACE_LET(engine, build(workload, options, times));
+    MILLRACE_LET(recipe, row_recipe(workload, options));
+    MILLRACE_LET(engine, build(workload, recipe, options, times));
+    times.parameters = engine->store().trainable_count();
     times.flops = static_cast<double>(engine->flops(0).total());
     times.memory = engine->memory_used();
     times.replayed = engine->captured();
-    StepTimer timer(*engine);
-    measure_windows(*engine, timer, options.seconds, times);
-    if (times.work && skips_arrived(workload, options)) times.work->all_computed = false;
+    StepTimer timer(*engine, options.seconds);
+    measure_windows(*engine, timer, options, times);
+    const bool skips = recipe.has("model.skip_arrived") && recipe.boolean("model.skip_arrived");
+    if (times.work && skips) times.work->all_computed = false;
     MILLRACE_TRY(engine->backend().check());
     if (times.replayed) {
         MILLRACE_LET(idle, idle_share(*engine, timer));

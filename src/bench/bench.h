@@ -21,7 +21,7 @@ struct Workload {
     bool f32 = false;                        ///< a row of its own for full precision where the device prefers another
     std::vector<std::string> settings = {};  ///< further keys of the recipe: "model.steps=10"
     std::string peer_preset = {};            ///< what the peers call the preset; empty: the same
-    std::string peer = {};                   ///< script of the peers, without .py; empty: the model's name
+    std::string peer = {};                   ///< script of the peers, without .py; empty: there are none
     std::string peer_modes = {};             ///< "eager,graph"; empty: all that the peers know
     double bar = 0;                          ///< ratio to the fastest peer that has to be reached; 0: none
     bool on_request = false;                 ///< only when named
@@ -42,6 +42,7 @@ struct Options {
     std::vector<std::string> settings = {};  ///< keys of the recipe over those of the workload
     std::string peer_modes = {};             ///< in the place of the workload's; empty: those
     std::vector<std::string> rewrites_off;   ///< ops::BackendOptions::rewrites_off
+    bool activity = true;                    ///< also the chip's counters during the windows
     bool parts = false;                      ///< also the times of a step's parts
 };
 
@@ -55,9 +56,11 @@ Timing timing_of(std::vector<double> times);
 
 struct OurTimes {
     std::vector<double> windows;  ///< mean milliseconds per step of each window
-    std::string device, precision;
+    std::string device;
+    std::string precision;                 ///< "f32", "tf32", "bf16" or "f16"
     bool replayed = false;                 ///< the step is one launch
     std::int32_t batch = 0;                ///< samples of a step, all members
+    std::int64_t parameters = 0;           ///< trainable ones of a member
     double flops = 0;                      ///< of the matrix products of a step, all rows
     std::optional<models::StepWork> work;  ///< of models whose work depends on the data
     std::optional<double> idle;  ///< share of a step in which the device waits for the next launch; replayed steps alone
@@ -70,7 +73,8 @@ struct OurTimes {
     void add(const OurTimes& later);
 };
 
-/// At least seven windows of about a tenth of a second after a warm-up; the host waits for the device at window ends only.
+/// At least seven windows, which fill `seconds` but last no longer than a tenth of a second each, after a warm-up; the host waits
+/// for the device at window ends only. A key that cannot be followed is refused (row_recipe.h).
 base::Result<OurTimes> time_workload(const Workload& workload, const Options& options);
 
 }  // namespace millrace::bench

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,8 @@
 #include <thread>
 
 #include "base/child_process.h"
+#include "base/split.h"
+#include "bench/row_recipe.h"
 #include "io/file.h"
 
 namespace millrace::bench {
@@ -58,6 +61,59 @@ std::string versions_text(const nlohmann::json& versions) {
     if (versions.contains("threads") && versions["threads"].is_number())
         text += fmt::format(", {} threads", versions["threads"].get<int>());
     return text;
+}
+
+/// Keys that change how we run a step, or a number in it, and leave the peers' work as it is.
+const std::vector<std::string> kSameWork{"deterministic",    "optim.beta1", "optim.beta2",   "optim.eps", "optim.lr",
+                                         "precision",        "seed",        "train.capture", "train.f32", "train.memory",
+                                         "train.micro_batch"};
+
+/// Keys that a script takes as options of the same names.
+const std::vector<std::string>& keys_followed(const std::string& script) {
+    static const std::vector<std::string> batch{"train.batch", "members"};
+    static const std::vector<std::string> language{"train.batch", "members",         "data.length",   "data.vocabulary",
+                                                   "model.width", "model.heads",     "model.inner",   "model.depth",
+                                                   "model.k",     "model.branching", "model.dropout", "train.dropout_scale"};
+    static const std::vector<std::string> collective{"train.batch",
+                                                     "members",
+                                                     "model.revision",
+                                                     "model.n_total",
+                                                     "model.expert_ratio",
+                                                     "model.n_experts",
+                                                     "model.expert_hidden",
+                                                     "model.expert_output",
+                                                     "model.analyst_hidden",
+                                                     "model.analyst_output",
+                                                     "model.expert_compression",
+                                                     "model.code",
+                                                     "model.hidden_scale",
+                                                     "model.member_dropout",
+                                                     "model.encoder_dropout",
+                                                     "model.head_dropout",
+                                                     "train.dropout_scale"};
+    return script == "language" ? language : script == "collective" ? collective : batch;
+}
+
+bool contains(const std::vector<std::string>& keys, const std::string& key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+/// "model.expert_hidden" is "--expert-hidden".
+std::string option_of(const std::string& key) {
+    std::string name = key.substr(key.rfind('.') + 1);
+    std::replace(name.begin(), name.end(), '_', '-');
+    return "--" + name;
+}
+
+/// A value of Recipe::to_json() as an option has it: lists with commas.
+std::string value_text(const nlohmann::json& values, const std::string& key) {
+    const nlohmann::json* value = &values;
+    for (const std::string& part : base::split(key, '.')) value = &value->at(part);
+    if (value->is_string()) return value->get<std::string>();
+    if (!value->is_array()) return value->dump();
+    std::vector<std::string> items;
+    for (const nlohmann::json& item : *value) items.push_back(item.dump());
+    return fmt::format("{}", fmt::join(items, ","));
 }
 
 }  // namespace
@@ -118,32 +174,35 @@ PeerTimes run_peers(const std::vector<std::string>& command) {
     return times;
 }
 
-PeerTimes time_peers(const Workload& workload, const Options& options, const std::string& precision) {
-    PeerTimes times;
-    if (workload.batch == 0 || precision == "f16") {
-        times.reason = workload.batch == 0 ? "the workload has no peers" : "the peers run no f16";
-        return times;
-    }
-    const auto folder = find_peers();
-    if (!folder.ok()) {
-        times.reason = folder.error().text();
-        return times;
-    }
+base::Result<std::vector<std::string>> peer_command(const Workload& workload, const Options& options,
+                                                    const std::string& precision) {
+    if (workload.peer.empty()) return base::Error{"the workload has none"};
+    MILLRACE_LET(folder, find_peers());
+    MILLRACE_LET(changed, changed_keys(workload, options));
+    const std::vector<std::string>& followed = keys_followed(workload.peer);
+    for (const std::string& key : changed)
+        if (!contains(followed, key) && !contains(kSameWork, key)) return base::Error{"cannot follow " + key};
     const unsigned threads =
         options.threads > 0 ? static_cast<unsigned>(options.threads) : std::max(1u, std::thread::hardware_concurrency());
-    const std::string python = peer_python(options.device);
-    std::vector<std::string> command{
-        python,        *folder + "/" + (workload.peer.empty() ? workload.model : workload.peer) + ".py",
-        "--device",    ops::name_of(options.device),
-        "--preset",    workload.peer_preset.empty() ? workload.preset : workload.peer_preset,
-        "--batch",     std::to_string(workload.batch),
-        "--members",   std::to_string(workload.members),
-        "--precision", precision == "bf16" ? "bf16" : "fp32",
-        "--seconds",   fmt::format("{}", options.seconds),
-        "--threads",   std::to_string(threads)};
+    std::vector<std::string> command{peer_python(options.device),
+                                     folder + "/" + workload.peer + ".py",
+                                     "--device",
+                                     ops::name_of(options.device),
+                                     "--preset",
+                                     workload.peer_preset.empty() ? workload.preset : workload.peer_preset,
+                                     "--precision",
+                                     precision == "f32" ? "fp32" : precision,
+                                     "--seconds",
+                                     fmt::format("{}", options.seconds),
+                                     "--threads",
+                                     std::to_string(threads)};
+    MILLRACE_LET(recipe, row_recipe(workload, options));
+    const auto values = nlohmann::json::parse(recipe.to_json());
+    for (const std::string& key : followed)
+        if (recipe.has(key)) command.insert(command.end(), {option_of(key), value_text(values, key)});
     if (const std::string& modes = options.peer_modes.empty() ? workload.peer_modes : options.peer_modes; !modes.empty())
         command.insert(command.end(), {"--modes", modes});
-    return run_peers(command);
+    return command;
 }
 
 }  // namespace millrace::bench

@@ -34,7 +34,9 @@ bool read_peer_row(const std::string& line, PeerTimes& into);
 /// Rows that a script of the peers' folder prints. Never fails: without a row there is a reason.
 PeerTimes run_peers(const std::vector<std::string>& command);
 
-/// Times all peers of a workload. Never fails: a peer that is absent is a row with a reason.
-PeerTimes time_peers(const Workload& workload, const Options& options, const std::string& precision);
+/// What runs the peers of a workload with the shape of its row; `precision` is that of OurTimes. The error is why there is no
+/// peer: "cannot follow model.policy".
+base::Result<std::vector<std::string>> peer_command(const Workload& workload, const Options& options,
+                                                    const std::string& precision);
 
 }  // namespace millrace::bench

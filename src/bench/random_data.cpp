@@ -1,8 +1,11 @@
 #include "bench/random_data.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/philox.h"
 #include "data/images/resident_images.h"
@@ -16,13 +19,13 @@ namespace {
 constexpr std::uint32_t kImages = 54000, kSide = 28, kClasses = 10;
 constexpr std::uint32_t kPairs = 5021, kVector = 768;
 constexpr std::uint32_t kRecordedWindows = 400'000;
-constexpr std::uint32_t kTextWindows = 32'000, kTextLength = 64, kWords = 10'000;
+constexpr std::int64_t kMostRows = 1 << 24;  ///< of a step
+constexpr std::uint32_t kTokens = 2'048'000;
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 static_assert(kSide * kSide % 4 == 0);
 
-std::uint32_t whole_batches(std::uint32_t samples, std::int32_t batch) {
-    const auto rows = static_cast<std::uint32_t>(std::max(1, batch));
-    return std::max(samples / rows * rows, rows);
-}
+/// The most of `samples` that make whole steps of `rows`, at least one.
+std::uint32_t whole_steps(std::uint32_t samples, std::uint32_t rows) { return std::max(samples / rows * rows, rows); }
 
 data::Split all_for_training(std::uint32_t count) {
     data::Split split;
@@ -43,9 +46,9 @@ void fill(data::LabeledImages& images, std::uint32_t count, std::uint64_t seed) 
         images.labels[i] = static_cast<std::uint8_t>(base::random_bits(seed, 1, 0, 0, i) % kClasses);
 }
 
-std::shared_ptr<const data::ImageSet> random_images(std::int32_t batch) {
+std::shared_ptr<const data::ImageSet> random_images(std::uint32_t rows) {
     auto set = std::make_shared<data::ImageSet>();
-    fill(set->train, whole_batches(kImages, batch), 1);
+    fill(set->train, whole_steps(kImages, rows), 1);
     fill(set->test, kClasses, 2);
     set->name = "random";
     set->classes = kClasses;
@@ -54,30 +57,30 @@ std::shared_ptr<const data::ImageSet> random_images(std::int32_t batch) {
     return set;
 }
 
-std::shared_ptr<const data::PairSet> random_pairs(std::int32_t batch) {
+std::shared_ptr<const data::PairSet> random_pairs(std::uint32_t rows) {
     auto set = std::make_shared<data::PairSet>();
     set->name = "random";
-    set->count = whole_batches(kPairs, batch);
+    set->count = whole_steps(kPairs, rows);
     set->dimensions = kVector;
-    for (std::vector<float>* rows : {&set->inputs, &set->targets}) {
-        const std::uint32_t stream = rows == &set->inputs ? 1 : 2;
-        rows->resize(std::size_t{set->count} * kVector);
-        for (std::size_t i = 0; i < rows->size(); ++i)
-            (*rows)[i] = base::random_normal(7, 0, 0, stream, i) / std::sqrt(static_cast<float>(kVector));
+    for (std::vector<float>* side : {&set->inputs, &set->targets}) {
+        const std::uint32_t stream = side == &set->inputs ? 1 : 2;
+        side->resize(std::size_t{set->count} * kVector);
+        for (std::size_t i = 0; i < side->size(); ++i)
+            (*side)[i] = base::random_normal(7, 0, 0, stream, i) / std::sqrt(static_cast<float>(kVector));
     }
     set->split = all_for_training(set->count);
     return set;
 }
 
 /// Recordings of 80 windows.
-std::shared_ptr<const data::RecordingSet> random_recordings(std::int32_t batch) {
+std::shared_ptr<const data::RecordingSet> random_recordings(std::uint32_t rows) {
     auto set = std::make_shared<data::RecordingSet>();
     set->name = "random";
     set->width = 64;
     set->windows = 80;
     set->classes = {{"NOLEAK", "LEAK"}, {22339 * 80, 17224 * 80}, 1, {40, 2}};
     data::Recordings& train = set->parts[data::index_of(data::Part::train)];
-    train.count = static_cast<std::int32_t>(whole_batches(kRecordedWindows, batch) + 79) / 80;
+    train.count = static_cast<std::int32_t>(whole_steps(kRecordedWindows, rows) + 79) / 80;
     train.features.resize(static_cast<std::size_t>(train.count) * 80 * 64);
     for (std::size_t i = 0; i < train.features.size(); ++i) {  // halves between 1 and 2, either sign
         const std::uint32_t bits = base::random_bits(11, 0, 0, 0, i);
@@ -89,30 +92,45 @@ std::shared_ptr<const data::RecordingSet> random_recordings(std::int32_t batch) 
     return set;
 }
 
-std::shared_ptr<const data::TextSet> random_text(std::int32_t batch) {
+/// A window more than the samples of training, which leaves room for every shift; elsewhere one window and its last target.
+std::shared_ptr<const data::TextSet> random_text(std::uint32_t rows, std::uint32_t length, std::uint32_t words) {
     auto set = std::make_shared<data::TextSet>();
     set->name = "random";
-    set->vocabulary = kWords;
-    set->tokenizer = std::make_shared<const data::Tokenizer>(data::Tokenizer::count_words("random", kWords).value());
+    set->vocabulary = static_cast<std::int32_t>(words);
+    set->tokenizer = std::make_shared<const data::Tokenizer>(data::Tokenizer::count_words("random", set->vocabulary).value());
     for (const data::Part part : data::kAllParts) {
-        // One window more than the samples of training: it leaves room for every shift.
-        const std::size_t windows = part == data::Part::train ? whole_batches(kTextWindows, batch) + 1 : 1;
         std::vector<std::int32_t>& tokens = set->parts[data::index_of(part)];
-        tokens.resize(windows * kTextLength);
+        tokens.resize(part == data::Part::train ? (std::size_t{whole_steps(kTokens / length, rows)} + 1) * length : length + 1);
         for (std::size_t i = 0; i < tokens.size(); ++i)
-            tokens[i] = static_cast<std::int32_t>(base::random_bits(13, static_cast<std::uint32_t>(part), 0, 0, i) % kWords);
+            tokens[i] = static_cast<std::int32_t>(base::random_bits(13, static_cast<std::uint32_t>(part), 0, 0, i) % words);
     }
     set->statistics = data::measure_text(*set);
     return set;
 }
 
+base::Result<std::unique_ptr<data::BatchSource>> text_source(const base::Recipe& recipe, std::uint32_t rows) {
+    const std::int64_t length = recipe.integer("data.length"), tokens = (std::int64_t{rows} + 1) * length;
+    if (tokens > kMostTokens)
+        return recipe.bad("data.length", fmt::format("{} windows of data.length = {} have {} tokens; at most {} would be right",
+                                                     rows, length, tokens, kMostTokens));
+    auto set =
+        random_text(rows, static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(recipe.integer("data.vocabulary")));
+    return std::unique_ptr<data::BatchSource>(
+        std::make_unique<data::ResidentText>(std::move(set), static_cast<std::int32_t>(length)));
+}
+
 }  // namespace
 
-std::unique_ptr<data::BatchSource> random_data(data::DataKind kind, std::int32_t batch) {
-    if (kind == data::DataKind::recordings) return std::make_unique<data::ResidentRecordings>(random_recordings(batch));
-    if (kind == data::DataKind::text) return std::make_unique<data::ResidentText>(random_text(batch), kTextLength);
-    if (kind == data::DataKind::pairs) return std::make_unique<data::PairSource>(random_pairs(batch));
-    return std::make_unique<data::ResidentImages>(random_images(batch));
+base::Result<std::unique_ptr<data::BatchSource>> random_data(const base::Recipe& recipe, data::DataKind kind) {
+    const std::int64_t wanted = recipe.integer("train.batch") * recipe.integer("train.accumulate");
+    if (wanted > kMostRows)
+        return recipe.bad("train.accumulate", fmt::format("a step of {} rows; a benchmark has at most {}", wanted, kMostRows));
+    const auto rows = static_cast<std::uint32_t>(wanted);
+    using Source = std::unique_ptr<data::BatchSource>;
+    if (kind == data::DataKind::text) return text_source(recipe, rows);
+    if (kind == data::DataKind::recordings) return Source(std::make_unique<data::ResidentRecordings>(random_recordings(rows)));
+    if (kind == data::DataKind::pairs) return Source(std::make_unique<data::PairSource>(random_pairs(rows)));
+    return Source(std::make_unique<data::ResidentImages>(random_images(rows)));
 }
 
 }  // namespace millrace::bench

@@ -51,6 +51,8 @@ Json row_json(const Row& row) {
     }
     if (row.workload.bar > 0) json["bar"] = row.workload.bar;
     if (!row.settings.empty()) json["settings"] = row.settings;
+    json["batch"] = row.ours.batch;
+    json["parameters"] = row.ours.parameters;
     json["samples_per_second"] = 1e3 * row.ours.batch / timing.median;
     json["work"] = work_json(row);
     const auto add = [&](const char* name, const auto& value) {
@@ -118,8 +120,15 @@ std::string rows_json(const std::vector<Row>& rows) {
     return all.dump(1) + "\n";
 }
 
+std::string row_line(const Row& row) { return row_json(row).dump() + "\n"; }
+
+std::string failure_line(const Point& point, const std::string& error) {
+    return Json{{"name", point.workload.name}, {"settings", point.settings}, {"error", error}}.dump() + "\n";
+}
+
 std::string table_header(const Row& first) {
     std::string text = first.ours.device;
+    if (!first.settings.empty()) text += fmt::format("; {}", fmt::join(first.settings, " "));
     if (!first.peers.versions.empty()) text += "; peers: " + first.peers.versions;
     if (first.ceiling) text += fmt::format("; a large {} product: {:.4g} TFLOP/s", first.ours.precision, *first.ceiling / 1e12);
     return text + "\n" +

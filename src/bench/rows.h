@@ -7,6 +7,7 @@
 
 #include "bench/bench.h"
 #include "bench/peers.h"
+#include "bench/points.h"
 
 namespace millrace::bench {
 
@@ -29,6 +30,10 @@ struct Row {
 
 /// A list of {"name", "device", "ours_ms", "peers": {name: ms}, "spread", ...}, one element per row.
 std::string rows_json(const std::vector<Row>& rows);
+/// One such element on a line of its own.
+std::string row_line(const Row& row);
+/// {"name", "settings", "error"} of a point that could not be timed.
+std::string failure_line(const Point& point, const std::string& error);
 
 std::string table_header(const Row& first);  ///< machine, ceiling, titles of the columns
 std::string table_line(const Row& row);

@@ -27,6 +27,7 @@ void add_flow_rows(std::vector<Workload>& all, const FlowRow& row, double bar, b
     workload.settings = {"optim.name=adamw", "optim.lr=1e-3", "optim.weight_decay=1e-5", "optim.clip_norm=1.0",
                          "model.early_stop=false"};
     workload.settings.insert(workload.settings.end(), row.settings.begin(), row.settings.end());
+    workload.peer = "energy_flow";
     workload.peer_preset = row.peer_preset;
     workload.on_request = on_request;
     if (!can_skip_arrived()) {
@@ -66,6 +67,7 @@ void add_energy_flow(std::vector<Workload>& all, bool gpu) {
 void add_leak_cnn(std::vector<Workload>& all, bool gpu) {
     Workload row{"leak_cnn-b512", "leak_cnn", "base", 512, 1, false};
     row.bar = gpu ? 2.5 : 2;
+    row.peer = "leak_cnn";
     if (gpu) row.peer_modes = "graph,compile+graph";
     all.push_back(row);
     row.name = "leak_cnn-b8192";
@@ -99,7 +101,7 @@ void add_language(std::vector<Workload>& all, bool gpu) {
     all.push_back(row);
     row = {"transformer-b256-dropout", "transformer", "base", 256, 1, false};
     row.peer = "language";
-    row.peer_preset = "transformer-dropout";
+    row.peer_preset = "transformer";
     row.settings = {"model.dropout=0.1"};
     row.on_request = true;
     if (gpu) row.peer_modes = "compile+graph";
@@ -113,10 +115,26 @@ void add_many_members(std::vector<Workload>& all) {
     one->peer_modes = "eager,graph,compile+graph,stacked+graph,stacked+compile+graph,jax";
     for (const int members : {16, 64, 256}) {
         Workload row{fmt::format("collective-debug-b128-k{}", members), "collective", "debug", 128, members, false};
+        row.peer = "collective";
         row.peer_modes = "stacked+graph,stacked+compile+graph,jax";
         row.bar = 1.5;
         all.push_back(row);
     }
+}
+
+/// Any other preset of any family, when it is named. Peers that take every shape have those, too.
+void add_presets(std::vector<Workload>& all) {
+    for (const models::Family& family : models::families())
+        for (const std::string& preset : family.presets) {
+            const std::string name = family.name + "-" + preset;
+            if (std::any_of(all.begin(), all.end(), [&](const Workload& row) { return row.name == name; })) continue;
+            Workload row{name, family.name, preset, 0, 1, false};
+            row.on_request = true;
+            const bool language = family.name == "transformer" || family.name == "k1";
+            if (language || family.name == "collective") row.peer = language ? "language" : family.name;
+            row.peer_preset = language ? family.name : preset.substr(0, preset.find('-'));
+            all.push_back(row);
+        }
 }
 
 }  // namespace
@@ -126,6 +144,7 @@ std::vector<Workload> all_workloads(ops::DeviceKind device) {
                               {"collective-debug-b128", "collective", "debug", 128, 1, false},
                               {"collective-phase1-b256", "collective", "phase1", 256, 1, false},
                               {"collective-debug-b32-k16", "collective", "debug", 32, 16, false}};
+    for (Workload& row : all) row.peer = "collective";
     const bool gpu = device == ops::DeviceKind::cuda;
     for (std::size_t i = 0, count = all.size(); gpu && i < count; ++i) {
         Workload full = all[i];
@@ -137,14 +156,7 @@ std::vector<Workload> all_workloads(ops::DeviceKind device) {
     add_energy_flow(all, gpu);
     add_leak_cnn(all, gpu);
     add_language(all, gpu);
-    // Any other preset of any family, when it is named: without peers.
-    for (const models::Family& family : models::families())
-        for (const std::string& preset : family.presets) {
-            const std::string name = family.name + "-" + preset;
-            if (std::any_of(all.begin(), all.end(), [&](const Workload& row) { return row.name == name; })) continue;
-            all.push_back({name, family.name, preset, 0, 1, false});
-            all.back().on_request = true;
-        }
+    add_presets(all);
     return all;
 }
 

@@ -1,5 +1,7 @@
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/version.h"
 #include "cli/folder.h"
@@ -173,6 +175,37 @@ TEST_F(Commands, BenchPrintsTheFixedKeys) {
     EXPECT_TRUE(rows[0].at("peers").is_object());
     EXPECT_TRUE(rows[0].at("spread").is_number());
     expect_refusal(call({"bench", "collective-debug-b33"}), {"collective-debug-b32"});
+}
+
+TEST_F(Commands, BenchRefusesKeysThatItCannotFollow) {
+    const auto set = [&](const std::string& setting) {
+        return call({"bench", "transformer-debug", "--device", "cpu", "--no-peers", "--seconds", "0.01", "--set", setting});
+    };
+    expect_refusal(set("data.path=elsewhere"), {"--set data.path=elsewhere", "random data", "data.length"});
+    expect_refusal(set("train.epochs=3"), {"--set train.epochs=3", "one training step"});
+    expect_refusal(set("threads=1"), {"--set threads=1", "--threads"});
+    expect_refusal(set("data.lenght=8"), {"data.length"});
+    EXPECT_EQ(set("data.length=8").status, 0);
+}
+
+TEST_F(Commands, BenchTimesThePointsOfAFile) {
+    std::ofstream(folder_ / "points") << "# two shapes\n\ntransformer-debug data.length=8 train.batch=2\n"
+                                         "shallow-debug train.batch=4 members=2\n";
+    const std::vector<std::string> words{"bench",      "--points",     path("points"), "--device", "cpu",
+                                         "--no-peers", "--no-ceiling", "--seconds",    "0.01"};
+    const Said said = call(words);
+    ASSERT_EQ(said.status, 0) << said.err;
+    std::istringstream lines(said.out);
+    std::vector<Json> rows;
+    for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+    ASSERT_EQ(rows.size(), 2u) << said.out;
+    EXPECT_EQ(rows[0].at("settings"), (Json{"data.length=8", "train.batch=2"}));
+    EXPECT_EQ(rows[1].at("batch"), 8);
+    EXPECT_GT(rows[0].at("parameters"), 0);
+    std::ofstream(folder_ / "points") << "shallow-debug\nshallow-debug train.epochs=3\n";
+    expect_refusal(call(words), {"train.epochs"});
+    std::ofstream(folder_ / "points") << "\nshalow-debug\n";
+    expect_refusal(call(words), {"points:2", "shallow-debug"});
 }
 
 TEST_F(Commands, BenchListsEveryRow) {
