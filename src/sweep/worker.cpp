@@ -128,7 +128,7 @@ Status Worker::work() {
             continue;
         }
         MILLRACE_LET(added, add_finals());
-        if (!added) return base::ok();
+        if (!added) return ledger_.has_foreign() ? base::ok() : ledger_.prune_paused();
     }
     was_stopped_ = true;
     return base::ok();

@@ -207,10 +207,10 @@ Status Worker::apply_decision(std::int64_t number, std::vector<storage::Outcome>
             outcome.state = TrialState::paused;
             break;
         }
-        case Action::prune: outcome.state = TrialState::pruned; break;
         case Action::fail: outcome.state = TrialState::failed; break;
+        case Action::prune:
         case Action::complete:
-            outcome.state = TrialState::complete;
+            outcome.state = decision.action == Action::prune ? TrialState::pruned : TrialState::complete;
             outcome.values = values;
             break;
     }
