@@ -54,6 +54,7 @@ std::string result_json(const train::RunResult& result) {
         nlohmann::ordered_json scores;
         add_scores(scores, result, member);
         scores["validation_loss"] = member.validation_loss;
+        scores["best_epoch"] = member.best_epoch;
         json["members"].push_back(std::move(scores));
     }
     return json.dump(1);

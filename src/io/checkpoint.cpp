@@ -1,6 +1,7 @@
 #include "io/checkpoint.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,11 +22,11 @@ constexpr const char* kBest = "best";
 constexpr std::string_view kTemporary = ".tmp-";
 constexpr std::string_view kStep = "step-";
 constexpr std::string_view kTimed = "timed-";
+constexpr std::string_view kGathered = "best-";
 
 struct StepFolder {
     Path path;
     std::uint64_t step = 0;
-    std::uint64_t bytes = 0;
 };
 
 bool is_timed(const Path& folder) { return folder.filename().string().starts_with(kTimed); }
@@ -40,12 +41,17 @@ std::optional<std::uint64_t> step_of(std::string_view name) {
     return step;
 }
 
-std::uint64_t bytes_in(const Path& folder) {
+/// Of the files below all these folders. One that has several names there counts once.
+std::uint64_t bytes_in(const std::vector<Path>& folders) {
     std::uint64_t total = 0;
-    std::error_code failure;
-    for (fs::recursive_directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
-        std::error_code ignored;
-        if (at->is_regular_file(ignored)) total += at->file_size(ignored);
+    std::set<std::pair<dev_t, ino_t>> seen;
+    for (const Path& folder : folders) {
+        std::error_code failure;
+        for (fs::recursive_directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
+            struct stat file {};
+            const bool is_file = ::lstat(at->path().c_str(), &file) == 0 && S_ISREG(file.st_mode);
+            if (is_file && seen.emplace(file.st_dev, file.st_ino).second) total += static_cast<std::uint64_t>(file.st_size);
+        }
     }
     return total;
 }
@@ -70,7 +76,7 @@ Result<std::vector<StepFolder>> folders_in(const Path& root) {
     MILLRACE_LET(entries, entries_of(root));
     std::vector<StepFolder> folders;
     for (const Path& entry : entries)
-        if (const auto step = step_of(entry.filename().string())) folders.push_back({entry, *step, bytes_in(entry)});
+        if (const auto step = step_of(entry.filename().string())) folders.push_back({entry, *step});
     const std::string last = target_of(root / kLast);
     std::ranges::sort(folders, [&](const StepFolder& a, const StepFolder& b) {
         const bool a_last = a.path.filename() == last, b_last = b.path.filename() == last;
@@ -134,14 +140,44 @@ Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_b
         return failed(reason);
     }
     report.folder = *folder;
+    Path best = report.folder;
+    if (is_best && std::ranges::find(checkpoint.keeps_best, true) != checkpoint.keeps_best.end()) {
+        const auto gathered = gather_best(report.folder, checkpoint.keeps_best);
+        if (!gathered.ok()) {
+            fs::remove_all(report.folder, failure);
+            return failed(gathered.error());
+        }
+        best = *gathered;
+    }
     MILLRACE_TRY(sync_folder(root_));
     // `best` first: a process that dies in between resumes from the older `last` and decides again.
-    if (is_best) MILLRACE_TRY(point(kBest, report.folder));
+    if (is_best) MILLRACE_TRY(point(kBest, best));
     MILLRACE_TRY(point(kLast, report.folder));
     MILLRACE_TRY(sync_folder(root_));
     if (const Status collected = collect(report, checkpoint.step); !collected.ok())
         MILLRACE_LOG(warn, "{}\nan old checkpoint stays; the new one is saved", collected.error().text());
     return report;
+}
+
+/// A folder with each member's best model.
+Result<Path> CheckpointStore::gather_best(const Path& newest, const std::vector<bool>& keeps) const {
+    std::error_code failure;
+    const Path before = fs::canonical(root_ / kBest, failure);
+    if (failure) return system_error("no best weights to keep", root_ / kBest, failure.value());
+    const Path temporary = root_ / fmt::format("{}{}{}", kTemporary, kGathered, ::getpid());
+    fs::remove_all(temporary, failure);
+    if (!failure) fs::create_directory(temporary, failure);
+    if (failure) return system_error("cannot create", temporary, failure.value());
+    const auto gather = [&]() -> Result<Path> {
+        MILLRACE_TRY(gather_models(temporary, newest, before, keeps));
+        MILLRACE_LET(folder, free_folder(kGathered, step_of(newest.filename().string()).value_or(0)));
+        fs::rename(temporary, folder, failure);
+        if (failure) return system_error("cannot rename into place", folder, failure.value());
+        return folder;
+    };
+    auto gathered = gather();
+    if (!gathered.ok()) fs::remove_all(temporary, failure);
+    return gathered;
 }
 
 Result<Path> CheckpointStore::free_folder(std::string_view prefix, std::uint64_t step) const {
@@ -173,8 +209,18 @@ Status CheckpointStore::point(const char* link, const Path& folder) const {
 
 Status CheckpointStore::collect(SaveReport& report, std::uint64_t newest) const {
     const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
+    MILLRACE_LET(entries, entries_of(root_));
+    std::vector<Path> kept;
+    for (const Path& entry : entries) {
+        const std::string name = entry.filename().string();
+        const bool is_gathered = name.starts_with(kGathered);
+        if (is_gathered && !used.contains(name))
+            MILLRACE_TRY(discard(entry));
+        else if (is_gathered || step_of(name))
+            kept.push_back(entry);
+    }
+    report.total_bytes = bytes_in(kept);
     MILLRACE_LET(folders, folders_in(root_));
-    for (const StepFolder& folder : folders) report.total_bytes += folder.bytes;
     // Folders of later steps were passed over on resume, because they are damaged: they must not push whole ones out.
     std::erase_if(folders, [newest](const StepFolder& folder) { return folder.step > newest; });
     auto newer_steps = std::ranges::count_if(folders, [](const StepFolder& folder) { return !is_timed(folder.path); });
@@ -186,7 +232,8 @@ Status CheckpointStore::collect(SaveReport& report, std::uint64_t newest) const 
         const bool over_bytes = limits_.keep_bytes > 0 && report.total_bytes > limits_.keep_bytes;
         if (!timed && newer_steps < limits_.keep && !over_bytes) continue;
         MILLRACE_TRY(discard(folder.path));
-        report.total_bytes -= folder.bytes;
+        std::erase(kept, folder.path);
+        report.total_bytes = bytes_in(kept);
     }
     return base::ok();
 }

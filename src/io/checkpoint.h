@@ -2,8 +2,9 @@
 // Checkpoints of a run. `checkpoints/step-00001234/` holds model.safetensors, optimizer.safetensors (or .safetensors.zst) and
 // state.json; with K > 1 the tensors of member k lie in member-00k/. `checkpoints/timed-00001234/` is the same, saved because
 // time had passed: it stays until the next checkpoint of any kind. `checkpoints/last` and `checkpoints/best` are relative links
-// to such folders. A folder is written under a temporary name, synced, renamed, and only then do the links move, so at any
-// instant, whatever dies, `last` is a complete checkpoint: the old one or the new one.
+// to such folders. Where the best weights of K > 1 members are of different saves, `best` leads to `checkpoints/best-00001234/`
+// instead: their models alone, as hard links. A folder is written under a temporary name, synced, renamed, and only then do the
+// links move, so at any instant, whatever dies, `last` is a complete checkpoint: the old one or the new one.
 
 #include <cstdint>
 #include <optional>
@@ -26,6 +27,7 @@ struct Checkpoint {
     std::vector<MemberTensors> members;  ///< K of them, at least one
     std::string state = "{}";            ///< a JSON object: becomes state.json, with "step" and "checkpoint" added
     bool compress_optimizer = false;     ///< zstd, when this build has it
+    std::vector<bool> keeps_best = {};   ///< by member: `best` keeps the model that it has; empty: of none
 };
 
 enum class CheckpointKind {
@@ -50,13 +52,15 @@ public:
     /// Opens (creates) the folder `checkpoints` and removes what interrupted saves left behind.
     static Result<CheckpointStore> open(const Path& checkpoints, CheckpointLimits limits = {});
 
-    /// Writes a checkpoint, makes it `last` (and `best` when `is_best`), then lets old ones go. After an error, a full disk for
-    /// one, `last` and `best` are what they were and nothing half-written is left. A root that was removed is made again.
+    /// Writes a checkpoint, makes it `last` (and `best` when `is_best`, but for members in `keeps_best`, for which there must be
+    /// one), then lets old ones go. After an error, a full disk for one, `last` and `best` are what they were and nothing
+    /// half-written is left. A root that was removed is made again.
     Result<SaveReport> save(const Checkpoint& checkpoint, bool is_best = false, CheckpointKind kind = CheckpointKind::kStep);
 
 private:
     CheckpointStore(Path root, CheckpointLimits limits) : root_(std::move(root)), limits_(limits) {}
 
+    Result<Path> gather_best(const Path& newest, const std::vector<bool>& keeps) const;
     Result<Path> free_folder(std::string_view prefix, std::uint64_t step) const;
     Status point(const char* link, const Path& folder) const;
     Status collect(SaveReport& report, std::uint64_t newest) const;

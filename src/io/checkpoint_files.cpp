@@ -68,6 +68,29 @@ Result<SafetensorsFile> read_tensors(const Path& folder, const CheckpointFile& e
     return SafetensorsFile::parse(std::move(unpacked), path);
 }
 
+/// state.json, last of all files, with what it lists.
+Result<std::uint64_t> write_state(const Path& folder, const Json& state) {
+    const std::string text = state.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    MILLRACE_LET(written, write_new_file(folder / kState, [&](FileWriter& writer) { return writer.write(bytes_of(text)); }));
+    MILLRACE_TRY(sync_folder(folder));
+    return written.bytes;
+}
+
+Result<CheckpointState> read_state(const Path& folder) {
+    MILLRACE_LET(text, read_text(folder / kState));
+    return parse_checkpoint_state(std::move(text), folder / kState);
+}
+
+/// A second name for a file that is on the disk already.
+Status link_file(const Path& from, const Path& to) {
+    std::error_code failure;
+    fs::create_hard_link(from, to, failure);
+    if (!failure) return base::ok();
+    MILLRACE_LET(bytes, read_file(from, kLargestWeights));
+    MILLRACE_TRY(write_new_file(to, [&](FileWriter& writer) { return writer.write(bytes); }));
+    return base::ok();
+}
+
 const CheckpointFile* find_entry(const CheckpointState& state, const std::string& path) {
     for (const CheckpointFile& entry : state.files)
         if (entry.path == path) return &entry;
@@ -140,15 +163,36 @@ Result<std::uint64_t> write_checkpoint_files(const Path& folder, const Checkpoin
     }
     state["step"] = checkpoint.step;
     state["checkpoint"] = {{"format", kCheckpointFormat}, {"step", checkpoint.step}, {"members", count}, {"files", files}};
-    const std::string text = state.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-    MILLRACE_LET(written, write_new_file(folder / kState, [&](FileWriter& writer) { return writer.write(bytes_of(text)); }));
-    MILLRACE_TRY(sync_folder(folder));
-    return total + written.bytes;
+    MILLRACE_LET(written, write_state(folder, state));
+    return total + written;
+}
+
+Status gather_models(const Path& folder, const Path& newest, const Path& before, const std::vector<bool>& keeps) {
+    MILLRACE_LET(ours, read_state(newest));
+    MILLRACE_LET(theirs, read_state(before));
+    if (theirs.members != ours.members || keeps.size() != ours.members)
+        return Error{fmt::format("holds {} members, the newest checkpoint {}", theirs.members, ours.members), before.string()};
+    Json files = Json::array();
+    for (std::size_t k = 0; k < keeps.size(); ++k) {
+        const Path& source = keeps[k] ? before : newest;
+        const std::string prefix = member_folder(k, keeps.size());
+        const CheckpointFile* entry = find_entry(keeps[k] ? theirs : ours, prefix + kModel);
+        if (entry == nullptr) return Error{fmt::format("does not list {}{}", prefix, kModel), (source / kState).string()};
+        std::error_code failure;
+        fs::create_directory(folder / prefix, failure);
+        if (failure) return system_error("cannot create", folder / prefix, failure.value());
+        MILLRACE_TRY(link_file(source / entry->path, folder / entry->path));
+        MILLRACE_TRY(sync_folder(folder / prefix));
+        files.push_back(json_of(*entry));
+    }
+    Json state = Json::parse(ours.text);
+    state["checkpoint"]["files"] = std::move(files);
+    MILLRACE_TRY(write_state(folder, state));
+    return base::ok();
 }
 
 Result<LoadedCheckpoint> read_checkpoint_files(const Path& folder, LoadParts parts) {
-    MILLRACE_LET(text, read_text(folder / kState));
-    MILLRACE_LET(state, parse_checkpoint_state(std::move(text), folder / kState));
+    MILLRACE_LET(state, read_state(folder));
     LoadedCheckpoint loaded{state.step, state.text, {}, folder};
     for (std::size_t k = 0; k < state.members; ++k) {
         const std::string prefix = member_folder(k, state.members);

@@ -29,6 +29,9 @@ Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& pla
 
 /// Fills the empty folder `folder` with the files of `checkpoint`, each synced, state.json last. Gives their bytes in all.
 Result<std::uint64_t> write_checkpoint_files(const Path& folder, const Checkpoint& checkpoint);
+/// Fills the empty folder `folder` with the models of `newest`, but for members that `keeps` names with those of `before`, both
+/// folders of checkpoints of as many members. Files get a second name where the file system can, and are copied elsewhere.
+Status gather_models(const Path& folder, const Path& newest, const Path& before, const std::vector<bool>& keeps);
 /// Reads them back, each against its entry in state.json.
 Result<LoadedCheckpoint> read_checkpoint_files(const Path& folder, LoadParts parts);
 

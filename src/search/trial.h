@@ -22,7 +22,7 @@ struct Trial {
     int64_t number = 0;  ///< by which its study knows it
     Configuration configuration;
     TrialState state = TrialState::running;
-    Objectives values;                      ///< of a complete trial; smaller is better (the driver negates what is maximised)
+    Objectives values;                      ///< once it has ended; smaller is better (the driver negates what is maximised)
     std::vector<double> violations;         ///< one for each constraint; above 0 it is violated by that much
     std::map<int64_t, Objectives> reports;  ///< values by step
 

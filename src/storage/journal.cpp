@@ -46,8 +46,8 @@ int state_number(const StoredTrial& stored) {
         case TrialState::complete: return 1;
         case TrialState::pruned: return 2;
         case TrialState::failed: return 3;
-        case TrialState::running:
-        case TrialState::paused: break;
+        case TrialState::paused: return stored.has_ended ? 2 : 0;
+        case TrialState::running: break;
     }
     return 0;
 }

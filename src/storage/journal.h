@@ -10,7 +10,7 @@
 namespace millrace::storage {
 
 /// Replaces `path` as a whole. Times are local and without a zone, which every version of Optuna reads as meant. A paused trial
-/// is a running one there.
+/// is a running one there, and a pruned one once its study has ended.
 base::Status write_journal(const io::Path& path, const StudyDescription& study, std::span<const StoredTrial> trials);
 
 }  // namespace millrace::storage

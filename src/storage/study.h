@@ -6,7 +6,8 @@
 // Beside Optuna's own, these attributes are written. Of the study: "study:metric_names", "millrace:space". Of a trial:
 // "constraints" and "completed_rung_<n>" as Optuna names them, "millrace:worker", "millrace:paused", and with several objectives
 // "millrace:report:<step>", since Optuna keeps one value for each step. A paused trial is RUNNING without a heartbeat: Optuna
-// has no such state, and would start one that is WAITING from its beginning.
+// has no such state, would start one that is WAITING from its beginning, and never looks again at one that has ended. Once its
+// study has ended it is PRUNED, and still paused for us: a study that is given more trials may take it up.
 
 #include <chrono>
 #include <map>
@@ -57,7 +58,7 @@ struct Report {
 struct Outcome {
     int64_t number = 0;
     search::TrialState state = search::TrialState::complete;
-    search::Objectives values;  ///< of a complete trial, one for each objective
+    search::Objectives values;  ///< one for each objective: of a complete trial, and of a pruned one that has some
     std::vector<double> violations = {};
     Attributes attributes = {};
 };
@@ -67,6 +68,7 @@ using WallTime = std::chrono::system_clock::time_point;
 struct StoredTrial {
     search::Trial trial;      ///< a waiting one is running for samplers
     bool is_waiting = false;  ///< no worker runs it
+    bool has_ended = false;   ///< for Optuna: a paused trial, too, once its study has
     std::string worker;       ///< that runs or ran it; empty: none
     Attributes attributes;
     std::map<int64_t, double> rungs;             ///< the first objective where each rung was completed
@@ -91,6 +93,8 @@ public:
     base::Result<std::vector<int64_t>> claim(size_t count, std::chrono::milliseconds grace);
     /// Claims paused trials; returns those that still were.
     base::Result<std::vector<int64_t>> resume(std::span<const int64_t> numbers);
+    /// The study has ended: paused trials become PRUNED, with the values of their last reports.
+    base::Status prune_paused();
 
     // These return the trials that this worker has lost: another one took them over. Nothing is written for them.
     /// Counts as a heartbeat. A second report of a step replaces the first.
@@ -117,12 +121,15 @@ private:
     base::Status compare();
     base::Status insert(int64_t number, const NewTrial& trial);
     base::Status write_outcome(int64_t id, const Outcome& outcome);
+    base::Status end_trial(int64_t id, const char* state, const search::Objectives& values);
     base::Status set_attribute(const char* kind, int64_t id, const std::string& key, const std::string& json);
     base::Status set_attributes(int64_t id, const Attributes& attributes);
     base::Status set_heartbeats(const std::set<int64_t>& ids);
     base::Status give_back_one(int64_t id);
     /// Inserts rows, each with another key, or does `update` where there is one: "INSERT INTO insert VALUES ... update".
     base::Status upsert(const std::string& insert, const std::string& update, const std::vector<Row>& rows);
+    /// All trials, within a transaction, so that no worker writes between two tables.
+    base::Result<std::vector<StoredTrial>> read_trials();
     base::Status take(int64_t id, bool was_waiting);
     base::Status release(int64_t id);
     /// The key of a trial in the database.

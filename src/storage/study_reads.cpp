@@ -18,15 +18,12 @@ public:
     explicit TrialReader(Study& study) : study_(study) {}
 
     Result<std::vector<StoredTrial>> read() {
-        // One transaction, so that no worker writes between two tables.
-        MILLRACE_LET(transaction, Transaction::begin(*study_.database_));
         MILLRACE_TRY(read_trials());
         MILLRACE_TRY(read_parameters());
         MILLRACE_TRY(read_values());
         MILLRACE_TRY(read_reports());
         MILLRACE_TRY(read_user_attributes());
         MILLRACE_TRY(read_system_attributes());
-        MILLRACE_TRY(transaction.commit());
         return std::move(trials_);
     }
 
@@ -61,6 +58,7 @@ private:
             stored.trial.number = *number;
             stored.is_waiting = *state == "WAITING";
             if (!set_state(stored.trial, *state)) return study_.damaged("trials.state");
+            stored.has_ended = stored.trial.state != search::TrialState::running;
             if (const auto* text = std::get_if<std::string>(&row[3])) stored.started = time_of_text(*text);
             if (const auto* text = std::get_if<std::string>(&row[4])) stored.completed = time_of_text(*text);
             positions_[*id] = trials_.size();
@@ -160,7 +158,9 @@ private:
     bool read_system_attribute(StoredTrial& stored, const std::string& key, const std::string& json) {
         const std::string report = "millrace:report:", rung = "completed_rung_";
         if (key == "millrace:paused") {
-            if (stored.trial.state == search::TrialState::running) stored.trial.state = search::TrialState::paused;
+            using search::TrialState;
+            const bool waits = stored.trial.state == TrialState::running || stored.trial.state == TrialState::pruned;
+            if (waits) stored.trial.state = TrialState::paused;
         } else if (key == "millrace:worker") {
             stored.worker = text_of_json(json).value_or("");
         } else if (key == "constraints") {
@@ -202,6 +202,13 @@ private:
     std::vector<StoredTrial> trials_;
 };
 
-Result<std::vector<StoredTrial>> Study::trials() { return TrialReader(*this).read(); }
+Result<std::vector<StoredTrial>> Study::read_trials() { return TrialReader(*this).read(); }
+
+Result<std::vector<StoredTrial>> Study::trials() {
+    MILLRACE_LET(transaction, Transaction::begin(*database_));
+    MILLRACE_LET(all, read_trials());
+    MILLRACE_TRY(transaction.commit());
+    return all;
+}
 
 }  // namespace millrace::storage

@@ -194,11 +194,26 @@ Result<std::vector<int64_t>> Study::resume(std::span<const int64_t> numbers) {
                      database_->run("DELETE FROM trial_system_attributes WHERE trial_id = $1 AND key = $2 RETURNING trial_id",
                                     {id, kPausedKey}));
         if (rows.empty()) continue;
+        MILLRACE_LET(ended, database_->run("UPDATE trials SET state = 'RUNNING', datetime_complete = NULL "
+                                           "WHERE trial_id = $1 AND state = 'PRUNED' RETURNING trial_id",
+                                           {id}));
+        if (!ended.empty()) MILLRACE_TRY(database_->run("DELETE FROM trial_values WHERE trial_id = $1", {id}));
         MILLRACE_TRY(take(id, false));
         resumed.push_back(number);
     }
     MILLRACE_TRY(transaction.commit());
     return resumed;
+}
+
+Status Study::prune_paused() {
+    MILLRACE_LET(transaction, Transaction::begin(*database_));
+    MILLRACE_LET(all, read_trials());
+    for (const StoredTrial& stored : all) {
+        if (stored.trial.state != search::TrialState::paused || stored.has_ended) continue;
+        MILLRACE_LET(id, id_of(stored.trial.number));
+        MILLRACE_TRY(end_trial(id, "PRUNED", search::values_at(stored.trial, stored.trial.last_step(), std::nullopt)));
+    }
+    return transaction.commit();
 }
 
 Result<std::vector<int64_t>> Study::heartbeat(std::span<const int64_t> numbers) {
@@ -275,17 +290,26 @@ Status Study::write_outcome(int64_t id, const Outcome& outcome) {
     };
     if (outcome.state == TrialState::running) return refuse("a running trial has not ended");
     const bool is_complete = outcome.state == TrialState::complete && search::all_finite(outcome.values);
-    if (outcome.state == TrialState::complete && outcome.values.size() != description_.objectives.size())
+    const bool needs_values = outcome.state == TrialState::complete || !outcome.values.empty();
+    if (needs_values && outcome.values.size() != description_.objectives.size())
         return refuse("it needs one value for each objective of the study");
+    if (outcome.state == TrialState::pruned && needs_values && !search::all_finite(outcome.values))
+        return refuse("the values of a pruned trial are finite");
     MILLRACE_TRY(set_attributes(id, outcome.attributes));
     if (!outcome.violations.empty()) MILLRACE_TRY(set_attribute("system", id, "constraints", json_numbers(outcome.violations)));
     MILLRACE_TRY(release(id));
     if (outcome.state == TrialState::paused) return set_attribute("system", id, kPausedKey, "true");
-    for (size_t i = 0; is_complete && i < outcome.values.size(); ++i)
+    if (is_complete) return end_trial(id, "COMPLETE", outcome.values);
+    const bool is_pruned = outcome.state == TrialState::pruned;
+    return end_trial(id, is_pruned ? "PRUNED" : "FAIL", is_pruned ? outcome.values : search::Objectives{});
+}
+
+/// `values` are finite, one for each objective, or none.
+Status Study::end_trial(int64_t id, const char* state, const search::Objectives& values) {
+    for (size_t i = 0; i < values.size(); ++i)
         MILLRACE_TRY(
             database_->run("INSERT INTO trial_values (trial_id, objective, value, value_type) VALUES ($1, $2, $3, 'FINITE')",
-                           {id, static_cast<int64_t>(i), signed_value(i, outcome.values[i])}));
-    const char* state = is_complete ? "COMPLETE" : outcome.state == TrialState::pruned ? "PRUNED" : "FAIL";
+                           {id, static_cast<int64_t>(i), signed_value(i, values[i])}));
     MILLRACE_TRY(database_->run("UPDATE trials SET state = $1, datetime_complete = $2 WHERE trial_id = $3", {state, now(), id}));
     return base::ok();
 }

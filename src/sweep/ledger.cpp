@@ -117,6 +117,11 @@ Result<std::vector<std::int64_t>> Ledger::claim(std::size_t count, std::chrono::
     return numbers;
 }
 
+void Ledger::promote(std::int64_t number) {
+    at(number).state = TrialState::running;
+    at(number).values.clear();
+}
+
 Result<std::vector<std::int64_t>> Ledger::resume(std::span<const std::int64_t> numbers) {
     MILLRACE_LET(resumed, insist([&] { return study_.resume(numbers); }));
     std::vector<std::int64_t> lost;
@@ -124,6 +129,10 @@ Result<std::vector<std::int64_t>> Ledger::resume(std::span<const std::int64_t> n
         if (std::ranges::find(resumed, number) == resumed.end()) lost.push_back(number);
     if (!lost.empty()) MILLRACE_TRY(refresh());
     return lost;
+}
+
+Status Ledger::prune_paused() {
+    return insist([&] { return study_.prune_paused(); });
 }
 
 Result<std::vector<std::int64_t>> Ledger::report(std::span<const storage::Report> reports) {
@@ -138,6 +147,7 @@ Result<std::vector<std::int64_t>> Ledger::finish(std::span<const storage::Outcom
     for (const storage::Outcome& outcome : outcomes) {
         search::Trial& trial = at(outcome.number);
         trial.state = outcome.state;
+        trial.values = outcome.values;
         if (outcome.state == TrialState::complete) search::finish(trial, outcome.values);
         if (!outcome.violations.empty()) trial.violations = outcome.violations;
         for (const auto& [name, text] : outcome.attributes)

@@ -59,9 +59,11 @@ public:
     /// Waiting trials and those of workers that are gone, now this worker's.
     base::Result<std::vector<std::int64_t>> claim(std::size_t count, std::chrono::milliseconds grace);
     /// A paused trial is to go on; resume() tells the database.
-    void promote(std::int64_t number) { at(number).state = search::TrialState::running; }
+    void promote(std::int64_t number);
     /// Claims paused trials, in one transaction. Returns those that another worker has, and has refreshed when there are any.
     base::Result<std::vector<std::int64_t>> resume(std::span<const std::int64_t> numbers);
+    /// The study has ended: tells the database. Paused trials stay paused here.
+    base::Status prune_paused();
 
     // One transaction each. They return the trials that another worker has taken over.
     base::Result<std::vector<std::int64_t>> report(std::span<const storage::Report> reports);

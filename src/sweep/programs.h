@@ -16,7 +16,7 @@ struct Program {
     std::string structure;
     std::unique_ptr<LaneRunner> runner;
     std::vector<std::optional<std::int64_t>> trials;  ///< by lane
-    bool is_torn = false;                             ///< stopped within an epoch: its lanes hold nothing of use
+    bool is_torn = false;                             ///< an epoch did not come to its end: its lanes hold nothing of use
 
     [[nodiscard]] std::size_t running() const;
     /// The first empty lane.

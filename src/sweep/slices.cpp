@@ -47,31 +47,27 @@ std::optional<History> history_of_text(const std::string& text, const search::Sp
 io::Path SliceStore::file_of(std::int64_t number) const { return folder_ / fmt::format("{}.slice", number); }
 
 base::Status SliceStore::put(std::int64_t number, SavedTrial saved, const std::string& recipe) {
-    if (const auto old = entries_.find(number); old != entries_.end()) {
-        bytes_ -= old->second.saved.slice.bytes.size();
-        entries_.erase(old);
+    const auto old = entries_.find(number);
+    const std::size_t size = saved.slice.bytes.size(), before = old == entries_.end() ? 0 : old->second.saved->slice.bytes.size();
+    Entry entry{std::make_shared<const SavedTrial>(std::move(saved)), recipe};
+    if (bytes_ - before + size > most_bytes_) {
+        MILLRACE_TRY(write(number, entry));
+        release(number);
+        return base::ok();
     }
-    const std::size_t size = saved.slice.bytes.size();
-    Entry entry{std::move(saved), recipe};
-    if (bytes_ + size > most_bytes_) return write(number, entry);
-    bytes_ += size;
+    bytes_ = bytes_ - before + size;
     entries_[number] = std::move(entry);
     return base::ok();
 }
 
-std::optional<SavedTrial> SliceStore::take(std::int64_t number, const std::string& recipe) {
-    if (const auto found = entries_.find(number); found != entries_.end()) {
-        SavedTrial saved = std::move(found->second.saved);
-        bytes_ -= saved.slice.bytes.size();
-        entries_.erase(found);
-        return saved;
-    }
+std::shared_ptr<const SavedTrial> SliceStore::get(std::int64_t number, const std::string& recipe) const {
+    if (const auto found = entries_.find(number); found != entries_.end()) return found->second.saved;
     const io::Path path = file_of(number);
     std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-    const auto refuse = [&](const std::string& why) -> std::optional<SavedTrial> {
+    if (!std::filesystem::exists(path, ignored)) return nullptr;
+    const auto refuse = [&](const std::string& why) {
         MILLRACE_LOG(warn, "{}: {}; trial {} starts from its beginning", path.string(), why, number);
-        return std::nullopt;
+        return nullptr;
     };
     auto content = io::read_file(path, kFileCap);
     if (!content.ok()) return refuse(content.error().message);
@@ -90,30 +86,34 @@ std::optional<SavedTrial> SliceStore::take(std::int64_t number, const std::strin
     if (whole(json, "checksum") != io::checksum_of(saved.slice.bytes) || !epoch || !history) return refuse("is damaged");
     saved.history = *history;
     saved.epoch = static_cast<std::int64_t>(*epoch);
-    return saved;
+    return std::make_shared<const SavedTrial>(std::move(saved));
 }
 
-base::Status SliceStore::write(std::int64_t number, const Entry& entry) {
+base::Status SliceStore::write(std::int64_t number, const Entry& entry) const {
     std::error_code failed;
     std::filesystem::create_directories(folder_, failed);
     if (failed) return io::system_error("cannot create", folder_, failed.value());
     const nlohmann::json header{{"trial", static_cast<std::uint64_t>(number)},
-                                {"epoch", static_cast<std::uint64_t>(entry.saved.epoch)},
-                                {"history", history_text(entry.saved.history)},
+                                {"epoch", static_cast<std::uint64_t>(entry.saved->epoch)},
+                                {"history", history_text(entry.saved->history)},
                                 {"recipe", io::checksum_of(io::bytes_of(entry.recipe))},
-                                {"checksum", io::checksum_of(entry.saved.slice.bytes)}};
+                                {"checksum", io::checksum_of(entry.saved->slice.bytes)}};
     const auto written = io::write_atomically(file_of(number), [&](io::FileWriter& out) -> base::Status {
         MILLRACE_TRY(out.write(io::bytes_of(header.dump() + "\n")));
-        return out.write(entry.saved.slice.bytes);
+        return out.write(entry.saved->slice.bytes);
     });
     return written.ok() ? base::ok() : base::Status{written.error()};
 }
 
+void SliceStore::release(std::int64_t number) {
+    const auto found = entries_.find(number);
+    if (found == entries_.end()) return;
+    bytes_ -= found->second.saved->slice.bytes.size();
+    entries_.erase(found);
+}
+
 void SliceStore::drop(std::int64_t number) {
-    if (const auto found = entries_.find(number); found != entries_.end()) {
-        bytes_ -= found->second.saved.slice.bytes.size();
-        entries_.erase(found);
-    }
+    release(number);
     std::error_code ignored;
     std::filesystem::remove(file_of(number), ignored);
 }

@@ -1,9 +1,11 @@
 #pragma once
-// States of trials that are not in a lane: in memory, and beyond a limit in files `folder`/<trial>.slice. Any slice of a trial is
-// one that it passes through, so an older one only costs the epochs since.
+// The newest saved states of trials: in memory, and beyond a limit in files `folder`/<trial>.slice. A trial that goes on in a
+// lane keeps its state here until the next one is saved: an epoch that breaks off leaves nothing of use in the lane. Any slice of
+// a trial is one that it passes through, so an older one only costs the epochs since.
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -32,11 +34,12 @@ public:
     SliceStore(io::Path folder, std::size_t most_bytes, const search::Space& space)
         : folder_(std::move(folder)), most_bytes_(most_bytes), space_(space) {}
 
-    /// Replaces what was there. `recipe` is the trial's as text, by which take() tells whether a file is of this trial.
+    /// Replaces what was there, which stays after an error. `recipe` is the trial's as text, by which get() tells whether a file
+    /// is of this trial.
     base::Status put(std::int64_t number, SavedTrial saved, const std::string& recipe);
-    /// Out of memory, or read from its file. Nothing where there is none; a file that is damaged or of another recipe is a
-    /// warning and counts as none.
-    std::optional<SavedTrial> take(std::int64_t number, const std::string& recipe);
+    /// From memory, or read from its file. Null where there is none; a file that is damaged or of another recipe is a warning
+    /// and counts as none.
+    [[nodiscard]] std::shared_ptr<const SavedTrial> get(std::int64_t number, const std::string& recipe) const;
     /// The trial has ended.
     void drop(std::int64_t number);
     /// Writes all that is in memory to files.
@@ -44,11 +47,12 @@ public:
 
 private:
     struct Entry {
-        SavedTrial saved;
+        std::shared_ptr<const SavedTrial> saved;
         std::string recipe;
     };
     [[nodiscard]] io::Path file_of(std::int64_t number) const;
-    base::Status write(std::int64_t number, const Entry& entry);
+    base::Status write(std::int64_t number, const Entry& entry) const;
+    void release(std::int64_t number);  ///< the memory
 
     io::Path folder_;
     std::size_t most_bytes_;

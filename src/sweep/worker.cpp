@@ -128,7 +128,7 @@ Status Worker::work() {
             continue;
         }
         MILLRACE_LET(added, add_finals());
-        if (!added) return base::ok();
+        if (!added) return ledger_.has_foreign() ? base::ok() : ledger_.prune_paused();
     }
     was_stopped_ = true;
     return base::ok();
@@ -138,11 +138,9 @@ Status Worker::run_epoch() {
     const bool is_long = last_epoch_ > kLongEpoch;
     if (is_long)
         for (int lane = 0; lane < static_cast<int>(program_->trials.size()); ++lane)
-            if (const auto number = program_->trials[static_cast<std::size_t>(lane)]; number && held_.at(*number).epoch > 0) {
-                MILLRACE_LET(slice, timed(times_.moving, [&] { return program_->runner->save(lane); }));
-                Held& trial = held_.at(*number);
-                trial.last_state = SavedTrial{trial.epoch, trial.history, std::move(slice)};
-            }
+            if (const auto number = program_->trials[static_cast<std::size_t>(lane)]) MILLRACE_TRY(save_lane(lane, *number));
+    // From here on: a device that fails leaves part of an epoch behind, as a stop does.
+    program_->is_torn = true;
     const auto before = clock_.now();
     // A short epoch is finished: its lanes can be saved then.
     const bool is_first = last_epoch_ == 0;
@@ -150,10 +148,8 @@ Status Worker::run_epoch() {
         timed(times_.epochs, [&] { return program_->runner->run_epoch(is_long || is_first ? options_.stop : nullptr); });
     if (!scores.ok()) return scores.error();
     last_epoch_ = std::chrono::duration<double>(clock_.now() - before).count();
-    if (scores->empty()) {
-        program_->is_torn = true;
-        return base::ok();
-    }
+    if (scores->empty()) return base::ok();
+    program_->is_torn = false;
     std::vector<storage::Report> reports;
     for (std::size_t lane = 0; lane < scores->size(); ++lane)
         if (const auto number = program_->trials[lane]; number && (*scores)[lane]) {
@@ -166,28 +162,33 @@ Status Worker::run_epoch() {
     return apply_decisions();
 }
 
-/// Puts the trials of all lanes aside.
+/// Puts the trials of all lanes aside. One that cannot be saved holds back none of the others.
 Status Worker::release_lanes() {
     if (program_ == nullptr) return base::ok();
+    Status all = base::ok();
     for (int lane = 0; lane < static_cast<int>(program_->trials.size()); ++lane) {
         const auto number = program_->trials[static_cast<std::size_t>(lane)];
         if (!number) continue;
-        MILLRACE_TRY(release_lane(lane, *number));
-        queues_[held_.at(*number).structure].push_front(*number);
+        const Status released = release_lane(lane, *number);
+        if (released.ok())
+            queues_[held_.at(*number).structure].push_front(*number);
+        else if (all.ok())
+            all = released;
     }
-    return base::ok();
+    return all;
 }
 
-/// Saves the trial of a lane and empties it.
+/// A trial before its first epoch has no state worth keeping.
+Status Worker::save_lane(int lane, std::int64_t number) {
+    const Held& trial = held_.at(number);
+    if (trial.epoch == 0) return base::ok();
+    MILLRACE_LET(slice, timed(times_.moving, [&] { return program_->runner->save(lane); }));
+    return slices_.put(number, {trial.epoch, trial.history, std::move(slice)}, trial.identity);
+}
+
+/// Saves the trial of a lane and empties it. Of a torn one the state before stays.
 Status Worker::release_lane(int lane, std::int64_t number) {
-    Held& trial = held_.at(number);
-    if (program_->is_torn) {
-        if (trial.last_state) MILLRACE_TRY(slices_.put(number, std::move(*trial.last_state), trial.identity));
-    } else if (trial.epoch > 0) {
-        MILLRACE_LET(slice, timed(times_.moving, [&] { return program_->runner->save(lane); }));
-        MILLRACE_TRY(slices_.put(number, {trial.epoch, trial.history, std::move(slice)}, trial.identity));
-    }
-    trial.last_state.reset();
+    if (!program_->is_torn) MILLRACE_TRY(save_lane(lane, number));
     program_->runner->clear(lane);
     program_->trials[static_cast<std::size_t>(lane)].reset();
     return base::ok();

@@ -81,7 +81,6 @@ private:
         History history;  ///< so far; of a final the one that it follows
         std::int64_t epoch = 0, until = 0;
         bool is_final = false;
-        std::optional<SavedTrial> last_state;  ///< its newest state, where epochs are long
         std::map<std::string, double> metrics;
         bool diverged = false;
     };
@@ -112,6 +111,7 @@ private:
     [[nodiscard]] int lanes_for(std::size_t ready, std::size_t available) const;
     base::Status switch_program();
     base::Status place(int lane, std::int64_t number);
+    base::Status save_lane(int lane, std::int64_t number);
     base::Status release_lane(int lane, std::int64_t number);
     base::Status release_lanes();
     base::Status refuse(const std::vector<std::int64_t>& numbers, const base::Error& error);

@@ -98,6 +98,7 @@ Status Worker::refuse(const std::vector<std::int64_t>& numbers, const Error& err
     std::vector<storage::Outcome> outcomes;
     for (const std::int64_t number : numbers) {
         outcomes.push_back({number, TrialState::failed, {}, {}, {{kErrorAttribute, error.text()}}});
+        slices_.drop(number);
         forget(number);
     }
     MILLRACE_TRY(ledger_.finish(outcomes));
@@ -106,7 +107,7 @@ Status Worker::refuse(const std::vector<std::int64_t>& numbers, const Error& err
 
 Status Worker::place(int lane, std::int64_t number) {
     Held& trial = held_.at(number);
-    auto saved = slices_.take(number, trial.identity);
+    auto saved = slices_.get(number, trial.identity);
     Status placed = base::ok();
     if (saved) {
         placed = timed(times_.moving, [&] { return program_->runner->restore(lane, saved->slice); });
@@ -118,7 +119,7 @@ Status Worker::place(int lane, std::int64_t number) {
     }
     if (saved) {
         trial.epoch = saved->epoch;
-        trial.history = std::move(saved->history);
+        trial.history = saved->history;
         if (!trial.is_final && trial.history.size() > 1) {
             ledger_.set_history(number, trial.history);
             trial.recipe = recipe_of(study_, trial.history.rbegin()->second, trial.seed);
@@ -206,10 +207,10 @@ Status Worker::apply_decision(std::int64_t number, std::vector<storage::Outcome>
             outcome.state = TrialState::paused;
             break;
         }
-        case Action::prune: outcome.state = TrialState::pruned; break;
         case Action::fail: outcome.state = TrialState::failed; break;
+        case Action::prune:
         case Action::complete:
-            outcome.state = TrialState::complete;
+            outcome.state = decision.action == Action::prune ? TrialState::pruned : TrialState::complete;
             outcome.values = values;
             break;
     }

@@ -36,7 +36,7 @@ base::Status Checkpoints::on_step(std::uint64_t step) {
     saves_seen_ = requests;
     if (saved_step_ != step) {
         MILLRACE_TRY(loop_.pause());
-        MILLRACE_TRY(save(false, requested ? io::CheckpointKind::kStep : io::CheckpointKind::kTimed, IfUnsaved::goes_on));
+        MILLRACE_TRY(save({}, requested ? io::CheckpointKind::kStep : io::CheckpointKind::kTimed, IfUnsaved::goes_on));
         loop_.resume();
     }
     if (requested && saved_step_ == step) MILLRACE_LOG(info, "saved step {} as a signal asked for", step);
@@ -50,29 +50,33 @@ base::Status Checkpoints::on_epoch(EpochReport& report) {
         sm_active_ = machine.sm_active_percent;
     }
     const bool last = loop_.complete(), due = report.epoch % loop_.setup().settings.checkpoint.every_epochs == 0;
-    if (report.best || due || last)
-        MILLRACE_TRY(save(report.best, io::CheckpointKind::kStep, last ? IfUnsaved::fails : IfUnsaved::goes_on));
-    if (report.best && saved_step_ != report.step) {  // the best weights are the best that are on the disk
+    const bool is_best = !report.best_members.empty();
+    if (is_best || due || last)
+        MILLRACE_TRY(save(report.best_members, io::CheckpointKind::kStep, last ? IfUnsaved::fails : IfUnsaved::goes_on));
+    if (is_best && saved_step_ != report.step) {  // the best weights are the best that are on the disk
         parts_.selection.undo();
         parts_.patience.undo();
         report.best = false;
+        report.best_members.clear();
     }
     return base::ok();
 }
 
 base::Status Checkpoints::on_stop(RunResult& result) {
     if (loop_.complete() || saved_step_ == result.step) return base::ok();
-    return save(false, io::CheckpointKind::kStep, IfUnsaved::fails);
+    return save({}, io::CheckpointKind::kStep, IfUnsaved::fails);
 }
 
-base::Status Checkpoints::save(bool is_best, io::CheckpointKind kind, IfUnsaved then) {
+base::Status Checkpoints::save(const std::vector<bool>& best, io::CheckpointKind kind, IfUnsaved then) {
     Engine& engine = loop_.engine();
     const std::vector<models::Attachment> attachments = engine.model().attachments();
     weights_ = models::copy_weights(engine.store(), batches_done(), attachments, std::move(weights_.values));
-    const io::Checkpoint checkpoint = checkpoint_now();
+    io::Checkpoint checkpoint = checkpoint_now();
+    checkpoint.keeps_best = best;
+    checkpoint.keeps_best.flip();
     MILLRACE_TRY(engine.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
     saved_at_ = parts_.clock.now();
-    const auto saved = parts_.store.save(checkpoint, is_best, kind);
+    const auto saved = parts_.store.save(checkpoint, !best.empty(), kind);
     const auto step = static_cast<std::int64_t>(checkpoint.step);
     if (!saved.ok()) {
         if (then == IfUnsaved::fails) return saved.error();
@@ -83,7 +87,7 @@ base::Status Checkpoints::save(bool is_best, io::CheckpointKind kind, IfUnsaved 
     saved_step_ = checkpoint.step;
     MILLRACE_LOG(performance, "saved {} ({} bytes)", saved->folder.string(), saved->bytes);
     (void)parts_.events.append("checkpoint", fmt::format("saved {}", saved->folder.filename().string()),
-                               {{"step", step}, {"bytes", static_cast<std::int64_t>(saved->bytes)}, {"best", is_best}});
+                               {{"step", step}, {"bytes", static_cast<std::int64_t>(saved->bytes)}, {"best", !best.empty()}});
     return base::ok();
 }
 

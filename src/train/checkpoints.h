@@ -39,7 +39,8 @@ public:
 private:
     /// When a checkpoint that cannot be written ends the run: only if there will be no later one.
     enum class IfUnsaved { goes_on, fails };
-    base::Status save(bool is_best, io::CheckpointKind kind, IfUnsaved then);
+    /// `best`: EpochReport::best_members.
+    base::Status save(const std::vector<bool>& best, io::CheckpointKind kind, IfUnsaved then);
     /// Takes the tensors of weights_, whose values must outlive the result.
     [[nodiscard]] io::Checkpoint checkpoint_now();
     [[nodiscard]] RunFigures figures();

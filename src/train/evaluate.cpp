@@ -13,6 +13,9 @@
 namespace millrace::train {
 namespace {
 
+/// After which the weights of the best member were saved.
+std::uint64_t step_of(const BestWeights& best) { return best.state.best.any ? best.state.best.step : best.state.step; }
+
 base::Result<std::vector<models::Picture>> draw(Setup& setup, const BestWeights& best, data::Part part,
                                                 const PictureRequest& request, const io::Path& run) {
     data::BatchSource& source = setup.engine->source();
@@ -38,7 +41,7 @@ base::Result<std::vector<models::Picture>> draw(Setup& setup, const BestWeights&
                      return pictures->build(builder, from, of);
                  }));
     return pictures->draw({fmt::format("{} {}", setup.settings.model, setup.settings.preset), data::name_of(part), request.sample,
-                           samples, best.state.step, source.texts_at(part, position)},
+                           samples, step_of(best), source.texts_at(part, position)},
                           kept, request.options);
 }
 
@@ -99,7 +102,7 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
         return base::Error{fmt::format("the run set no {} aside for {} (data.validation = 0)", setup.unit, data::name_of(part)),
                            run.string(), 4};
     report.best =
-        state.best.losses.empty() ? best_member(report.members, setup.settings.checkpoint.best_metric) : best_member(best);
+        state.best.members.empty() ? best_member(report.members, setup.settings.checkpoint.best_metric) : best_member(best);
     report.run = run.string();
     report.model = setup.settings.model;
     report.preset = setup.settings.preset;
@@ -110,7 +113,7 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     report.class_names = class_names(*setup.engine, report.members.front());
     for (const data::Domain& domain : setup.settings.domains) report.domains.push_back(domain.name);
     report.part = part;
-    report.step = state.step;
+    report.step = step_of(best);
     report.samples = source.samples(part);
     report.parameters = setup.engine->store().trainable_count();
     if (best.family->run_report != nullptr)

@@ -165,6 +165,7 @@ Row test_row(const RunResult& result, RowTime when) {
     for (std::size_t k = 0; k < result.members.size(); ++k) {
         row.emplace_back(member_prefix(k) + "test_loss", result.members[k].test_loss);
         row.emplace_back(member_prefix(k) + "test_accuracy", result.members[k].test_accuracy);
+        row.emplace_back(member_prefix(k) + "best_epoch", std::int64_t{result.members[k].best_epoch});
     }
     return row;
 }

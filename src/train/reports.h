@@ -104,7 +104,8 @@ struct EpochReport {
     double seconds = 0, samples_per_second = 0;
     double training_seconds = 0;           ///< since this start
     std::uint64_t steps = 0, dropped = 0;  ///< of all members; `steps` counts dropped ones, too
-    bool best = false;                     ///< the best weights so far
+    bool best = false;                     ///< the best weights so far of any member
+    std::vector<bool> best_members = {};   ///< whose weights `checkpoints/best` takes: each member's best so far; empty: none
     bool classifies = true;
     bool scales_loss = false;                        ///< f16
     PaceReport pace;                                 ///< of training alone, evaluation left out
@@ -114,7 +115,7 @@ struct EpochReport {
 };
 
 struct MemberResult {
-    double validation_accuracy = 0, validation_loss = 0;  ///< of the best epoch; NaN without validation data
+    double validation_accuracy = 0, validation_loss = 0;  ///< of its best epoch; NaN without validation data
     std::uint32_t best_epoch = 0;
     double test_accuracy = 0, test_loss = 0;  ///< when the data has a test part
     models::Scored more = {};                 ///< of the best weights, on the test part or else on what was set aside

@@ -190,6 +190,49 @@ std::vector<models::DomainLosses> decode_domains(const Json& json, std::size_t m
     return epochs;
 }
 
+BestSoFar decode_best(const Json& json, std::size_t members) {
+    BestSoFar best{true, read<double>(json, "value"), 0, read<std::uint32_t>(json, "epoch"), read<std::uint64_t>(json, "step"),
+                   {}};
+    if (json.contains("member")) best.member = read<std::uint32_t>(json, "member");
+    if (best.member >= members) throw Misfit{"'member' of 'best' is none of the members"};
+    const double nothing = std::numeric_limits<double>::quiet_NaN();
+    for (const Json& loss : list(json, "losses"))
+        best.members.push_back({nothing, best.epoch, best.step, loss.is_null() ? nothing : as<double>(loss, "losses"), 0});
+    const auto each = [&](const char* key, auto set) {
+        const Json& values = list(json, key);
+        if (values.size() != best.members.size() || (!values.empty() && values.size() != members))
+            throw Misfit{fmt::format("'{}' of 'best' has not one entry per member", key)};
+        for (std::size_t k = 0; k < values.size(); ++k) set(best.members[k], values[k]);
+    };
+    each("accuracies", [](MemberBest& of, const Json& value) { of.accuracy = as<double>(value, "accuracies"); });
+    // One member, or a run of before members had a best epoch each: the others find theirs anew.
+    if (!json.contains("values")) {
+        if (!best.members.empty()) best.members[best.member].value = best.value;
+        return best;
+    }
+    each("values",
+         [&](MemberBest& of, const Json& value) { of.value = value.is_null() ? nothing : as<double>(value, "values"); });
+    each("epochs", [](MemberBest& of, const Json& value) { of.epoch = as<std::uint32_t>(value, "epochs"); });
+    each("steps", [](MemberBest& of, const Json& value) { of.step = as<std::uint64_t>(value, "steps"); });
+    return best;
+}
+
+Json encode_best(const BestSoFar& best) {
+    if (!best.any) return nullptr;
+    Json json{{"value", best.value}, {"member", best.member}, {"epoch", best.epoch}, {"step", best.step}};
+    const auto add = [&](const char* key, auto field) {
+        json[key] = Json::array();
+        for (const MemberBest& member : best.members) json[key].push_back(member.*field);
+    };
+    add("losses", &MemberBest::loss);
+    add("accuracies", &MemberBest::accuracy);
+    if (best.members.size() < 2) return json;  // the same as above
+    add("values", &MemberBest::value);
+    add("epochs", &MemberBest::epoch);
+    add("steps", &MemberBest::step);
+    return json;
+}
+
 RunState decode(const Json& json) {
     RunState state;
     state.step = read<std::uint64_t>(json, "step");
@@ -206,20 +249,7 @@ RunState decode(const Json& json) {
     if (sums.size() != state.members.size())
         throw Misfit{fmt::format("'epoch_sums' has {} entries for {} members", sums.size(), state.members.size())};
     for (std::size_t k = 0; k < state.members.size(); ++k) state.epoch_sums.members[k] = decode_sums(sums[k]);
-    const Json& best = part(json, "best");
-    if (!best.is_null()) {
-        const std::uint32_t member = best.contains("member") ? read<std::uint32_t>(best, "member") : 0;
-        if (member >= state.members.size()) throw Misfit{"'member' of 'best' is none of the members"};
-        state.best = {
-            true, read<double>(best, "value"), member, read<std::uint32_t>(best, "epoch"), read<std::uint64_t>(best, "step"), {},
-            {}};
-        for (const Json& loss : list(best, "losses"))
-            state.best.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(loss, "losses"));
-        for (const Json& accuracy : list(best, "accuracies")) state.best.accuracies.push_back(as<double>(accuracy, "accuracies"));
-        if (state.best.losses.size() != state.best.accuracies.size() ||
-            (!state.best.losses.empty() && state.best.losses.size() != state.members.size()))
-            throw Misfit{"'losses' and 'accuracies' of 'best' have not one entry per member"};
-    }
+    if (const Json& best = part(json, "best"); !best.is_null()) state.best = decode_best(best, state.members.size());
     if (json.contains("staleness")) state.staleness = decode_staleness(json.at("staleness"), state.members.size());
     if (json.contains("domains")) state.domains = decode_domains(json, state.members.size());
     state.data = decode_data(part(json, "data"));
@@ -248,10 +278,7 @@ std::string encode_state(const RunState& state) {
     json["epoch"] = state.members.front().epoch;
     json["position"] = state.members.front().position;
     json["complete"] = state.complete;
-    json["best"] = nullptr;
-    if (state.best.any)
-        json["best"] = {{"value", state.best.value}, {"member", state.best.member}, {"epoch", state.best.epoch},
-                        {"step", state.best.step},   {"losses", state.best.losses}, {"accuracies", state.best.accuracies}};
+    json["best"] = encode_best(state.best);
     json["staleness"] = {{"evaluations", state.staleness.evaluations}, {"best", state.staleness.best}};
     for (const models::DomainLosses& epoch : state.domains)
         json["domains"].push_back({{"epoch", epoch.epoch}, {"losses", epoch.losses}});

@@ -2,6 +2,7 @@
 // What a checkpoint knows beside its tensors, as the text of state.json. Floats survive to the bit.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,14 +16,22 @@
 
 namespace millrace::train {
 
-/// The best weights so far.
+/// The weights of one member that are the best so far.
+struct MemberBest {
+    double value = std::numeric_limits<double>::quiet_NaN();  ///< more is better; NaN: none could be a candidate, these neither
+    std::uint32_t epoch = 0;                                  ///< counted from 1
+    std::uint64_t step = 0;
+    double loss = 0, accuracy = 0;  ///< validation
+};
+
+/// The best weights so far, of each member by itself.
 struct BestSoFar {
     bool any = false;
     double value = 0;  ///< the metric of the best member
     std::uint32_t member = 0;
-    std::uint32_t epoch = 0;  ///< counted from 1
+    std::uint32_t epoch = 0;  ///< of that member, counted from 1
     std::uint64_t step = 0;
-    std::vector<double> losses, accuracies;  ///< validation, per member, at that step; empty without validation data
+    std::vector<MemberBest> members;  ///< empty without validation data
 };
 
 /// How long validation has not improved, by checkpoint.best_metric.

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "models/weights.h"
@@ -12,31 +14,56 @@ namespace millrace::train {
 base::Status Selection::on_epoch(EpochReport& report) {
     MILLRACE_LET(validation, loop_.engine().evaluate(data::Part::validation));
     report.validation = std::move(validation);
-    report.best = note_best(report);
+    note_best(report);
     return base::ok();
 }
 
-/// The best member decides, one whose loss is not finite or that its scoring refuses never. Without validation data the newest
-/// weights are the best known; where domains are learned one after the other, what was learned last counts.
-bool Selection::note_best(const EpochReport& report) {
-    BestSoFar now{true, -std::numeric_limits<double>::infinity(), 0, report.epoch, report.step, {}, {}};
-    for (const Score& score : report.validation) {
-        const double value = merit(score, loop_.setup().settings.checkpoint.best_metric);
-        if (std::isfinite(score.loss) && score.more.refused.empty() && value > now.value) {
-            now.value = value;
-            now.member = static_cast<std::uint32_t>(now.losses.size());
-        }
+/// A member is judged by its own epochs; one whose loss is not finite or that its scoring refuses is no candidate. Without
+/// validation data the newest weights are the best known; where domains are learned one after the other, what was learned last
+/// counts. A member that never had a candidate stands in `best` with the weights of when any other improved.
+void Selection::note_best(EpochReport& report) {
+    const RunSettings& settings = loop_.setup().settings;
+    const bool unscored = report.validation.empty(), newest = unscored || !settings.domains.empty();
+    std::error_code ignored;
+    const bool is_lost = best_.members.size() > 1 && !std::filesystem::exists(folder_, ignored);
+    BestSoFar now = is_lost ? BestSoFar{} : best_;
+    const bool any = std::exchange(now.any, true);
+    double value = unscored ? 0 : -std::numeric_limits<double>::infinity();
+    std::size_t member = 0;
+    bool improved = unscored;
+    std::vector<bool> taken(static_cast<std::size_t>(loop_.engine().members()), unscored);
+    now.members.resize(report.validation.size());
+    for (std::size_t k = 0; k < report.validation.size(); ++k) {
+        const Score& score = report.validation[k];
         if (!score.more.refused.empty()) refused_ = score.more.refused;
-        now.losses.push_back(score.loss);
-        now.accuracies.push_back(score.accuracy);
+        const double own = merit(score, settings.checkpoint.best_metric);
+        const bool candidate = std::isfinite(score.loss) && score.more.refused.empty() && std::isfinite(own);
+        if (candidate && own > value) {
+            value = own;
+            member = k;
+        }
+        MemberBest& best = now.members[k];
+        const bool better = candidate && (newest || !(own <= best.value));
+        improved = improved || better;
+        taken[k] = better || std::isnan(best.value);
+        if (taken[k])
+            best = {candidate ? own : std::numeric_limits<double>::quiet_NaN(), report.epoch, report.step, score.loss,
+                    score.accuracy};
     }
-    if (report.validation.empty()) now.value = 0;
-    if (!std::isfinite(now.value)) return false;
-    const bool newest = report.validation.empty() || !loop_.setup().settings.domains.empty();
-    if (best_.any && !newest && !(now.value > best_.value)) return false;
+    if (!improved) return;
+    report.best = !any || newest || value > now.value;
+    if (report.best) {
+        now.value = value;
+        now.member = static_cast<std::uint32_t>(member);
+        now.epoch = report.epoch;
+        now.step = report.step;
+    }
     best_before_ = std::exchange(best_, std::move(now));
-    scores_before_ = std::exchange(scores_, report.validation);
-    return true;
+    scores_before_ = scores_;
+    scores_.resize(report.validation.size());
+    for (std::size_t k = 0; k < scores_.size(); ++k)
+        if (taken[k]) scores_[k] = report.validation[k];
+    report.best_members = std::move(taken);
 }
 
 void Selection::undo() {
@@ -54,7 +81,11 @@ base::Result<std::vector<Score>> Selection::test_scores(RunResult& result) {
     result.tested = engine.source().samples(data::Part::test) > 0;
     const data::Part part = result.tested ? data::Part::test : data::Part::validation;
     result.held = engine.source().samples(part);
-    if (!result.tested && !scores_.empty()) return scores_;
+    if (!result.tested && !scores_.empty() && std::ranges::all_of(scores_, [](const auto& score) { return score.has_value(); })) {
+        std::vector<Score> known;
+        for (const auto& score : scores_) known.push_back(*score);
+        return known;
+    }
     return engine.evaluate(part, loop_.stop());
 }
 
@@ -79,14 +110,15 @@ base::Status Selection::on_stop(RunResult& result) {
     if (scores.empty() && loop_.stop() != nullptr) result.signal = loop_.stop()->load();
     result.stopped = result.signal != 0;
     if (result.stopped) return base::ok();
-    if (!best_.losses.empty()) result.chosen = best_.member;
+    if (!best_.members.empty()) result.chosen = best_.member;
     const double nothing = std::numeric_limits<double>::quiet_NaN();
     for (std::size_t k = 0; k < members; ++k) {
-        const bool validated = k < best_.accuracies.size();
+        const MemberBest own =
+            k < best_.members.size() ? best_.members[k] : MemberBest{nothing, best_.epoch, best_.step, nothing, nothing};
         MemberResult member;
-        member.validation_accuracy = validated ? best_.accuracies[k] : nothing;
-        member.validation_loss = validated ? best_.losses[k] : nothing;
-        member.best_epoch = best_.epoch;
+        member.validation_accuracy = own.accuracy;
+        member.validation_loss = own.loss;
+        member.best_epoch = own.epoch;
         member.test_accuracy = result.tested ? scores[k].accuracy : nothing;
         member.test_loss = result.tested ? scores[k].loss : nothing;
         if (k < scores.size()) member.more = scores[k].more;

@@ -1,7 +1,8 @@
 #pragma once
-// Scores every epoch on what was set aside, remembers the best, and tests those weights once at the end.
+// Scores every epoch on what was set aside, remembers each member's best, and tests those weights once at the end.
 
 #include <functional>
+#include <optional>
 
 #include "io/checkpoint.h"
 #include "train/loop.h"
@@ -25,13 +26,14 @@ public:
     void undo();
 
 private:
-    bool note_best(const EpochReport& report);
+    void note_best(EpochReport& report);
     base::Result<std::vector<Score>> test_scores(RunResult& result);
 
     Loop& loop_;
     BestSoFar best_, best_before_;
-    std::vector<Score> scores_, scores_before_;  ///< of the best weights on what was set aside, when this start found them
-    std::string refused_;                        ///< why the newest weights that a scoring refused were no candidates
+    /// By member, of its best weights on what was set aside, when this start found them.
+    std::vector<std::optional<Score>> scores_, scores_before_;
+    std::string refused_;  ///< why the newest weights that a scoring refused were no candidates
     const io::Path folder_;
     const EngineOf engine_of_;
 };

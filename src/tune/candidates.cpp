@@ -16,21 +16,21 @@ Setting setting(const char* key, std::int64_t value) { return {key, fmt::format(
 
 }  // namespace
 
-Facts facts_of(const base::Recipe& recipe, Lane& lane, bool precision_free) {
+Facts facts_of(const base::Recipe& recipe, Stepper& stepper, bool precision_free) {
     Facts facts;
-    facts.gpu = lane.engine().backend().kind() == ops::DeviceKind::cuda;
-    facts.precisions = {lane.setup().precision};
+    facts.gpu = stepper.engine().backend().kind() == ops::DeviceKind::cuda;
+    facts.precisions = {stepper.setup().precision};
     if (facts.gpu && (precision_free || recipe.text("precision") == "auto"))
         for (const char* other : {"bf16", "f32"})
-            if (other != lane.setup().precision && !(other == std::string("bf16") && ops::cuda_lacks_bf16()))
+            if (other != stepper.setup().precision && !(other == std::string("bf16") && ops::cuda_lacks_bf16()))
                 facts.precisions.emplace_back(other);
     facts.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    facts.threads = lane.setup().threads;
-    facts.batch = lane.setup().settings.batch;
-    facts.accumulate = lane.setup().settings.optimizer.accumulation;
-    facts.micro_batch = lane.engine().micro_batch();
-    facts.samples = lane.engine().source().samples(data::Part::train);
-    facts.minimum_rows = lane.engine().model().minimum_rows();
+    facts.threads = stepper.setup().threads;
+    facts.batch = stepper.setup().settings.batch;
+    facts.accumulate = stepper.setup().settings.optimizer.accumulation;
+    facts.micro_batch = stepper.engine().micro_batch();
+    facts.samples = stepper.engine().source().samples(data::Part::train);
+    facts.minimum_rows = stepper.engine().model().minimum_rows();
     return facts;
 }
 

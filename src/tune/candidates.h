@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/recipe.h"
-#include "tune/lane.h"
+#include "tune/stepper.h"
 
 namespace millrace::tune {
 
@@ -23,8 +23,8 @@ struct Facts {
     [[nodiscard]] std::int64_t step_rows() const { return batch * accumulate; }
     [[nodiscard]] bool may_split() const { return minimum_rows == 1; }
 };
-/// `lane` runs the recipe as it is. `precision_free`: also where the recipe names one.
-Facts facts_of(const base::Recipe& recipe, Lane& lane, bool precision_free);
+/// `stepper` runs the recipe as it is. `precision_free`: also where the recipe names one.
+Facts facts_of(const base::Recipe& recipe, Stepper& stepper, bool precision_free);
 
 /// Precisions of a GPU, threads of a CPU. The first changes nothing, as with those below.
 std::vector<Settings> machine_candidates(const Facts& facts);

@@ -13,13 +13,13 @@ constexpr std::uint64_t kStepsBetweenLooks = 64;
 
 base::Result<double> reader_seconds(const base::Recipe& recipe, const Settings& settings, std::chrono::nanoseconds longest,
                                     const base::Clock& clock) {
-    MILLRACE_LET(lane, Lane::open(recipe, joined(settings, {{"data.threads", "1"}})));
+    MILLRACE_LET(stepper, Stepper::open(recipe, joined(settings, {{"data.threads", "1"}})));
     const auto begin = clock.now(), end = begin + std::min<std::chrono::nanoseconds>(kReading, longest);
     double samples = 0;
     do {
         for (std::uint64_t i = 0; i < kStepsBetweenLooks; ++i) {
-            MILLRACE_TRY(lane->skip_rows());
-            samples += static_cast<double>(lane->step_samples() / lane->engine().members());
+            MILLRACE_TRY(stepper->skip_rows());
+            samples += static_cast<double>(stepper->step_samples() / stepper->engine().members());
         }
     } while (clock.now() < end);
     return std::chrono::duration<double>(clock.now() - begin).count() / samples;

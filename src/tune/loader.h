@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "tune/lane.h"
+#include "tune/stepper.h"
 
 namespace millrace::tune {
 

@@ -89,21 +89,21 @@ private:
                              {"train.batch", rows},
                              {"train.accumulate", "1"},
                              {"train.micro_batch", rows}};
-        MILLRACE_LET(trained, Lane::open(request_.recipe, request_.settings));
+        MILLRACE_LET(trained, Stepper::open(request_.recipe, request_.settings));
         trained_ = std::move(trained);
-        MILLRACE_LET(small, Lane::open(request_.recipe, joined(request_.settings, still)));
+        MILLRACE_LET(small, Stepper::open(request_.recipe, joined(request_.settings, still)));
         small_ = std::move(small);
-        MILLRACE_LET(big, Lane::open(request_.recipe, joined(joined(request_.settings, still),
-                                                             {{"train.accumulate", fmt::format("{}", times_)}})));
+        MILLRACE_LET(big, Stepper::open(request_.recipe, joined(joined(request_.settings, still),
+                                                                {{"train.accumulate", fmt::format("{}", times_)}})));
         big_ = std::move(big);
-        for (Lane* lane : {small_.get(), big_.get()}) lane->change_order();
+        for (Stepper* stepper : {small_.get(), big_.get()}) stepper->change_order();
         return base::ok();
     }
 
-    base::Result<double> seconds_of(Lane& lane, std::uint64_t count) {
-        MILLRACE_TRY(lane.steps(1));
+    base::Result<double> seconds_of(Stepper& stepper, std::uint64_t count) {
+        MILLRACE_TRY(stepper.steps(1));
         const auto begin = clock_.now();
-        MILLRACE_TRY(lane.steps(count));
+        MILLRACE_TRY(stepper.steps(count));
         return std::chrono::duration<double>(clock_.now() - begin).count() / static_cast<double>(count);
     }
 
@@ -151,7 +151,7 @@ private:
 
     const TrainingRequest& request_;
     const base::Clock& clock_;
-    std::unique_ptr<Lane> trained_, small_, big_;
+    std::unique_ptr<Stepper> trained_, small_, big_;
     std::int64_t times_ = 0;
     std::size_t points_ = 0;
     double took_ = 0;  ///< seconds of the newest point

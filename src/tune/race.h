@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "tune/lane.h"
+#include "tune/stepper.h"
 
 namespace millrace::tune {
 

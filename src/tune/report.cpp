@@ -60,16 +60,16 @@ std::string targets_text(const Report& report, const TargetRun& targets) {
         "rate\n",
         targets.validation ? "validation" : "training", base::print_count(static_cast<std::uint64_t>(targets.samples)),
         report.unit);
-    for (const TargetLane& lane : targets.lanes) {
-        if (lane.rows == report.step_rows) continue;
-        text += fmt::format("  batch {:<8}", lane.rows);
-        if (!lane.samples) {
-            text += fmt::format("not known: {}\n", lane.failure);
+    for (const TargetBatch& batch : targets.batches) {
+        if (batch.rows == report.step_rows) continue;
+        text += fmt::format("  batch {:<8}", batch.rows);
+        if (!batch.samples) {
+            text += fmt::format("not known: {}\n", batch.failure);
             continue;
         }
-        text += fmt::format("{} times the samples, learning rate x {:.2f}", span_text(*lane.samples), lane.rate);
+        text += fmt::format("{} times the samples, learning rate x {:.2f}", span_text(*batch.samples), batch.rate);
         if (report.noise.scale.known)
-            text += fmt::format("; predicted {}", span_text(time_to_target(report.noise.scale, static_cast<double>(lane.rows),
+            text += fmt::format("; predicted {}", span_text(time_to_target(report.noise.scale, static_cast<double>(batch.rows),
                                                                            static_cast<double>(report.step_rows))));
         text += "\n";
     }
@@ -114,12 +114,12 @@ Json targets_json(const TargetRun& targets) {
     Json json{{"reason", targets.reason.empty() ? Json() : Json(targets.reason)},
               {"loss", targets.validation ? "validation" : "training"},
               {"samples", targets.samples},
-              {"lanes", Json::array()}};
-    for (const TargetLane& lane : targets.lanes)
-        json["lanes"].push_back({{"batch", lane.rows},
-                                 {"failure", lane.failure.empty() ? Json() : Json(lane.failure)},
-                                 {"samples", lane.samples ? span_json(*lane.samples) : Json()},
-                                 {"rate_factor", lane.rate}});
+              {"batches", Json::array()}};
+    for (const TargetBatch& batch : targets.batches)
+        json["batches"].push_back({{"batch", batch.rows},
+                                   {"failure", batch.failure.empty() ? Json() : Json(batch.failure)},
+                                   {"samples", batch.samples ? span_json(*batch.samples) : Json()},
+                                   {"rate_factor", batch.rate}});
     return json;
 }
 

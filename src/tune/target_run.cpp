@@ -61,7 +61,7 @@ Reached reach(const LossCurves& curves, double target, std::size_t without) {
 
 }  // namespace
 
-void compare_curves(const LossCurves& own, const LossCurves& other, TargetLane& lane) {
+void compare_curves(const LossCurves& own, const LossCurves& other, TargetBatch& batch) {
     using Logs = std::array<double, kTargetSeeds + 1>;  // of the ratio, without each seed and with all
     std::vector<Logs> targets;
     double least = kNever;
@@ -75,7 +75,7 @@ void compare_curves(const LossCurves& own, const LossCurves& other, TargetLane& 
         if (own.samples[i] < own.samples.back() / 6 || !std::ranges::all_of(logs, [](double x) { return std::isfinite(x); }))
             continue;
         targets.push_back(logs);
-        lane.rate = kTargetRates[reach(other, target, kTargetSeeds).rate];
+        batch.rate = kTargetRates[reach(other, target, kTargetSeeds).rate];
     }
     if (targets.size() < 2 * kParts) return;
     Span log{0, kNever, -kNever};
@@ -93,7 +93,7 @@ void compare_curves(const LossCurves& own, const LossCurves& other, TargetLane& 
         const double error = kStudent * std::sqrt(std::max(0.0, squares - sum * sum / n) * (n - 1) / n);
         log = {log.value + mean.back() / kParts, std::min(log.low, mean.back() - error), std::max(log.high, mean.back() + error)};
     }
-    lane.samples = Span{std::exp(log.value), std::exp(log.low) / kBetweenRates, std::exp(log.high) * kBetweenRates};
+    batch.samples = Span{std::exp(log.value), std::exp(log.low) / kBetweenRates, std::exp(log.high) * kBetweenRates};
 }
 
 namespace {
@@ -113,7 +113,7 @@ public:
         const double least = request_.step_seconds * static_cast<double>(kLeastSteps * batches_.size() * kTargetMembers);
         if (least > seconds_left()) return base::Error{kTooSlow};
         open(result);
-        if (!lanes_.front()) return base::Error{result.lanes.front().failure};
+        if (!steppers_.front()) return base::Error{result.batches.front().failure};
         double took = 0;
         for (const std::int64_t piece : {1, 2}) {  // in the first, kernels load
             took = seconds_left();
@@ -121,8 +121,8 @@ public:
             MILLRACE_TRY(train_to(piece * first, result));
             took -= seconds_left();
         }
-        const train::RunSettings& settings = lanes_.front()->setup().settings;
-        double steps = settings.epochs * static_cast<double>(lanes_.front()->engine().epoch().count());
+        const train::RunSettings& settings = steppers_.front()->setup().settings;
+        double steps = settings.epochs * static_cast<double>(steppers_.front()->engine().epoch().count());
         if (settings.step_limit > 0) steps = std::min(steps, static_cast<double>(settings.step_limit));
         const double affordable =
             static_cast<double>(first) * (seconds_left() - kTargetPoints * evaluating_) / (took - evaluating_);
@@ -132,13 +132,13 @@ public:
             result.samples = static_cast<std::int64_t>(point) * samples / static_cast<std::int64_t>(kTargetPoints);
             if (result.samples > 2 * first) MILLRACE_TRY(train_to(result.samples, result));
         }
-        for (std::size_t i = 0; i < lanes_.size(); ++i) {
-            TargetLane& lane = result.lanes[i];
-            if (!lanes_[i]) continue;
-            compare_curves(result.curves.front(), result.curves[i], lane);
-            if (i == 0 && lane.samples) lane.samples = Span{1, 1, 1};
-            lane.rate *= rate_factor(lane.rows);
-            if (!lane.samples) lane.failure = "it did not reach enough of the losses that the recipe's batch came to";
+        for (std::size_t i = 0; i < steppers_.size(); ++i) {
+            TargetBatch& batch = result.batches[i];
+            if (!steppers_[i]) continue;
+            compare_curves(result.curves.front(), result.curves[i], batch);
+            if (i == 0 && batch.samples) batch.samples = Span{1, 1, 1};
+            batch.rate *= rate_factor(batch.rows);
+            if (!batch.samples) batch.failure = "it did not reach enough of the losses that the recipe's batch came to";
         }
         return base::ok();
     }
@@ -159,29 +159,29 @@ private:
                 rates.push_back(request_.recipe.real("optim.lr") * kTargetRates[k / kTargetSeeds] * rate_factor(batch.rows));
                 seeds.push_back(request_.recipe.integer("seed") + static_cast<std::int64_t>(k % kTargetSeeds));
             }
-            auto lane = Lane::open(request_.recipe, joined(joined(request_.settings, batch.settings),
-                                                           {{"members", fmt::format("{}", kTargetMembers)},
-                                                            {"seed", fmt::format("{}", fmt::join(seeds, ","))},
-                                                            {"optim.lr", fmt::format("{}", fmt::join(rates, ","))},
-                                                            {"optim.schedule", "constant"},
-                                                            {"optim.warmup_steps", "0"},
-                                                            {"optim.warmup_epochs", "0"}}));
-            result.lanes.push_back({batch.rows, lane.ok() ? "" : lane.error().text(), {}});
-            lanes_.push_back(lane.ok() ? std::move(lane).value() : nullptr);
+            auto stepper = Stepper::open(request_.recipe, joined(joined(request_.settings, batch.settings),
+                                                                 {{"members", fmt::format("{}", kTargetMembers)},
+                                                                  {"seed", fmt::format("{}", fmt::join(seeds, ","))},
+                                                                  {"optim.lr", fmt::format("{}", fmt::join(rates, ","))},
+                                                                  {"optim.schedule", "constant"},
+                                                                  {"optim.warmup_steps", "0"},
+                                                                  {"optim.warmup_epochs", "0"}}));
+            result.batches.push_back({batch.rows, stepper.ok() ? "" : stepper.error().text(), {}});
+            steppers_.push_back(stepper.ok() ? std::move(stepper).value() : nullptr);
         }
-        result.curves.resize(lanes_.size());
+        result.curves.resize(steppers_.size());
     }
 
-    /// All lanes in turns, so that each has come as far when the time is over.
+    /// All batches in turns, so that each has come as far when the time is over.
     base::Status train_to(std::int64_t samples, TargetRun& result) {
-        for (std::size_t i = 0; i < lanes_.size(); ++i) {
-            if (!lanes_[i]) continue;
-            const std::uint64_t steps = static_cast<std::uint64_t>(samples / batches_[i].rows) - lanes_[i]->done();
+        for (std::size_t i = 0; i < steppers_.size(); ++i) {
+            if (!steppers_[i]) continue;
+            const std::uint64_t steps = static_cast<std::uint64_t>(samples / batches_[i].rows) - steppers_[i]->done();
             if (steps == 0) continue;
-            MILLRACE_LET(rows, lanes_[i]->steps(steps));
+            MILLRACE_LET(rows, steppers_[i]->steps(steps));
             const double before = seconds_left();
             MILLRACE_LET(scores,
-                         lanes_[i]->engine().evaluate(data::Part::validation, nullptr, std::vector<bool>(kTargetMembers)));
+                         steppers_[i]->engine().evaluate(data::Part::validation, nullptr, std::vector<bool>(kTargetMembers)));
             evaluating_ += before - seconds_left();
             result.validation = !scores.empty();
             LossCurves& curves = result.curves[i];
@@ -201,8 +201,8 @@ private:
     const TrainingRequest& request_;
     const std::vector<BatchCandidate>& batches_;
     const base::Clock& clock_;
-    std::vector<std::unique_ptr<Lane>> lanes_;  ///< null: it could not be opened
-    double evaluating_ = 0;                     ///< seconds
+    std::vector<std::unique_ptr<Stepper>> steppers_;  ///< null: it could not be opened
+    double evaluating_ = 0;                           ///< seconds
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ struct LossCurves {
     std::vector<std::array<double, kTargetMembers>> losses;
 };
 
-struct TargetLane {
+struct TargetBatch {
     std::int64_t rows = 0;        ///< of a step
     std::string failure;          ///< why nothing is known of it; empty: it is
     std::optional<Span> samples;  ///< to the same losses, over those of the recipe's batch
@@ -34,14 +34,14 @@ struct TargetLane {
 /// Sets `samples` and `rate` (one of kTargetRates). Targets are the losses of `own` at the first rate from a sixth of its
 /// training on; each batch has the rate that reaches a target first. The interval (95 %) holds the ratio of each third of the
 /// targets, by leaving out one seed at a time. Not set where fewer than six targets were reached.
-void compare_curves(const LossCurves& own, const LossCurves& other, TargetLane& lane);
+void compare_curves(const LossCurves& own, const LossCurves& other, TargetBatch& batch);
 
 struct TargetRun {
-    std::string reason;              ///< why there is none; empty: there is one
-    bool validation = false;         ///< losses are those of validation, else of training
-    std::int64_t samples = 0;        ///< that every batch trained on
-    std::vector<TargetLane> lanes;   ///< as requested
-    std::vector<LossCurves> curves;  ///< of each lane; empty where it could not be opened
+    std::string reason;                ///< why there is none; empty: there is one
+    bool validation = false;           ///< losses are those of validation, else of training
+    std::int64_t samples = 0;          ///< that every batch trained on
+    std::vector<TargetBatch> batches;  ///< as requested
+    std::vector<LossCurves> curves;    ///< of each; empty where it could not be opened
 };
 /// Trains for the recipe's length, or as far as the time goes, without a schedule. `batches` begin with the recipe's.
 TargetRun measure_targets(const TrainingRequest& request, const std::vector<BatchCandidate>& batches, const base::Clock& clock);

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/units.h"
-#include "tune/lanes.h"
 #include "tune/loader.h"
+#include "tune/open_steppers.h"
 
 namespace millrace::tune {
 namespace {
@@ -26,7 +26,7 @@ public:
           clock_(clock),
           begin_(clock.now()),
           machine_(sense::open_machine(sense::machine_options())),
-          lanes_(recipe, {}, machine_.get()) {}
+          steppers_(recipe, {}, machine_.get()) {}
 
     base::Result<Report> run() {
         MILLRACE_TRY(look());
@@ -58,7 +58,7 @@ private:
     /// The recipe as it is must run; all that is timed is compared with it.
     base::Status look() {
         progress("setting up");
-        MILLRACE_LET(own, lanes_.get({}));
+        MILLRACE_LET(own, steppers_.get({}));
         facts_ = facts_of(recipe_, *own, options_.precision_free);
         report_.recipe = recipe_.place("model.name");
         report_.device = fmt::format("{}, {}", own->setup().device, own->setup().precision);
@@ -67,9 +67,9 @@ private:
         report_.unit = own->setup().unit;
         report_.streamed = own->setup().data.streamed;
         report_.step_rows = facts_.step_rows();
-        // Both depend on the memory that is free, of which other lanes take some.
-        lanes_.pin({{"data.mode", report_.streamed ? "stream" : "resident"},
-                    {"train.micro_batch", fmt::format("{}", facts_.micro_batch)}});
+        // Both depend on the memory that is free, of which other steppers take some.
+        steppers_.pin({{"data.mode", report_.streamed ? "stream" : "resident"},
+                       {"train.micro_batch", fmt::format("{}", facts_.micro_batch)}});
         return base::ok();
     }
 
@@ -85,16 +85,16 @@ private:
             const double left = std::chrono::duration<double>(deadline - clock_.now()).count();
             if (way.step_samples == 0 && 2 * way.expected_seconds > left)
                 return base::Error{fmt::format("a step would take about {:.1f} s, and no time was left", way.expected_seconds)};
-            auto lane = lanes_.get(way.settings);
-            if (!lane.ok() && !way.otherwise.empty()) {
+            auto stepper = steppers_.get(way.settings);
+            if (!stepper.ok() && !way.otherwise.empty()) {
                 way.settings = std::exchange(way.otherwise, {});
-                lane = lanes_.get(way.settings);
+                stepper = steppers_.get(way.settings);
             }
-            if (!lane.ok()) return lane.error();
-            way.memory = (*lane)->engine().memory_used();
-            way.step_samples = (*lane)->step_samples();
-            way.members = (*lane)->engine().members();
-            return (*lane)->window(seconds);
+            if (!stepper.ok()) return stepper.error();
+            way.memory = (*stepper)->engine().memory_used();
+            way.step_samples = (*stepper)->step_samples();
+            way.members = (*stepper)->engine().members();
+            return (*stepper)->window(seconds);
         };
     }
 
@@ -140,7 +140,7 @@ private:
         report_.reasons.push_back(
             result.ways[0].ok() ? fmt::format("{}: {}, {:.2f} times the samples per second", settings_text(chosen), reason, gain)
                                 : fmt::format("{}: {}", settings_text(chosen), reason));
-        lanes_.pin(chosen);
+        steppers_.pin(chosen);
     }
 
     void settings_stage() {
@@ -176,7 +176,7 @@ private:
         progress("loader: one reader");
         const Row& now = report_.rows.front();
         const double rate = fastest_rate(now.samples_per_second);
-        const auto service = reader_seconds(recipe_, lanes_.pinned(), moment(kRowsEnd) - moment(0), clock_);
+        const auto service = reader_seconds(recipe_, steppers_.pinned(), moment(kRowsEnd) - moment(0), clock_);
         if (!service.ok()) {
             report_.rows.push_back({"loader", {{"data.threads", "1"}}, service.error().text()});
             return;
@@ -223,7 +223,7 @@ private:
         Row& own = report_.rows[first];
         own_step_seconds_ = own.step_seconds;
         own.chosen = true;
-        lanes_.close_all();
+        steppers_.close_all();
     }
 
     void noise_stage() {
@@ -235,7 +235,7 @@ private:
         }
         progress("noise scale");
         report_.noise = measure_noise(
-            {recipe_, lanes_.pinned(), facts_, own_step_seconds_, moment(kNoiseEnd), [this] { progress("noise scale"); }},
+            {recipe_, steppers_.pinned(), facts_, own_step_seconds_, moment(kNoiseEnd), [this] { progress("noise scale"); }},
             clock_);
         if (!report_.noise.scale.known) return;
         for (Row& row : report_.rows)
@@ -257,13 +257,13 @@ private:
         for (const Row& row : report_.rows)
             if (row.stage == "batch" && row.failure.empty()) batches.push_back({row.step_rows, row.settings, {}});
         report_.targets = measure_targets(
-            {recipe_, lanes_.pinned(), facts_, own_step_seconds_, moment(kNoiseEnd) + again, [this] { progress("targets"); }},
+            {recipe_, steppers_.pinned(), facts_, own_step_seconds_, moment(kNoiseEnd) + again, [this] { progress("targets"); }},
             batches, clock_);
-        for (const TargetLane& lane : report_.targets->lanes)
+        for (const TargetBatch& batch : report_.targets->batches)
             for (Row& row : report_.rows)
-                if (row.stage == "batch" && row.step_rows == lane.rows && lane.samples)
-                    set_target(row, {lane.samples->value * row.over_own.value, lane.samples->low * row.over_own.low,
-                                     lane.samples->high * row.over_own.high});
+                if (row.stage == "batch" && row.step_rows == batch.rows && batch.samples)
+                    set_target(row, {batch.samples->value * row.over_own.value, batch.samples->low * row.over_own.low,
+                                     batch.samples->high * row.over_own.high});
     }
 
     /// The shortest time to the target, where the batch may change and the difference is beyond doubt.
@@ -301,7 +301,7 @@ private:
     const base::Clock& clock_;
     const std::chrono::nanoseconds begin_;
     std::unique_ptr<sense::Source> machine_;
-    Lanes lanes_;
+    OpenSteppers steppers_;
     Facts facts_;
     Report report_;
     double own_step_seconds_ = 0;

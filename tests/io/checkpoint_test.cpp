@@ -131,6 +131,60 @@ TEST(Checkpoint, OldOnesGoByBytes) {
     EXPECT_EQ(names_in(folder / "c"), (std::vector<std::string>{"last", "step-00000005"}));
 }
 
+/// The step whose weights each member of `best` has.
+std::vector<int> best_steps(const Path& root) {
+    const auto loaded = load_checkpoint(root / "best");
+    EXPECT_TRUE(loaded.ok()) << loaded.error().text();
+    std::vector<int> steps;
+    for (std::size_t k = 0; loaded.ok() && k < loaded->members.size(); ++k) {
+        std::vector<float> w(300);
+        EXPECT_TRUE(loaded->members[k].model.copy_floats("w", std::vector{std::int64_t{300}}, w).ok());
+        steps.push_back(static_cast<int>(w[0] - static_cast<float>(k)) / 10);
+    }
+    return steps;
+}
+
+TEST(Checkpoint, TheBestOfEachMemberOutlivesTheCheckpointItCameWith) {
+    const test::TemporaryFolder folder;
+    auto store = CheckpointStore::open(folder / "c", {1, 0});
+    const auto save = [&](std::uint64_t step, std::vector<bool> keeps) {
+        Content content(step, 3);
+        content.checkpoint.keeps_best = std::move(keeps);
+        const auto report = store->save(content.checkpoint, true);
+        EXPECT_TRUE(report.ok()) << report.error().text();
+        expect_step(*load_checkpoint(folder / "c/last"), step, 3);
+        return report.ok() ? report->total_bytes : 0;
+    };
+    const std::uint64_t one = save(1, {false, false, false});
+    EXPECT_EQ(best_steps(folder / "c"), (std::vector{1, 1, 1}));
+    EXPECT_EQ(names_in(folder / "c"), (std::vector<std::string>{"best", "last", "step-00000001"}));
+    save(2, {true, false, true});
+    EXPECT_EQ(best_steps(folder / "c"), (std::vector{1, 2, 1}));
+    EXPECT_EQ(names_in(folder / "c"), (std::vector<std::string>{"best", "best-00000002", "last", "step-00000002"}));
+    const std::uint64_t two = save(3, {false, true, true});
+    EXPECT_EQ(best_steps(folder / "c"), (std::vector{3, 2, 1}));
+    EXPECT_EQ(names_in(folder / "c"), (std::vector<std::string>{"best", "best-00000003", "last", "step-00000003"}));
+    const std::uint64_t model = fs::file_size(folder / "c/best/member-000/model.safetensors");
+    EXPECT_LT(two, one + 2 * model + 4000)
+        << "two models and a state are more than one checkpoint: a file that best shares is one";
+    save(4, {});
+    EXPECT_EQ(best_steps(folder / "c"), (std::vector{4, 4, 4}));
+    EXPECT_EQ(names_in(folder / "c"), (std::vector<std::string>{"best", "last", "step-00000004"}));
+}
+
+TEST(Checkpoint, ABestThatIsGoneCannotBeKept) {
+    const test::TemporaryFolder folder;
+    auto store = CheckpointStore::open(folder / "c");
+    ASSERT_TRUE(store->save(Content(1, 2).checkpoint).ok());
+    Content content(2, 2);
+    content.checkpoint.keeps_best = {true, false};
+    const auto refused = store->save(content.checkpoint, true);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("no best weights to keep"), std::string::npos) << refused.error().text();
+    EXPECT_EQ(names_in(folder / "c"), (std::vector<std::string>{"last", "step-00000001"}));
+    expect_step(*load_checkpoint(folder / "c/last"), 1, 2);
+}
+
 TEST(Checkpoint, TimedOnesReplaceEachOtherAndCountTowardsNoKeep) {
     const test::TemporaryFolder folder;
     auto store = CheckpointStore::open(folder / "c", {2, 0});

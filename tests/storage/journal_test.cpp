@@ -25,25 +25,29 @@ const char* const kPython = "/usr/bin/python3";  // Debian's: other interpreters
 
 bool has_optuna() { return std::system("/usr/bin/python3 -c 'import optuna' > /dev/null 2>&1") == 0; }
 
-/// Five trials, one of each state that Optuna has.
+/// Six trials, one of each state that Optuna has and a paused one of a study that ended.
 void fill(Study& study, HandClock& clock) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     must(study.add(std::vector<NewTrial>{
-        {kInRange, false, {{"run", "runs/\"0\""}}}, {kWithAlternative}, {kInRange}, {kInRange}, {kInRange, true}}));
-    must(study.report(std::vector<Report>{{0, 1, {-0.5}, 0}, {0, 2, {-0.75}}, {2, 1, {kNan}}, {2, 3, {-0.125}}}));
+        {kInRange, false, {{"run", "runs/\"0\""}}}, {kWithAlternative}, {kInRange}, {kInRange}, {kInRange, true}, {kInRange}}));
+    must(
+        study.report(std::vector<Report>{{0, 1, {-0.5}, 0}, {0, 2, {-0.75}}, {2, 1, {kNan}}, {2, 3, {-0.125}}, {5, 1, {-0.25}}}));
     clock.advance(std::chrono::seconds{5});
     must(study.finish(std::vector<Outcome>{{0, TrialState::complete, {-0.75}, {-1, 0.5}, {}},
                                            {1, TrialState::complete, {-0.875}, {}, {}},
-                                           {2, TrialState::pruned, {}, {}, {}},
-                                           {3, TrialState::failed, {}, {}, {}}}));
+                                           {2, TrialState::pruned, {-0.125}, {}, {}},
+                                           {3, TrialState::failed, {}, {}, {}},
+                                           {5, TrialState::paused, {}, {}, {}}}));
+    ASSERT_TRUE(study.prune_paused().ok());
 }
 
 const char* const kExpected = R"(study one directions ['MAXIMIZE'] metrics ['accuracy']
 0 COMPLETE 0.75 {1: 0.5, 2: 0.75} {'run': 'runs/"0"'}
 1 COMPLETE 0.875 {} {}
-2 PRUNED None {1: nan, 3: 0.125} {}
+2 PRUNED 0.125 {1: nan, 3: 0.125} {}
 3 FAIL None {} {}
 4 WAITING None {} {}
+5 PRUNED 0.25 {1: 0.25} {}
 best 1 [('model.dropout', 0.0), ('model.shape', 0.5), ('model.width', 16), ('optim.lr', 0.1), ('optim.weight_decay:or', 0.0)]
 first [('model.dropout', 0.25), ('model.shape', 'r"elué'), ('model.width', 8), ('optim.lr', 0.001), ('optim.weight_decay', 0.0001), ('optim.weight_decay:or', 'range')]
 constraints [-1.0, 0.5] rung 0.5 took 5.0
@@ -59,6 +63,22 @@ TEST_F(SqliteFile, OptunaOpensTheJournal) {
     ASSERT_TRUE(written.ok()) << written.error().text();
     EXPECT_EQ(printed_by(kPython, std::filesystem::path(MILLRACE_SOURCE_ROOT) / "tests/storage/open_study.py", journal),
               kExpected);
+}
+
+TEST_F(SqliteFile, APausedTrialOfTheJournalRunsUntilItsStudyHasEnded) {
+    Study study = open(one_objective());
+    must(study.add(std::vector<NewTrial>{{kInRange}}));
+    must(study.report(std::vector<Report>{{0, 1, {-0.25}}}));
+    must(study.finish(std::vector<Outcome>{{0, TrialState::paused, {}, {}, {}}}));
+    const auto text = [&] {
+        const auto journal = folder_ / "journal.log";
+        EXPECT_TRUE(write_journal(journal, study.description(), must(study.trials())).ok());
+        return must(io::read_text(journal));
+    };
+    EXPECT_NE(text().find("\"state\":0,\"value\":null"), std::string::npos) << text();
+    ASSERT_TRUE(study.prune_paused().ok());
+    EXPECT_NE(text().find("\"state\":2,\"value\":0.25"), std::string::npos) << text();
+    EXPECT_NE(text().find("datetime_complete"), std::string::npos) << text();
 }
 
 TEST_F(SqliteFile, OptunaOpensTheDatabase) {

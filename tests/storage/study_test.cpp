@@ -185,6 +185,47 @@ TEST_P(StudyTest, TrialsAreGivenBackPausedAndResumedOnce) {
     EXPECT_EQ(must(second.trials())[1].trial.values, search::Objectives{1});
 }
 
+TEST_P(StudyTest, PausedTrialsOfAStudyThatEndedArePrunedUntilTheyAreResumed) {
+    Study study = open(two_objectives());
+    must(study.add(std::vector<NewTrial>{{kInRange}, {kInRange}, {kInRange}, {kInRange}}));
+    must(study.report(std::vector<Report>{{0, 1, {-0.5, 3}}, {0, 3, {-0.75, 2}}, {1, 1, {-0.25, 4}}, {2, 1, {-0.125, 5}}}));
+    must(study.finish(std::vector<Outcome>{
+        {0, TrialState::paused, {}, {}, {}}, {1, TrialState::paused, {}, {}, {}}, {2, TrialState::pruned, {-0.125, 5}, {}, {}}}));
+    EXPECT_FALSE(must(study.trials())[0].has_ended);
+    clock_.advance(seconds{5});
+    for (int times = 0; times < 2; ++times) {  // every worker of the study does it
+        const auto pruned = study.prune_paused();
+        ASSERT_TRUE(pruned.ok()) << pruned.error().text();
+    }
+    const auto database = must(open_database(place_));
+    const auto run = [&](const char* sql) { return must(database->run(sql)); };
+    const auto states = [&] { return run("SELECT state FROM trials ORDER BY number"); };
+    const auto values = [&] {
+        return run(
+            "SELECT t.number, v.value FROM trial_values v JOIN trials t ON t.trial_id = v.trial_id "
+            "ORDER BY t.number, v.objective");
+    };
+    EXPECT_EQ(states(), (std::vector<Row>{{"PRUNED"}, {"PRUNED"}, {"PRUNED"}, {"RUNNING"}}));
+    EXPECT_EQ(values(), (std::vector<Row>{{int64_t{0}, 0.75},
+                                          {int64_t{0}, 2.0},
+                                          {int64_t{1}, 0.25},
+                                          {int64_t{1}, 4.0},
+                                          {int64_t{2}, 0.125},
+                                          {int64_t{2}, 5.0}}));
+    const auto ended = must(study.trials());
+    EXPECT_EQ(ended[0].trial.state, TrialState::paused) << "it may go on when the study does";
+    EXPECT_TRUE(ended[0].has_ended);
+    EXPECT_EQ(*ended[0].completed - *ended[0].started, seconds{5});
+    EXPECT_EQ(ended[2].trial.state, TrialState::pruned) << "this one for good";
+
+    EXPECT_EQ(must(study.resume(Numbers{0, 2})), Numbers{0});
+    EXPECT_EQ(states(), (std::vector<Row>{{"RUNNING"}, {"PRUNED"}, {"PRUNED"}, {"RUNNING"}}));
+    EXPECT_EQ(values().size(), 4U);
+    EXPECT_FALSE(must(study.trials())[0].completed);
+    EXPECT_EQ(must(study.finish(std::vector<Outcome>{{0, TrialState::complete, {-0.875, 1}, {}, {}}})), Numbers{});
+    EXPECT_EQ(must(study.trials())[0].trial.values, (search::Objectives{-0.875, 1}));
+}
+
 TEST_P(StudyTest, WhatDoesNotFitIsRefusedAsAWhole) {
     Study study = open(two_objectives());
     EXPECT_FALSE(study.add(std::vector<NewTrial>{{kInRange}, {{1, 0, 0, 4, 0}}}).ok()) << "a learning rate of 1 is outside";

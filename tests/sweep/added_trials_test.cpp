@@ -43,6 +43,30 @@ TEST_P(AddedTrials, AreJudgedAsIfNoFinalistHadBeenTrainedAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Each, AddedTrials, ::testing::Values("none", "asha", "hyperband", "median", "pbt"));
 
+TEST_F(LongerStudy, TakesUpTrialsThatPausedWhenItEnded) {
+    const std::string lines = "sampler = \"random\"\nscheduler = \"asha\"\nrungs = { last = 9 }\nfinalists = 1\n";
+    const auto trials = [&](int count) { return study(lines + "trials = " + std::to_string(count) + "\n"); };
+    const auto first = run(trials(16), options(8));
+    EXPECT_GT(count(*first, TrialState::paused), 0);
+    const auto stored = [&](Worker& worker) { return std::move(worker.ledger().stored()).value(); };
+    const auto ended = stored(*first);
+    for (const storage::StoredTrial& trial : ended) {
+        EXPECT_TRUE(trial.has_ended) << trial.trial.number << ": nothing stays RUNNING in the database";
+        if (trial.trial.state != TrialState::paused) continue;
+        EXPECT_EQ(trial.trial.values, trial.trial.reports.rbegin()->second) << trial.trial.number;
+    }
+    const auto second = run(trials(60), options(8, "w2"));
+    int taken_up = 0;
+    const auto longer = stored(*second);
+    for (std::size_t i = 0; i < ended.size(); ++i) {
+        if (ended[i].trial.state != TrialState::paused || longer[i].trial.last_step() == ended[i].trial.last_step()) continue;
+        ++taken_up;
+        EXPECT_EQ(longer[i].trial.values, longer[i].trial.reports.rbegin()->second) << i;
+    }
+    EXPECT_GT(taken_up, 0);
+    for (const storage::StoredTrial& trial : longer) EXPECT_TRUE(trial.has_ended) << trial.trial.number;
+}
+
 TEST_F(LongerStudy, GoesThroughTheRestOfAGrid) {
     std::set<search::Configuration> tried;
     for (const search::Trial& trial :

@@ -35,6 +35,8 @@ struct FakeLog {
     int stop_after = std::numeric_limits<int>::max();
     bool stops_within = false;                          ///< that epoch counts for nothing
     std::vector<int> busy;                              ///< filled lanes of each epoch
+    std::vector<int> stoppable;                         ///< epochs, from 1, that a stop may end early
+    int fails_at = std::numeric_limits<int>::max();     ///< epoch from which on the device answers nothing
     std::map<std::uint64_t, std::vector<double>> seen;  ///< lr by seed, at each epoch
 };
 
@@ -52,6 +54,7 @@ public:
         return base::ok();
     }
     base::Result<train::LaneSlice> save(int lane) override {
+        if (log_.epochs >= log_.fails_at) return base::Error{"the device is gone"};
         train::LaneSlice slice;
         slice.bytes.resize(sizeof(FakeState));
         std::memcpy(slice.bytes.data(), &*at(lane), sizeof(FakeState));
@@ -79,6 +82,8 @@ public:
     base::Result<LaneScores> run_epoch(const std::atomic<int>* stop) override {
         if (log_.at_epoch) log_.at_epoch();
         const bool is_last = ++log_.epochs == log_.stop_after;
+        if (log_.epochs >= log_.fails_at) return base::Error{"the device is gone"};
+        if (stop != nullptr) log_.stoppable.push_back(log_.epochs);
         if (is_last && log_.stop != nullptr) *log_.stop = 2;
         if (is_last && log_.stops_within && stop != nullptr) return LaneScores{};
         LaneScores scores;

@@ -33,6 +33,84 @@ TEST_F(SweepFaults, ALostDeviceFailsNoTrial) {
     EXPECT_EQ(count(*run(of, options(4, "w3")), TrialState::complete), 12);
 }
 
+TEST_F(SweepFaults, StatesOfBeforeTheDeviceFailedAreGoneOnFrom) {
+    const StudyFile of = study("sampler = \"random\"\ntrials = 12\nfinalists = 0\n");
+    log_.fails_at = 5;
+    const SlowClock clock(log_);  // states are saved before every long epoch
+    auto worker = Worker::open(of, options(4), factory_, clock);
+    ASSERT_TRUE(worker.ok());
+    const auto ran = (*worker)->run();
+    ASSERT_FALSE(ran.ok());
+    EXPECT_NE(ran.error().text().find("the device is gone"), std::string::npos) << ran.error().text();
+    log_.fails_at = std::numeric_limits<int>::max();
+    const auto again = run(of, options(4, "w2"), clock);
+    EXPECT_EQ(count(*again, TrialState::complete), 12);
+    EXPECT_EQ(log_.restores, 4);
+    EXPECT_EQ(log_.fills, 12) << "none begins again";
+    for (const int busy : log_.busy) EXPECT_EQ(busy, 4);
+    EXPECT_EQ(log_.busy.size(), 27u) << "the four epochs before count";
+}
+
+/// Two structures, which a promoted trial may return to.
+class PausedSweep : public Sweeps {
+protected:
+    std::unique_ptr<Worker> stopped_after(const StudyFile& of, int epoch, const std::string& name) {
+        const int before = log_.epochs;
+        std::atomic<int> stop{0};
+        log_.stop = &stop;
+        log_.stop_after = before + epoch;
+        log_.stops_within = true;
+        auto with = options(4, "first");
+        with.database = (folder_ / (name + ".db")).string();
+        with.slices = folder_ / name;
+        with.stop = &stop;
+        auto worker = run(of, with);
+        log_.stop = nullptr;
+        return worker;
+    }
+};
+
+TEST_F(PausedSweep, AStopInTheFirstEpochAfterAPauseKeepsTheState) {
+    const StudyFile of =
+        study("sampler = \"random\"\nscheduler = \"asha\"\nrungs = { last = 9 }\ntrials = 27\nfinalists = 0\n", kBatches);
+    std::vector<int> early;  // epochs that may be left at once: the first ones of a program
+    std::vector<int> restores;
+    log_.at_epoch = [&] { restores.push_back(log_.restores); };
+    stopped_after(of, 1'000'000, "whole");
+    for (const int epoch : log_.stoppable)
+        if (restores[static_cast<std::size_t>(epoch - 1)] > 0) early.push_back(epoch);
+    ASSERT_FALSE(early.empty());
+    for (const int epoch : early) {
+        const std::string name = "stopped" + std::to_string(epoch);
+        const auto worker = stopped_after(of, epoch, name);
+        ASSERT_TRUE(worker->was_stopped()) << epoch;
+        for (const search::Trial& trial : worker->ledger().trials()) {
+            const bool goes_on = trial.state == TrialState::running || trial.state == TrialState::paused;
+            if (!goes_on || trial.reports.empty()) continue;
+            EXPECT_TRUE(std::filesystem::exists(folder_ / name / (std::to_string(trial.number) + ".slice")))
+                << "trial " << trial.number << " of epoch " << epoch;
+        }
+    }
+}
+
+TEST_F(SweepFaults, AStateThatCannotBeReplacedStays) {
+    const StudyFile of = study("trials = 2\n");
+    SliceStore slices(folder_ / "slices", 4, of.space);
+    const History history{{0, {0.001, 0}}};
+    ASSERT_TRUE(slices.put(7, {1, history, {{std::byte{1}, std::byte{2}}}}, "r").ok());
+    write("slices", "a file where the folder would be made");
+    const auto refused = slices.put(7, {2, history, {std::vector<std::byte>(9)}}, "r");
+    EXPECT_FALSE(refused.ok()) << "too large for the memory";
+    const auto kept = slices.get(7, "r");
+    ASSERT_NE(kept, nullptr);
+    EXPECT_EQ(kept->epoch, 1);
+    EXPECT_EQ(slices.get(7, "r"), kept) << "until another one is saved";
+    EXPECT_TRUE(slices.put(7, {2, history, {std::vector<std::byte>(4)}}, "r").ok()) << "in place of the one before";
+    EXPECT_EQ(slices.get(7, "r")->epoch, 2);
+    slices.drop(7);
+    EXPECT_EQ(slices.get(7, "r"), nullptr);
+}
+
 TEST_F(SweepFaults, ATrialThatCannotBeBuiltFailsAlone) {
     const StudyFile of = study("sampler = \"random\"\ntrials = 12\nfinalists = 0\n", kBatches);
     std::optional<std::int64_t> first;  // the first program of a study must be built

@@ -27,7 +27,7 @@ RunState some_state() {
     state.epoch_sums.members[1].rows = 7;
     state.recipe = "seed = 1\n";
     state.recipe_json = R"({"seed": 1})";
-    state.best = {true, 0.875, 1, 3, 99, {0.5, NAN}, {0.875, 0.1}};
+    state.best = {true, 0.875, 1, 3, 99, {{NAN, 2, 66, 0.5, 0.875}, {0.875, 3, 99, NAN, 0.1}}};
     state.staleness = {{0.1 + 0.2, NAN}, 4};
     state.domains = {{1, {{0.1 + 0.2, 3}, {NAN, 4}}}, {2, {{1, 2}, {3, 4}}}};
     state.data = {"garments", 9, 1, 5, 0xffffffffffffffffu};
@@ -59,8 +59,13 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->epoch_sums.members[1].loss, before.epoch_sums.members[1].loss);
     EXPECT_EQ(after->epoch_sums.members[0].loss_min, INFINITY);
     EXPECT_EQ(after->epoch_sums.members[0].loss_max, -INFINITY);
-    EXPECT_EQ(after->best.accuracies, before.best.accuracies);
-    EXPECT_TRUE(std::isnan(after->best.losses[1]));
+    ASSERT_EQ(after->best.members.size(), 2u);
+    EXPECT_TRUE(std::isnan(after->best.members[0].value));
+    EXPECT_EQ(after->best.members[0].epoch, 2u);
+    EXPECT_EQ(after->best.members[0].step, 66u);
+    EXPECT_EQ(after->best.members[1].value, 0.875);
+    EXPECT_EQ(after->best.members[1].accuracy, 0.1);
+    EXPECT_TRUE(std::isnan(after->best.members[1].loss));
     EXPECT_EQ(after->staleness.evaluations, 4u);
     EXPECT_EQ(after->staleness.best.at(0), 0.1 + 0.2);
     EXPECT_TRUE(std::isnan(after->staleness.best.at(1)));
@@ -142,12 +147,32 @@ TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
     part = whole;
     part["best"]["losses"].erase(1);
     refused(part);
+    for (const char* key : {"values", "epochs", "steps"}) {
+        part = whole;
+        part["best"][key].erase(1);
+        refused(part);
+        part["best"][key] = {"one", "two"};
+        refused(part);
+    }
     for (const char* losses : {"[[1, 2]]", "[[1, 2], [3]]", "[[], []]", "[1, 2]", "[[1, 2], [3, \"4\"]]", "3"}) {
         part = whole;
         part["domains"][1]["losses"] = nlohmann::json::parse(losses);
         refused(part);
     }
     EXPECT_EQ(decode_state("{", "x").error().text().find("json.exception"), std::string::npos);
+}
+
+TEST(RunState, ABestEpochOfAllMembersIsThatOfEach) {
+    auto old = nlohmann::json::parse(encode_state(some_state()));
+    for (const char* key : {"values", "epochs", "steps"}) old["best"].erase(key);
+    const auto state = decode_state(old.dump(), "x");
+    ASSERT_TRUE(state.ok()) << state.error().text();
+    for (const MemberBest& member : state->best.members) {
+        EXPECT_EQ(member.epoch, 3u);
+        EXPECT_EQ(member.step, 99u);
+    }
+    EXPECT_EQ(state->best.members[1].value, 0.875);
+    EXPECT_TRUE(std::isnan(state->best.members[0].value)) << "which it chose by is not known of the others";
 }
 
 TEST(RunState, EveryMissingKeyIsRefused) {

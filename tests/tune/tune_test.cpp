@@ -188,15 +188,15 @@ LossCurves curves(std::array<double, 4> scales, double noise = 0, std::uint64_t 
     }
     return curves;
 }
-TargetLane compared(const LossCurves& own, const LossCurves& other) {
-    TargetLane lane;
-    compare_curves(own, other, lane);
-    return lane;
+TargetBatch compared(const LossCurves& own, const LossCurves& other) {
+    TargetBatch batch;
+    compare_curves(own, other, batch);
+    return batch;
 }
 
 TEST(CompareCurves, GivesTheRatioOfSamplesAtTheBestRates) {
     const LossCurves own = curves({2000, 3000, 1000, 3000});
-    const TargetLane same = compared(own, own), twice = compared(own, curves({3000, 2000, 3000, 3000}));
+    const TargetBatch same = compared(own, own), twice = compared(own, curves({3000, 2000, 3000, 3000}));
     ASSERT_TRUE(same.samples && twice.samples);
     EXPECT_NEAR(same.samples->low, 1 / 1.1, 1e-9);
     EXPECT_NEAR(same.samples->high, 1.1, 1e-9);
@@ -209,11 +209,11 @@ TEST(CompareCurves, GivesTheRatioOfSamplesAtTheBestRates) {
 TEST(CompareCurves, IntervalContainsTheKnownRatio) {
     int inside = 0, narrow = 0;
     for (std::uint64_t trial = 1; trial <= 40; ++trial) {
-        const TargetLane lane =
+        const TargetBatch batch =
             compared(curves({2000, 3000, 1500, 1600}, 0.05, trial), curves({2000, 1800, 3000, 4000}, 0.05, 100 + trial));
-        ASSERT_TRUE(lane.samples);
-        inside += lane.samples->low <= 1.2 && 1.2 <= lane.samples->high;
-        narrow += lane.samples->high <= 1.8 * lane.samples->low;
+        ASSERT_TRUE(batch.samples);
+        inside += batch.samples->low <= 1.2 && 1.2 <= batch.samples->high;
+        narrow += batch.samples->high <= 1.8 * batch.samples->low;
     }
     EXPECT_GE(inside, 38);
     EXPECT_GE(narrow, 38);
@@ -224,10 +224,10 @@ TEST(CompareCurves, OneSeedThatDiffersWidensTheInterval) {
     LossCurves other = own;
     for (auto& losses : other.losses)
         for (std::size_t k = 0; k < losses.size(); k += kTargetSeeds) losses[k] *= 1.3;
-    const TargetLane lane = compared(own, other);
-    ASSERT_TRUE(lane.samples);
-    EXPECT_GT(lane.samples->high, 1.5 * 1.1 * 1.1 * lane.samples->low);
-    EXPECT_LT(lane.samples->low, 1);
+    const TargetBatch batch = compared(own, other);
+    ASSERT_TRUE(batch.samples);
+    EXPECT_GT(batch.samples->high, 1.5 * 1.1 * 1.1 * batch.samples->low);
+    EXPECT_LT(batch.samples->low, 1);
 }
 
 TEST(CompareCurves, KnowNothingWhereTargetsAreNotReached) {
@@ -237,7 +237,7 @@ TEST(CompareCurves, KnowNothingWhereTargetsAreNotReached) {
     EXPECT_FALSE(compared(own, curves({nan, nan, nan, nan}, 0)).samples);
     EXPECT_TRUE(compared(own, curves({nan, 2000, nan, nan}, 0)).samples);
     for (std::size_t point = 12; point < 24; ++point) own.losses[point].fill(3);
-    const TargetLane later = compared(own, curves({2000, 2000, 2000, 2000}, 0));
+    const TargetBatch later = compared(own, curves({2000, 2000, 2000, 2000}, 0));
     ASSERT_TRUE(later.samples) << "targets are those of falling losses, whatever comes later";
     EXPECT_NEAR(later.samples->value, 1, 1e-6);
 }
@@ -333,12 +333,12 @@ TEST_F(TuneRun, TargetsAreMeasuredAtTheSameSamples) {
     EXPECT_TRUE(run.validation);
     EXPECT_EQ(run.samples, 24 * 16);
     EXPECT_EQ(calls, 2 + 16 + 2 + 8) << "after 64 and 128 samples, then after every step of either batch";
-    ASSERT_EQ(run.lanes.size(), 2u);
-    ASSERT_TRUE(run.lanes[0].samples) << run.lanes[0].failure;
-    EXPECT_NEAR(run.lanes[0].samples->value, 1, 1e-9);
-    EXPECT_NEAR(run.lanes[0].samples->high, 1, 1e-9) << "the batch itself";
-    EXPECT_TRUE(run.lanes[1].samples || !run.lanes[1].failure.empty());
-    auto alone = Lane::open(own, {});
+    ASSERT_EQ(run.batches.size(), 2u);
+    ASSERT_TRUE(run.batches[0].samples) << run.batches[0].failure;
+    EXPECT_NEAR(run.batches[0].samples->value, 1, 1e-9);
+    EXPECT_NEAR(run.batches[0].samples->high, 1, 1e-9) << "the batch itself";
+    EXPECT_TRUE(run.batches[1].samples || !run.batches[1].failure.empty());
+    auto alone = Stepper::open(own, {});
     ASSERT_TRUE(alone.ok() && (*alone)->steps(4).ok());
     const auto scores = (*alone)->engine().evaluate(data::Part::validation, nullptr, {false});
     ASSERT_TRUE(scores.ok());
@@ -351,10 +351,10 @@ TEST_F(TuneRun, TargetsAreMeasuredAtTheSameSamples) {
 
 TEST_F(TuneRun, LanesGoOnFromTheSameWeightsWithOtherSamples) {
     const base::Recipe own = recipe({"members=2"});
-    auto start = Lane::open(own, {}), same = Lane::open(own, {}), other = Lane::open(own, {{"train.accumulate", "2"}});
+    auto start = Stepper::open(own, {}), same = Stepper::open(own, {}), other = Stepper::open(own, {{"train.accumulate", "2"}});
     ASSERT_TRUE(start.ok() && same.ok() && other.ok());
     ASSERT_TRUE((*start)->steps(2).ok());
-    for (const auto& lane : {same->get(), other->get()}) copy_weights((*start)->engine(), lane->engine());
+    for (const auto& stepper : {same->get(), other->get()}) copy_weights((*start)->engine(), stepper->engine());
     (*other)->change_order();
     const auto before = (*same)->steps(1), after = (*other)->steps(1);
     ASSERT_TRUE(before.ok() && after.ok());
@@ -362,7 +362,7 @@ TEST_F(TuneRun, LanesGoOnFromTheSameWeightsWithOtherSamples) {
     EXPECT_NE((*before)[0].loss, (*before)[1].loss) << "members read in orders of their own";
     EXPECT_EQ((*after)[0].rows, 128u);
     for (const bool changes : {false, true}) {
-        auto again = Lane::open(own, {});
+        auto again = Stepper::open(own, {});
         ASSERT_TRUE(again.ok());
         copy_weights((*start)->engine(), (*again)->engine());
         if (changes) (*again)->change_order();

@@ -1,4 +1,4 @@
-#include "tune/lane.h"
+#include "tune/stepper.h"
 
 #include <fmt/format.h>
 
@@ -45,27 +45,28 @@ base::Result<base::Recipe> with_settings(const base::Recipe& recipe, const Setti
     return train::parse_recipe(recipe.to_toml(), "the recipe", {std::move(flags), {}});
 }
 
-base::Result<std::unique_ptr<Lane>> Lane::open(const base::Recipe& recipe, const Settings& settings, sense::Source* machine) {
+base::Result<std::unique_ptr<Stepper>> Stepper::open(const base::Recipe& recipe, const Settings& settings,
+                                                     sense::Source* machine) {
     MILLRACE_LET(own, with_settings(recipe, settings));
     MILLRACE_LET(setup, train::set_up(own, true));
-    return std::unique_ptr<Lane>(new Lane(std::move(setup), machine));
+    return std::unique_ptr<Stepper>(new Stepper(std::move(setup), machine));
 }
 
-Lane::Lane(train::Setup setup, sense::Source* machine)
+Stepper::Stepper(train::Setup setup, sense::Source* machine)
     : setup_(std::move(setup)),
       machine_(machine),
       reader_(engine().store().ring_rows(), engine().store().options().ring_capacity, engine().members()) {}
 
-std::int64_t Lane::step_samples() const {
+std::int64_t Stepper::step_samples() const {
     const train::EpochSteps& epoch = setup_.engine->epoch();
     return (epoch.regular > 0 ? epoch.step : epoch.last).total() * setup_.engine->members();
 }
 
-void Lane::drain() {
+void Stepper::drain() {
     (void)reader_.drain([this](train::RingRows rows) { rows_.insert(rows_.end(), rows.begin(), rows.end()); });
 }
 
-base::Result<std::vector<ops::MetricsRow>> Lane::steps(std::uint64_t count) {
+base::Result<std::vector<ops::MetricsRow>> Stepper::steps(std::uint64_t count) {
     const auto each = static_cast<std::uint64_t>(engine().epoch().count());
     const data::StepsDone done = [this]() -> base::Result<std::uint64_t> {
         MILLRACE_TRY(engine().backend().check());
@@ -89,26 +90,26 @@ base::Result<std::vector<ops::MetricsRow>> Lane::steps(std::uint64_t count) {
     return std::move(rows_);
 }
 
-void Lane::change_order() {
+void Stepper::change_order() {
     std::vector<ops::MemberState> states = engine().store().read_states();
     for (ops::MemberState& state : states) state.seed ^= kOtherOrder;
     engine().store().write_states(states);
 }
 
-base::Status Lane::skip_rows() {
+base::Status Stepper::skip_rows() {
     const std::uint64_t step = step_;
     MILLRACE_TRY(engine().await_rows(step_++, [step]() -> base::Result<std::uint64_t> { return step; }));
     return base::ok();
 }
 
-std::optional<double> Lane::joules() const {
+std::optional<double> Stepper::joules() const {
     if (machine_ == nullptr || setup_.engine->backend().kind() != ops::DeviceKind::cuda) return std::nullopt;
     sense::Sample sample;
     machine_->read(now(), sample);
     return sample.gpus.empty() ? std::nullopt : sample.gpus.front().energy_joules;
 }
 
-base::Result<Window> Lane::window(double seconds) {
+base::Result<Window> Stepper::window(double seconds) {
     if (step_seconds_ == 0) {  // kernels load, caches fill
         const auto begin = now();
         for (int i = 0; i < 3 || now() - begin < std::chrono::duration<double>(kWarmUpSeconds); ++i) {

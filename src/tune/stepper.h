@@ -38,18 +38,18 @@ struct Window {
     std::optional<double> joules_per_sample;
 };
 
-class Lane {
+class Stepper {
 public:
     /// Builds the engine. `machine` is asked for the energy of its first GPU; it may be null and is borrowed.
-    static base::Result<std::unique_ptr<Lane>> open(const base::Recipe& recipe, const Settings& settings,
-                                                    sense::Source* machine = nullptr);
+    static base::Result<std::unique_ptr<Stepper>> open(const base::Recipe& recipe, const Settings& settings,
+                                                       sense::Source* machine = nullptr);
 
     /// Runs steps for about `seconds`, at least one; waits for the device.
     base::Result<Window> window(double seconds);
     /// Runs `count` steps and gives what they left, [count][K]; waits for the device.
     base::Result<std::vector<ops::MetricsRow>> steps(std::uint64_t count);
-    /// Samples come in another order than that of the recipe's seeds: those that a lane has just learned from would not stand for
-    /// the rest.
+    /// Samples come in another order than that of the recipe's seeds: those that a stepper has just learned from would not stand
+    /// for the rest.
     void change_order();
     /// The next step's rows, without a step: how fast the readers are when nothing else limits them.
     base::Status skip_rows();
@@ -61,7 +61,7 @@ public:
     [[nodiscard]] std::uint64_t done() const { return step_; }
 
 private:
-    explicit Lane(train::Setup setup, sense::Source* machine);
+    explicit Stepper(train::Setup setup, sense::Source* machine);
     void drain();
     [[nodiscard]] std::optional<double> joules() const;
 
