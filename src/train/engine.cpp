@@ -205,14 +205,9 @@ base::Status Engine::add_phase_programs(bool capture) {
 }
 
 void Engine::start_afresh(const RunSettings& settings) {
-    const auto clear = [this](const tensor::View& view) {
-        if (!view.present()) return;
-        const auto bytes = static_cast<std::size_t>(view.count()) * tensor::size_of(view.dtype);
-        store_->write(view, std::vector<std::byte>(bytes).data(), bytes);
-    };
     for (const tensor::View& view :
          {store_->gradient_arena(), store_->first_moment(), store_->second_moment(), store_->ring(), store_->ring_counter()})
-        clear(view);
+        store_->clear(view);
     std::vector<ops::MemberState> states(static_cast<std::size_t>(members()));
     apply_settings(settings, states);
     optim::set_loss_scale(store_->options().precision, states);

@@ -19,7 +19,12 @@ using models::Recompute;
 /// The CPU's backend, counting what it is asked for.
 class CountingBackend final : public ops::Backend {
 public:
-    explicit CountingBackend(std::int64_t& bytes) : bytes_(bytes) {
+/// Bytes that a backend was asked for.
+struct Counts {
+    std::int64_t allocated = 0, uploaded = 0, cleared = 0;
+};
+
+    explicit CountingBackend(Counts& counts) : counts_(counts) {
         auto made = ops::make_backend(ops::DeviceKind::cpu, {});
         EXPECT_TRUE(made.ok());
         inner_ = std::move(made).value();
@@ -27,14 +32,21 @@ public:
     [[nodiscard]] ops::DeviceKind kind() const override { return inner_->kind(); }
     [[nodiscard]] std::string description() const override { return inner_->description(); }
     base::Result<std::unique_ptr<ops::Memory>> allocate(std::size_t bytes) override {
-        bytes_ += static_cast<std::int64_t>(bytes);
+        counts_.allocated += static_cast<std::int64_t>(bytes);
         return inner_->allocate(bytes);
     }
     base::Result<std::unique_ptr<ops::Memory>> allocate_shared(std::size_t bytes) override {
-        bytes_ += static_cast<std::int64_t>(bytes);
+        counts_.allocated += static_cast<std::int64_t>(bytes);
         return inner_->allocate_shared(bytes);
     }
-    void upload(std::byte* device, const void* host, std::size_t bytes) override { inner_->upload(device, host, bytes); }
+    void upload(std::byte* device, const void* host, std::size_t bytes) override {
+        counts_.uploaded += static_cast<std::int64_t>(bytes);
+        inner_->upload(device, host, bytes);
+    }
+    void clear(std::byte* device, std::size_t bytes) override {
+        counts_.cleared += static_cast<std::int64_t>(bytes);
+        inner_->clear(device, bytes);
+    }
     void download(void* host, const std::byte* device, std::size_t bytes) override { inner_->download(host, device, bytes); }
     base::Result<std::unique_ptr<ops::Uploader>> make_uploader() override { return inner_->make_uploader(); }
     void synchronize() override { inner_->synchronize(); }
@@ -46,7 +58,7 @@ public:
 
 private:
     std::unique_ptr<ops::Backend> inner_;
-    std::int64_t& bytes_;
+    Counts& counts_;
 };
 
 EnergyFlowConfig small_flow() {
@@ -72,9 +84,8 @@ std::shared_ptr<const data::PairSet> pairs(std::uint32_t count, std::int32_t wid
     return set;
 }
 
-struct Made {
+struct Made : Counts {
     base::Result<std::unique_ptr<Engine>> engine = base::Error{"not made"};
-    std::int64_t allocated = 0;
 };
 
 constexpr std::uint32_t kPairs = 5 + 31;  // two batches of 12 and a last step of 7
@@ -95,9 +106,8 @@ std::unique_ptr<Made> make(const EnergyFlowConfig& config, std::int64_t limit, s
     options.ring_capacity = 64;
     const auto set = pairs(kPairs, config.embedding);
     auto made = std::make_unique<Made>();
-    made->engine =
-        Engine::create(std::make_unique<CountingBackend>(made->allocated), std::make_unique<models::EnergyFlow>(config),
-                       std::make_unique<data::PairSource>(set), settings, options);
+    made->engine = Engine::create(std::make_unique<CountingBackend>(*made), std::make_unique<models::EnergyFlow>(config),
+                                  std::make_unique<data::PairSource>(set), settings, options);
     return made;
 }
 
@@ -140,6 +150,15 @@ TEST(MemoryPlan, PredictsWhatIsAllocated) {
 TEST(MemoryPlan, TakesTheLargestMicroBatchThatFits) {
     const EnergyFlowConfig config = small_flow();
     std::int64_t before = needs(config, 12);
+TEST(MemoryPlan, GradientsAndMomentsAreClearedWhereTheyLie) {
+    const auto made = make(small_flow(), 0);
+    ASSERT_TRUE(made->engine.ok()) << made->engine.error().text();
+    const MemoryNeeds& needs = (*made->engine)->memory_needs();
+    ASSERT_GT(needs.gradients + needs.optimizer, needs.parameters);
+    EXPECT_GE(made->cleared, needs.gradients + needs.optimizer);
+    EXPECT_LT(made->uploaded, needs.data + 2 * needs.parameters) << "zeros need no copy from the host";
+}
+
     for (const std::int32_t rows : {6, 4, 3, 2, 1}) {
         const std::int64_t bytes = needs(config, rows);
         EXPECT_LT(bytes, before);
@@ -218,7 +237,7 @@ TEST(MemoryPlan, NamesTheLeastWhenNothingFits) {
 }
 
 TEST(MemoryPlan, LimitIsTheMachinesUnlessGiven) {
-    std::int64_t ignored = 0;
+    Counts ignored;
     const CountingBackend backend(ignored);
     const auto given = memory_limit(123, backend), machine = memory_limit(0, backend);
     ASSERT_TRUE(given && machine);
