@@ -12,7 +12,7 @@ TokenEmbedding::TokenEmbedding(tape::Store& store, std::string name, std::int32_
                                std::int32_t cols, const tape::Init& init)
     : name_(std::move(name)), position_count_(positions), cols_(cols) {
     tokens_ = store.add_table({name_ + ".tokens.weight"}, vocabulary, cols, init);
-    positions_ = store.add_table({name_ + ".places.weight"}, positions, cols, init);
+    positions_ = store.add_table({name_ + ".position.weight"}, positions, cols, init);
 }
 
 tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix) const {

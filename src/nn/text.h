@@ -35,8 +35,8 @@ struct Sequences {
 class TokenEmbedding {
 public:
     TokenEmbedding() = default;
-    /// Declares `<name>.tokens.weight` [vocabulary, cols] and `<name>.places.weight` [positions, cols], N(0, 0.02^2) unless given
-    /// otherwise. `positions` is N of the sequences it will see.
+    /// Declares `<name>.tokens.weight` [vocabulary, cols] and `<name>.position.weight` [positions, cols], N(0, 0.02^2) unless
+    /// given otherwise. `positions` is N of the sequences it will see.
     TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t positions, std::int32_t cols,
                    const tape::Init& init = tape::Init::normal(0.02));
     /// y [K,1,B*N,C]. `prefix` [K,1,B,P*C] stands before the tokens of each sequence; absent when P = 0. An id outside the

@@ -29,8 +29,8 @@ public:
     static constexpr std::int32_t kPrefix = 4;
     // Names in a checkpoint: the tokenizer's bytes, and the tables whose rows say how long sentences may be.
     static constexpr const char* kTokenizer = "text.tokenizer";
-    static constexpr const char* kEncoderPositions = "text.encoder.embedding.places.weight";
-    static constexpr const char* kDecoderPositions = "text.decoder.embedding.places.weight";
+    static constexpr const char* kEncoderPositions = "text.encoder.embedding.position.weight";
+    static constexpr const char* kDecoderPositions = "text.decoder.embedding.position.weight";
     /// Every layer's name begins so.
     static constexpr const char* kLayers = "text.";
 
