@@ -70,6 +70,9 @@ struct TokenLossOptions {
 void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                          const TokenLossOptions& options = {});
 
+/// Appends what the token loss of that name divides by in a step that runs in parts: the tokens of all its sequences.
+void total_tokens(tape::Builder& builder, const Sequences& sequences, const std::string& loss);
+
 /// The layer that predicts tokens, with its loss in one operator that never stores logits (ops/vocabulary/vocabulary.h).
 class VocabularyHead {
 public:
@@ -83,6 +86,8 @@ public:
     /// have other consumers.
     void loss(tape::Builder& builder, const tape::Value& x, const Sequences& targets, std::int32_t first,
               const TokenLossOptions& options = {}) const;
+    /// As total_tokens: what loss() divides by in a step that runs in parts.
+    void total(tape::Builder& builder, const Sequences& targets) const { total_tokens(builder, targets, name_); }
     /// Logits [K,1,rows,V] of x [K,1,rows,C], stored: for a few rows, such as the last positions of texts that are sampled.
     [[nodiscard]] tape::Value logits(tape::Builder& builder, const tape::Value& x) const { return linear_.forward(builder, x); }
 

@@ -31,6 +31,7 @@ Facts facts_of(const base::Recipe& recipe, Lane& lane, bool precision_free) {
     facts.micro_batch = lane.engine().micro_batch();
     facts.samples = lane.engine().source().samples(data::Part::train);
     facts.minimum_rows = lane.engine().model().minimum_rows();
+    facts.couples_rows = !lane.engine().row_couplings().empty();
     return facts;
 }
 

@@ -1,13 +1,16 @@
 #include "train/memory_plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
 #include "ops/optimizer/optimizer.h"
 #include "train/engine.h"
+#include "train/setup.h"
 #include "train/tiny_run.h"
 
 namespace millrace::train {
@@ -16,14 +19,14 @@ namespace {
 using models::EnergyFlowConfig;
 using models::Recompute;
 
-/// The CPU's backend, counting what it is asked for.
-class CountingBackend final : public ops::Backend {
-public:
 /// Bytes that a backend was asked for.
 struct Counts {
     std::int64_t allocated = 0, uploaded = 0, cleared = 0;
 };
 
+/// The CPU's backend, counting what it is asked for.
+class CountingBackend final : public ops::Backend {
+public:
     explicit CountingBackend(Counts& counts) : counts_(counts) {
         auto made = ops::make_backend(ops::DeviceKind::cpu, {});
         EXPECT_TRUE(made.ok());
@@ -147,9 +150,6 @@ TEST(MemoryPlan, PredictsWhatIsAllocated) {
     }
 }
 
-TEST(MemoryPlan, TakesTheLargestMicroBatchThatFits) {
-    const EnergyFlowConfig config = small_flow();
-    std::int64_t before = needs(config, 12);
 TEST(MemoryPlan, GradientsAndMomentsAreClearedWhereTheyLie) {
     const auto made = make(small_flow(), 0);
     ASSERT_TRUE(made->engine.ok()) << made->engine.error().text();
@@ -159,6 +159,9 @@ TEST(MemoryPlan, GradientsAndMomentsAreClearedWhereTheyLie) {
     EXPECT_LT(made->uploaded, needs.data + 2 * needs.parameters) << "zeros need no copy from the host";
 }
 
+TEST(MemoryPlan, TakesTheLargestMicroBatchThatFits) {
+    const EnergyFlowConfig config = small_flow();
+    std::int64_t before = needs(config, 12);
     for (const std::int32_t rows : {6, 4, 3, 2, 1}) {
         const std::int64_t bytes = needs(config, rows);
         EXPECT_LT(bytes, before);
@@ -188,6 +191,24 @@ TEST(MemoryPlan, MicroBatchesTrainAsAWholeBatchDoes) {
             norm += std::pow(static_cast<double>(wanted[i]), 2);
         }
         EXPECT_LT(std::sqrt(difference / norm), 1e-6) << rows;
+    }
+}
+
+TEST(MemoryPlan, FlowsThatKnowOfEachOtherAreNotSplitUnasked) {
+    for (const char* key : {"model.headroom", "model.early_stop"}) {
+        EnergyFlowConfig config = small_flow();
+        if (std::string(key) == "model.headroom")
+            config.headroom = 0.5;
+        else
+            config.early_stop = true;
+        const std::int64_t less = needs(config, 12) - 1;
+        const auto refused = make(config, less);
+        ASSERT_FALSE(refused->engine.ok()) << key;
+        EXPECT_EQ(refused->engine.error().exit_status, 2);
+        EXPECT_EQ(refused->allocated, 0);
+        for (const char* part : {"not split unasked", key, "train.batch", "train.micro_batch = 6 ("})
+            EXPECT_NE(refused->engine.error().text().find(part), std::string::npos) << refused->engine.error().text();
+        EXPECT_TRUE(make(config, less, 6)->engine.ok()) << "it was asked for";
     }
 }
 
@@ -253,6 +274,29 @@ TEST_F(MemoryOfARun, RefusedPlanLeavesNoTrace) {
     EXPECT_EQ(refused.error().exit_status, 2);
     EXPECT_NE(refused.error().text().find("train.memory allows 64.0 KiB"), std::string::npos) << refused.error().text();
     EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
+}
+
+TEST_F(MemoryOfARun, BatchStatisticsAndDiversityAreNotSplitUnasked) {
+    const std::vector<std::string> small{"model.preset=debug", "model.diversity_experts=true"};
+    const auto made = [&](const std::string& setting) {
+        std::vector<std::string> settings = small;
+        settings.push_back(setting);
+        return set_up(recipe(settings), true, {});
+    };
+    const auto whole = made("train.epochs=1");
+    ASSERT_TRUE(whole.ok()) << whole.error().text();
+    const auto& couplings = whole->engine->row_couplings();
+    const auto has = [&](const char* text) {
+        return std::any_of(couplings.begin(), couplings.end(), [&](const std::string& each) { return each.starts_with(text); });
+    };
+    EXPECT_TRUE(has("batch statistics of "));
+    EXPECT_TRUE(has("diversity of cosines"));
+    const std::string less = fmt::format("train.memory={}B", whole->engine->memory_needs().total() - 1);
+    const auto refused = made(less);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().exit_status, 2);
+    for (const char* part : {"not split unasked", "batch statistics of ", "train.micro_batch = 32 (", "smaller train.batch"})
+        EXPECT_NE(refused.error().text().find(part), std::string::npos) << part << " in: " << refused.error().text();
 }
 
 TEST_F(MemoryOfARun, PlanAndUseAreInTheEvents) {

@@ -45,6 +45,9 @@ public:
     void learn(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& energies,
                const tensor::View& surface) const;
 
+    /// As Model::append_loss_totals.
+    void append_loss_total(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const;
+
     /// What an evaluation program leaves: kept until its end.
     struct Figures {
         tensor::View encoded;           ///< stat [K,1,B,S]
