@@ -41,7 +41,7 @@ class Layer(nn.Module):
 class Embed(nn.Module):
     def __init__(self, vocabulary, length, width):
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.tokens, self.position = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
 
 
 class Language(nn.Module):
@@ -56,7 +56,8 @@ class Language(nn.Module):
         for b in branching:
             level *= b
             count += level
-        self.nodes = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(count))
+        layers = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(count))
+        self.add_module("nodes" if branching else "layers", layers)
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
 
     def levels(self):
@@ -79,10 +80,10 @@ class Language(nn.Module):
         return sum(self.subtree(y, level + 1, nodes) for _ in range(self.branching[level])) / self.branching[level]
 
     def forward(self, ids):
-        x = self.embed.tokens(ids) + self.embed.places.weight
+        x = self.embed.tokens(ids) + self.embed.position.weight
         if not self.branching:
-            for node in self.nodes:
-                x = node(x)
+            for layer in self.layers:
+                x = layer(x)
         elif self.topology == "tree":
             x = self.subtree(x, 0, iter(self.nodes))
         else:

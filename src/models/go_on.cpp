@@ -173,13 +173,13 @@ std::int32_t draw_token(const std::vector<double>& logits, double temperature, s
 base::Result<data::StoredData> stored_language(const io::LoadedCheckpoint& checkpoint) {
     data::StoredData stored;
     const io::SafetensorsFile& file = checkpoint.members.front().model;
-    const io::TensorView* positions = file.find("embed.places.weight");
+    const io::TensorView* positions = find_tensor(file, "embed.position.weight");
     MILLRACE_LET(tokenizer, data::stored_tokenizer(file, LanguageModel::kTokenizer));
     if (tokenizer == nullptr)
         return base::Error{fmt::format("tensor {} is missing; the file is of another model", LanguageModel::kTokenizer),
                            file.place()};
     if (positions == nullptr || positions->shape.size() != 2 || positions->shape[0] < 1 || positions->shape[0] > kMostPositions)
-        return base::Error{"tensor embed.places.weight is missing or of another shape; the file is of another model",
+        return base::Error{"tensor embed.position.weight is missing or of another shape; the file is of another model",
                            file.place()};
     stored.tokenizer = std::move(tokenizer);
     stored.widths = {{"tokens", static_cast<std::int32_t>(positions->shape[0]) + 1}};

@@ -51,6 +51,11 @@ Outputs LanguageModel::build(tape::Builder& builder, data::BatchSource& source, 
     return outputs;
 }
 
+void LanguageModel::append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
+    const std::vector<tensor::View> gathered = source.gather(builder, data::Part::train, rows, {{"tokens"}, {"length"}});
+    head_.total(builder, {gathered[0].columns(1, config_.length), gathered[1]});
+}
+
 std::unique_ptr<Scoring> LanguageModel::scoring(data::Part part, int /*member*/) const {
     std::optional<data::TextStatistics> text;
     if (config_.statistics.size() > data::index_of(part)) text = config_.statistics[data::index_of(part)];

@@ -52,6 +52,11 @@ public:
     virtual Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) = 0;
 
     // What follows is optional.
+    /// Before the first part of a step that runs in several: appends what losses that divide by something in the data need of all
+    /// its `rows` (nn::total_tokens, nn::total_class_weights). Without it a step of such a loss depends on its parts.
+    virtual void append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
+        (void)builder, (void)source, (void)rows;
+    }
     /// Appends what stands between the gradients of a whole step and its update.
     virtual void append_before_update(tape::Builder& builder) { (void)builder; }
     /// Whether the model refuses to be trained as an ensemble (K > 1).

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -16,6 +17,13 @@ using tape::ParameterId;
 using Arena = tape::Store::Arena;
 
 constexpr std::string_view kRunningMean = "running_mean";
+
+/// Replaces `now` in a name by what earlier versions wrote there; nothing where it does not occur.
+std::string former(const std::string& name, std::string_view now, std::string_view before, bool leading) {
+    const std::size_t at = name.find(now);
+    if (at == std::string::npos || (leading && at != 0)) return {};
+    return std::string(name).replace(at, now.size(), before);
+}
 
 std::vector<std::int64_t> shape_of(const Parameter& p) {
     if (p.vector) return {p.cols};
@@ -111,15 +119,17 @@ void add_list(std::vector<std::string>& to, const char* what, const std::vector<
 /// Additional tensors are refused, too: a larger model's file would otherwise load into a smaller one.
 base::Status check_tensors(const io::SafetensorsFile& file, const Tensors& wanted) {
     std::vector<std::string> missing, additional, other, lists;
+    std::set<std::string_view> taken;
     for (const auto& [name, one] : wanted) {
         const auto& shape = one.shape;
-        const io::TensorView* tensor = file.find(name);
+        const io::TensorView* tensor = find_tensor(file, name);
+        if (tensor != nullptr) taken.insert(tensor->name);
         if (tensor == nullptr && !one.optional) missing.push_back(name);
         if (tensor != nullptr && shape && tensor->shape != *shape)
             other.push_back(fmt::format("{} ([{}], not [{}])", name, fmt::join(tensor->shape, ", "), fmt::join(*shape, ", ")));
     }
     for (const io::TensorView& tensor : file.tensors())
-        if (!wanted.contains(tensor.name)) additional.push_back(tensor.name);
+        if (!taken.contains(tensor.name)) additional.push_back(tensor.name);
     add_list(lists, "missing", missing);
     add_list(lists, "additional", additional);
     add_list(lists, "of another shape", other);
@@ -130,7 +140,8 @@ base::Status check_tensors(const io::SafetensorsFile& file, const Tensors& wante
 base::Status load_tensor(tape::Store& store, const io::SafetensorsFile& file, const std::string& name, const Parameter& p,
                          ParameterId id, int group, int member, Arena arena) {
     std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
-    MILLRACE_TRY(file.copy_floats(name, shape_of(p), values));
+    const io::TensorView* tensor = find_tensor(file, name);
+    MILLRACE_TRY(file.copy_floats(tensor != nullptr ? tensor->name : name, shape_of(p), values));
     store.write_parameter(id, group, member, values, arena);
     return base::ok();
 }
@@ -168,7 +179,7 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
     for (const Attachment& attachment : attachments) MILLRACE_TRY(check_attachment(loaded.model, attachment));
     base::Status status = base::ok();
     for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
-        const bool taken = !is_setting(p) || (settings && loaded.model.find(name) != nullptr);
+        const bool taken = !is_setting(p) || (settings && find_tensor(loaded.model, name) != nullptr);
         if (status.ok() && taken) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
         if (p.fixed) return;
         for (const Moment& moment : moments)
@@ -179,6 +190,13 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
 }
 
 }  // namespace
+
+const io::TensorView* find_tensor(const io::SafetensorsFile& file, const std::string& name) {
+    if (const io::TensorView* tensor = file.find(name)) return tensor;
+    for (const std::string& earlier : {former(name, ".position.", ".places.", false), former(name, "layers.", "nodes.", true)})
+        if (const io::TensorView* tensor = earlier.empty() ? nullptr : file.find(earlier)) return tensor;
+    return nullptr;
+}
 
 WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments,
                           std::deque<std::vector<float>> memory) {

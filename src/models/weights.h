@@ -33,6 +33,10 @@ struct WeightCopies {
 WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments = {},
                           std::deque<std::vector<float>> memory = {});
 
+/// The tensor of that name, or of the one that earlier versions gave it ("embed.places.weight" for "embed.position.weight",
+/// "nodes.0.norm1.bias" for a transformer's "layers.0.norm1.bias"); null when the file has neither.
+const io::TensorView* find_tensor(const io::SafetensorsFile& file, const std::string& name);
+
 /// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing,
 /// additional or differently shaped tensors (a list of each, shortened) and attachments of other bytes, naming the file. Tensors
 /// of the group kSettings that the checkpoint lacks, as earlier versions may have left them out, stay as they are.

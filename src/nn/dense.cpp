@@ -78,6 +78,7 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     call.params.momentum = options_.momentum;
     // Inside a scan only layers with dropout take one: there would be one per step.
     if (options_.dropout > 0 || !builder.merges_weight_gradients()) call.params.op_number = builder.next_op_number();
+    if (options_.batch_norm && training) builder.couple_rows("batch statistics of " + label_);
     if (options_.batch_norm) call.params.norm = training ? ops::Norm::batch_train : ops::Norm::batch_eval;
     if (training) call.params.dropout = options_.dropout;
     if (training && (options_.batch_norm || options_.activation != ops::Activation::none))

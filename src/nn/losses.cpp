@@ -4,6 +4,11 @@
 #include "ops/loss/loss.h"
 
 namespace millrace::nn {
+namespace {
+
+constexpr const char* kWeighted = "weighted_cross_entropy";
+
+}  // namespace
 
 void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels) {
     builder.append(record_of(&ops::cross_entropy::kDef, ops::LossParams{builder.share()}, "cross_entropy",
@@ -27,10 +32,14 @@ ClassWeights declare_class_weights(tape::Store& store, const std::string& name, 
 void weighted_cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels,
                             const ClassWeights& weights) {
     const tape::Store& store = builder.store();
-    builder.append(record_of(&ops::weighted_cross_entropy::kDef, ops::WeightedLossParams{builder.share(), weights.by_rows},
-                             "weighted_cross_entropy",
+    const Mean mean = weights.by_rows ? Mean{builder.share(), {}} : step_mean(builder, kWeighted, "a mean over weights");
+    builder.append(record_of(&ops::weighted_cross_entropy::kDef, ops::WeightedLossParams{mean.scale, weights.by_rows}, kWeighted,
                              {logits, labels, store.parameter(weights.weights), store.parameter(weights.gamma), store.state(),
-                              only_loss_of(builder, logits)}));
+                              only_loss_of(builder, logits), mean.total}));
+}
+
+void total_class_weights(tape::Builder& builder, const tensor::View& labels, const ClassWeights& weights) {
+    if (!weights.by_rows) append_loss_total(builder, kWeighted, {}, labels, builder.store().parameter(weights.weights));
 }
 
 void binary_cross_entropy(tape::Builder& builder, const tape::Value& logit, const tensor::View& labels, std::int32_t positive,
@@ -63,6 +72,7 @@ void mse_penalty(tape::Builder& builder, const tape::Value& prediction, const te
 void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::int32_t groups, double weight,
                       double temperature) {
     if (!builder.training()) return;
+    builder.couple_rows("diversity of cosines over the batch");
     const tape::Value grouped = outputs.split_columns(groups);
     builder.append(record_of(&ops::cosine_diversity::kDef, ops::DiversityParams{weight, temperature, builder.share()},
                              "cosine_diversity", {grouped, builder.store().state(), builder.gradient_target(grouped)}));

@@ -1,6 +1,7 @@
 #pragma once
 // Losses: they add to the member's state (loss, rows, correct, penalty) and, in training, start the gradient of their input,
-// weighted by the micro-batch's share of the step (Builder::share()).
+// weighted by the micro-batch's share of the step (Builder::share()). One that divides by something in the data takes the sum
+// over the whole step where it is known (Builder::loss_total()), so that its parts add up to the step's.
 
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ tape::ParameterId declare_member_value(tape::Store& store, const std::string& na
 /// Cross-entropy with a weight per class, damped by (1 - p)^gamma. Training alone: evaluation takes cross_entropy.
 void weighted_cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels,
                             const ClassWeights& weights);
+/// Appends what weighted_cross_entropy divides by in a step that runs in parts, from the labels of all its rows.
+void total_class_weights(tape::Builder& builder, const tensor::View& labels, const ClassWeights& weights);
 /// Cross-entropy of one logit [K,1,B,1] against "label == positive", times `weight` (a fixed parameter), as a term beside the
 /// loss.
 void binary_cross_entropy(tape::Builder& builder, const tape::Value& logit, const tensor::View& labels, std::int32_t positive,

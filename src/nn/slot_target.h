@@ -1,9 +1,10 @@
 #pragma once
-// What layers append to gradients.
+// What layers append to gradients, and what a loss divides by.
 
 #include <string>
 
 #include "ops/dense/dense.h"
+#include "ops/loss/loss.h"
 #include "tape/record.h"
 
 namespace millrace::nn {
@@ -28,6 +29,28 @@ inline Slot only_loss_of(tape::Builder& builder, const tape::Value& value) {
     const tape::Builder::Target target = builder.gradient_target(value);
     MILLRACE_ASSERT(!target.accumulate, "a value has a second loss");
     return target;
+}
+
+/// How a loss that divides by something in the data is weighted: by the sum over the step, or by its part's own and that part's
+/// share of the rows.
+struct Mean {
+    double scale = 1;
+    tensor::View total = {};
+};
+/// `what`: "a mean over tokens".
+inline Mean step_mean(tape::Builder& builder, const std::string& loss, const std::string& what) {
+    const tensor::View total = builder.loss_total(loss);
+    if (total.present()) return {1, total};
+    if (builder.share() < 1) builder.couple_rows(what + " of " + loss);
+    return {builder.share(), {}};
+}
+
+/// Appends the sum over a whole step that a loss divides by in its parts.
+inline void append_loss_total(tape::Builder& builder, const std::string& loss, const ops::LossTotalParams& params,
+                              const tensor::View& values, const tensor::View& weights = {}) {
+    const tensor::View total = builder.buffer(1, 1, 2, builder.stat(), tape::Role::activation, loss + ".total");
+    builder.append(record_of(&ops::loss_total::kDef, params, loss, {values, weights, total}));
+    builder.set_loss_total(loss, total);
 }
 
 }  // namespace millrace::nn

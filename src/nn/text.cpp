@@ -12,7 +12,7 @@ TokenEmbedding::TokenEmbedding(tape::Store& store, std::string name, std::int32_
                                std::int32_t cols, const tape::Init& init)
     : name_(std::move(name)), position_count_(positions), cols_(cols) {
     tokens_ = store.add_table({name_ + ".tokens.weight"}, vocabulary, cols, init);
-    positions_ = store.add_table({name_ + ".places.weight"}, positions, cols, init);
+    positions_ = store.add_table({name_ + ".position.weight"}, positions, cols, init);
 }
 
 tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix) const {
@@ -66,10 +66,16 @@ tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sequ
 void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                          const TokenLossOptions& options) {
     MILLRACE_ASSERT(logits.view.rows == sequences.rows(), "token_cross_entropy");
-    const ops::TokenLossParams params{options.weight * builder.share(), first, options.as_loss};
+    const Mean mean = step_mean(builder, options.name, "a mean over tokens");
+    const ops::TokenLossParams params{options.weight * mean.scale, first, options.as_loss};
     const Slot dlogits = logits.needs_gradient ? only_loss_of(builder, logits) : Slot{};
-    builder.append(record_of(&ops::token_cross_entropy::kDef, params, options.name,
-                             {logits, sequences.ids, sequences.lengths, builder.store().state(), dlogits, options.tally}));
+    builder.append(
+        record_of(&ops::token_cross_entropy::kDef, params, options.name,
+                  {logits, sequences.ids, sequences.lengths, builder.store().state(), dlogits, options.tally, mean.total}));
+}
+
+void total_tokens(tape::Builder& builder, const Sequences& sequences, const std::string& loss) {
+    append_loss_total(builder, loss, {sequences.tokens()}, sequences.lengths);
 }
 
 VocabularyHead::VocabularyHead(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t cols,
@@ -86,6 +92,7 @@ void VocabularyHead::loss(tape::Builder& builder, const tape::Value& x, const Se
     MILLRACE_ASSERT(rows == positions * targets.count() && (rows == 0 || first + targets.tokens() <= positions), name_);
     const tape::Store& store = builder.store();
     const tensor::View logsumexp = builder.buffer(1, rows, 1, builder.stat(), tape::Role::scratch, name_ + ".logsumexp");
+    const Mean mean = step_mean(builder, name_, "a mean over tokens");
     Slot dx, dweight, dbias;
     if (builder.training()) {
         if (x.needs_gradient) dx = builder.gradient_target(x);
@@ -93,9 +100,9 @@ void VocabularyHead::loss(tape::Builder& builder, const tape::Value& x, const Se
         dbias = builder.parameter_gradient(linear_.bias());
     }
     builder.append(record_of(&ops::vocabulary_loss::kDef,
-                             ops::TokenLossParams{options.weight * builder.share(), first, options.as_loss}, name_,
+                             ops::TokenLossParams{options.weight * mean.scale, first, options.as_loss}, name_,
                              {x, store.weight(linear_.weight()), store.parameter(linear_.bias()), targets.ids, targets.lengths,
-                              store.state(), logsumexp, dx, dweight, dbias, options.tally}));
+                              store.state(), logsumexp, dx, dweight, dbias, options.tally, mean.total}));
 }
 
 void token_choose(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,

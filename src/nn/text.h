@@ -35,8 +35,8 @@ struct Sequences {
 class TokenEmbedding {
 public:
     TokenEmbedding() = default;
-    /// Declares `<name>.tokens.weight` [vocabulary, cols] and `<name>.places.weight` [positions, cols], N(0, 0.02^2) unless given
-    /// otherwise. `positions` is N of the sequences it will see.
+    /// Declares `<name>.tokens.weight` [vocabulary, cols] and `<name>.position.weight` [positions, cols], N(0, 0.02^2) unless
+    /// given otherwise. `positions` is N of the sequences it will see.
     TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t positions, std::int32_t cols,
                    const tape::Init& init = tape::Init::normal(0.02));
     /// y [K,1,B*N,C]. `prefix` [K,1,B,P*C] stands before the tokens of each sequence; absent when P = 0. An id outside the
@@ -70,6 +70,9 @@ struct TokenLossOptions {
 void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                          const TokenLossOptions& options = {});
 
+/// Appends what the token loss of that name divides by in a step that runs in parts: the tokens of all its sequences.
+void total_tokens(tape::Builder& builder, const Sequences& sequences, const std::string& loss);
+
 /// The layer that predicts tokens, with its loss in one operator that never stores logits (ops/vocabulary/vocabulary.h).
 class VocabularyHead {
 public:
@@ -83,6 +86,8 @@ public:
     /// have other consumers.
     void loss(tape::Builder& builder, const tape::Value& x, const Sequences& targets, std::int32_t first,
               const TokenLossOptions& options = {}) const;
+    /// As total_tokens: what loss() divides by in a step that runs in parts.
+    void total(tape::Builder& builder, const Sequences& targets) const { total_tokens(builder, targets, name_); }
     /// Logits [K,1,rows,V] of x [K,1,rows,C], stored: for a few rows, such as the last positions of texts that are sampled.
     [[nodiscard]] tape::Value logits(tape::Builder& builder, const tape::Value& x) const { return linear_.forward(builder, x); }
 

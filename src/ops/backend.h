@@ -103,6 +103,7 @@ public:
     virtual void upload(std::byte* device, const void* host,
                         std::size_t bytes) = 0;  ///< ordered after earlier work, returns when host may change
     virtual void download(void* host, const std::byte* device, std::size_t bytes) = 0;  ///< waits for earlier work
+    virtual void clear(std::byte* device, std::size_t bytes) = 0;  ///< zeros, ordered after earlier work; never waits
     [[nodiscard]] virtual base::Result<std::unique_ptr<Uploader>> make_uploader() = 0;
     virtual void synchronize() = 0;
     /// The first error of the device since the last call, if any: checked between steps, never inside one.

@@ -75,6 +75,9 @@ void HostBackend::upload(std::byte* device, const void* host, std::size_t bytes)
 void HostBackend::download(void* host, const std::byte* device, std::size_t bytes) {
     if (bytes > 0) std::memcpy(host, device, bytes);
 }
+void HostBackend::clear(std::byte* device, std::size_t bytes) {
+    if (bytes > 0) std::memset(device, 0, bytes);
+}
 
 void gather_regions(std::span<const Bound> records, std::vector<std::unique_ptr<Kernel>>& kernels) {
     std::vector<std::unique_ptr<Kernel>> gathered;

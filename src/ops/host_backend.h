@@ -13,6 +13,7 @@ public:
     [[nodiscard]] base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override { return allocate(bytes); }
     void upload(std::byte* device, const void* host, std::size_t bytes) override;
     void download(void* host, const std::byte* device, std::size_t bytes) override;
+    void clear(std::byte* device, std::size_t bytes) override;
     [[nodiscard]] base::Result<std::unique_ptr<Uploader>> make_uploader() override;
     void synchronize() override {}
     [[nodiscard]] base::Status check() override { return base::ok(); }

@@ -38,6 +38,15 @@ View Builder::intermediate(std::int32_t groups, std::int32_t rows, std::int32_t 
     return view;
 }
 
+View Builder::loss_total(const std::string& loss) const {
+    const auto found = loss_totals_.find(loss);
+    return found == loss_totals_.end() ? View{} : found->second;
+}
+
+void Builder::couple_rows(const std::string& what) {
+    if (std::find(row_couplings_.begin(), row_couplings_.end(), what) == row_couplings_.end()) row_couplings_.push_back(what);
+}
+
 void Builder::keep(const View& view) {
     if (view.buffer < kLocalBase) return;
     buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].kept = true;

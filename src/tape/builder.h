@@ -63,6 +63,15 @@ public:
     [[nodiscard]] bool training() const { return options_.training; }
     [[nodiscard]] double share() const { return options_.share; }
     [[nodiscard]] int memory_level() const { return options_.memory_level; }
+
+    /// What the loss of that name divides by in a step that runs in parts: a sum over all of them (ops::loss_total), which goes
+    /// into its optional slot. Absent where the whole step is one part.
+    void set_loss_total(const std::string& loss, const tensor::View& total) { loss_totals_[loss] = total; }
+    [[nodiscard]] tensor::View loss_total(const std::string& loss) const;
+    /// Says that what is appended computes with several rows of the batch at once ("batch statistics of layers.0"), so that the
+    /// parts of a batch do not add up to the whole.
+    void couple_rows(const std::string& what);
+    [[nodiscard]] const std::vector<std::string>& row_couplings() const { return row_couplings_; }
     [[nodiscard]] tensor::DType real() const { return real_of(store_.options().precision); }
     [[nodiscard]] tensor::DType stat() const { return stat_of(store_.options().precision); }
 
@@ -171,6 +180,8 @@ private:
     std::map<tensor::BufferId, Cover> written_;  ///< what records wrote of local buffers and of the parameter gradients
     std::vector<ParameterId> written_parameters_;
     std::vector<Section> sections_;
+    std::map<std::string, tensor::View> loss_totals_;
+    std::vector<std::string> row_couplings_;
 };
 
 }  // namespace millrace::tape

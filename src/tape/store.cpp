@@ -249,6 +249,12 @@ void Store::read(const View& v, void* host, std::size_t bytes) {
     backend_.download(host, address(v.buffer) + v.offset * static_cast<std::int64_t>(tensor::size_of(v.dtype)), bytes);
 }
 
+void Store::clear(const View& v) {
+    if (!v.present()) return;
+    const auto size = static_cast<std::int64_t>(tensor::size_of(v.dtype));
+    backend_.clear(address(v.buffer) + v.offset * size, static_cast<std::size_t>(v.count() * size));
+}
+
 std::vector<ops::MemberState> Store::read_states() {
     std::vector<ops::MemberState> states(static_cast<std::size_t>(members()));
     read(state(), states.data(), states.size() * sizeof(ops::MemberState));

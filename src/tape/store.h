@@ -125,6 +125,7 @@ public:
     // Host access: each call waits for the device.
     void write(const tensor::View& contiguous, const void* host, std::size_t bytes);
     void read(const tensor::View& contiguous, void* host, std::size_t bytes);
+    void clear(const tensor::View& contiguous);  ///< zeros, without waiting; nothing where the view is absent
     std::vector<ops::MemberState> read_states();
     void write_states(const std::vector<ops::MemberState>& states);
     /// The group table [K][G], in the order of groups(). A step that was captured before obeys what is written.

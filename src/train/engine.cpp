@@ -70,11 +70,14 @@ std::int64_t Engine::training_arena(const RunSettings& settings, std::int32_t ro
     const optim::OptimizerSettings optimizer = in_micro_batches(settings, rows);
     const EpochSteps epoch = divide_epoch(source_->samples(Part::train), rows, optimizer.accumulation);
     tape::Arena trial(*backend_);
-    for (const StepRows& step : {epoch.regular > 0 ? epoch.step : StepRows{}, epoch.last})
-        if (step.total() > 0)
-            tape::Program("trial", *store_,
-                          build_training_step(*store_, *model_, *source_, optimizer, step, nullptr, memory_level, settings.rank),
-                          trial);
+    row_couplings_.clear();
+    for (const StepRows& step : {epoch.regular > 0 ? epoch.step : StepRows{}, epoch.last}) {
+        if (step.total() == 0) continue;
+        tape::Builder built =
+            build_training_step(*store_, *model_, *source_, optimizer, step, nullptr, memory_level, settings.rank);
+        if (row_couplings_.empty()) row_couplings_ = built.row_couplings();
+        tape::Program("trial", *store_, std::move(built), trial);
+    }
     return trial.size();
 }
 
@@ -87,9 +90,13 @@ std::int64_t Engine::evaluation_arena(std::int32_t rows) {
     return trial.size();
 }
 
-/// Largest first. A model that normalizes over the rows of a batch is not split unasked.
 std::vector<std::int32_t> Engine::micro_batches(const RunSettings& settings) const {
-    return model_->minimum_rows() > 1 ? std::vector{settings.batch} : divisors(settings.batch);
+    std::vector<std::int32_t> sizes = divisors(settings.batch);
+    std::erase_if(sizes, [&](std::int32_t rows) {
+        const std::int32_t tail = source_->samples(Part::train) % rows;
+        return rows < settings.batch && (rows < model_->minimum_rows() || (tail > 0 && tail < model_->minimum_rows()));
+    });
+    return sizes;
 }
 
 base::Status Engine::plan(const RunSettings& settings, bool training) {
@@ -113,7 +120,10 @@ base::Status Engine::plan(const RunSettings& settings, bool training) {
     if (!training) return base::ok();
     for (const std::int32_t rows : settings.micro_batch > 0 ? std::vector{settings.micro_batch} : micro_batches(settings)) {
         micro_batch_ = rows;
-        arena = training_arena(settings, rows);
+        const std::int64_t part = training_arena(settings, rows);
+        // Parts of a batch whose rows know of each other are another computation, which is for the user to choose.
+        if (rows < settings.batch && settings.micro_batch == 0 && !row_couplings_.empty()) break;
+        arena = part;
         if (fits(arena)) return base::ok();
     }
     return refusal(settings, *limit, needs_of(*store_, arena));
@@ -122,6 +132,7 @@ base::Status Engine::plan(const RunSettings& settings, bool training) {
 base::Error Engine::refusal(const RunSettings& settings, const MemoryLimit& limit, const MemoryNeeds& needs) {
     std::vector<MemoryTrial> trials;
     const std::vector<std::int32_t> sizes = micro_batches(settings);
+    const std::vector<std::string> couplings = settings.micro_batch == 0 ? row_couplings_ : std::vector<std::string>{};
     // The largest micro-batch that fits, for every way of building the model; the smallest where none does.
     std::vector<std::string> levels = model_->memory_levels();
     levels.insert(levels.begin(), "");
@@ -134,7 +145,7 @@ base::Error Engine::refusal(const RunSettings& settings, const MemoryLimit& limi
         }
         trials.push_back(std::move(trial));
     }
-    return refuse_plan(needs, limit, trials);
+    return refuse_plan(needs, limit, trials, couplings);
 }
 
 void Engine::add_training_programs(const RunSettings& settings) {
@@ -205,14 +216,9 @@ base::Status Engine::add_phase_programs(bool capture) {
 }
 
 void Engine::start_afresh(const RunSettings& settings) {
-    const auto clear = [this](const tensor::View& view) {
-        if (!view.present()) return;
-        const auto bytes = static_cast<std::size_t>(view.count()) * tensor::size_of(view.dtype);
-        store_->write(view, std::vector<std::byte>(bytes).data(), bytes);
-    };
     for (const tensor::View& view :
          {store_->gradient_arena(), store_->first_moment(), store_->second_moment(), store_->ring(), store_->ring_counter()})
-        clear(view);
+        store_->clear(view);
     std::vector<ops::MemberState> states(static_cast<std::size_t>(members()));
     apply_settings(settings, states);
     optim::set_loss_scale(store_->options().precision, states);

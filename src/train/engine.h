@@ -89,6 +89,8 @@ public:
     [[nodiscard]] std::int64_t memory_used() const { return used_; }
     [[nodiscard]] std::int32_t micro_batch() const { return micro_batch_; }
     [[nodiscard]] std::int32_t eval_batch() const { return eval_batch_; }
+    /// What computes with several rows of a batch at once (Builder::couple_rows), so that parts of a batch do not add up to it.
+    [[nodiscard]] const std::vector<std::string>& row_couplings() const { return row_couplings_; }
     /// The arena's plan of the largest program and the programs by name, for the log.
     [[nodiscard]] std::string plan_text() const;
     /// The records of the training steps: what makes two engines run the same programs.
@@ -115,7 +117,8 @@ private:
     Engine() = default;
     /// Chooses micro_batch_ and eval_batch_ so that the plan fits, or refuses it.
     base::Status plan(const RunSettings& settings, bool training);
-    /// Bytes of the arena when a batch runs in micro-batches of `rows`, and of an evaluation of `rows` rows at once.
+    /// Bytes of the arena when a batch runs in micro-batches of `rows`, and of an evaluation of `rows` rows at once. The first
+    /// also finds row_couplings_.
     [[nodiscard]] std::int64_t training_arena(const RunSettings& settings, std::int32_t rows, int memory_level = 0);
     [[nodiscard]] std::int64_t evaluation_arena(std::int32_t rows);
     [[nodiscard]] base::Error refusal(const RunSettings& settings, const MemoryLimit& limit, const MemoryNeeds& least);
@@ -146,6 +149,7 @@ private:
     [[nodiscard]] const Step& step_of(std::uint64_t index) const {
         return steps_[index < static_cast<std::uint64_t>(epoch_.regular) ? 0 : 1];
     }
+    /// Divisors of the batch, largest first, that leave every part of an epoch the rows that the model needs.
     [[nodiscard]] std::vector<std::int32_t> micro_batches(const RunSettings& settings) const;
 
     std::unique_ptr<ops::Backend> backend_;  // declared first: memory goes back to it
@@ -156,6 +160,7 @@ private:
     EpochSteps epoch_;
     std::int32_t batch_ = 0, micro_batch_ = 0, eval_batch_ = 0;
     std::vector<data::Domain> domains_;
+    std::vector<std::string> row_couplings_;
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
     bool class_reports_ = false;

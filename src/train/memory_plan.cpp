@@ -51,9 +51,15 @@ std::optional<MemoryLimit> host_memory_limit() {
     return MemoryLimit{static_cast<std::int64_t>(0.95 * *reading.available_bytes), "the machine has room for"};
 }
 
-base::Error refuse_plan(const MemoryNeeds& needs, const MemoryLimit& limit, const std::vector<MemoryTrial>& trials) {
+base::Error refuse_plan(const MemoryNeeds& needs, const MemoryLimit& limit, const std::vector<MemoryTrial>& trials,
+                        const std::vector<std::string>& couplings) {
     std::string text = fmt::format("the plan does not fit: it needs {} ({}), {} {}", bytes_text(needs.total()), needs.text(),
                                    limit.owner, bytes_text(limit.bytes));
+    if (!couplings.empty())
+        text += fmt::format(
+            "; the batch is not split unasked, since its parts would not add up to it: {}{}; a smaller train.batch changes that "
+            "openly, and so does a train.micro_batch of your own",
+            couplings.front(), couplings.size() > 1 ? fmt::format(" and {} more", couplings.size() - 1) : "");
     std::string fitting;
     for (const MemoryTrial& trial : trials)
         if (trial.bytes <= limit.bytes)

@@ -41,7 +41,9 @@ struct MemoryTrial {
 };
 
 /// Refuses a plan: what it needs, what there is, and the settings that would fit; `trials` may hold some that do not.
-base::Error refuse_plan(const MemoryNeeds& needs, const MemoryLimit& limit, const std::vector<MemoryTrial>& trials);
+/// `couplings`: what keeps a batch from being split unasked.
+base::Error refuse_plan(const MemoryNeeds& needs, const MemoryLimit& limit, const std::vector<MemoryTrial>& trials,
+                        const std::vector<std::string>& couplings = {});
 
 /// The divisors of a positive number, largest first.
 std::vector<std::int32_t> divisors(std::int32_t number);

@@ -41,6 +41,7 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     options.defer_weight_gradients = store.backend().kind() == ops::DeviceKind::cuda;
     tape::Builder builder(store, options);
     optim::append_step_begin(builder, rank);
+    if (rows.parts() > 1) model.append_loss_totals(builder, source, static_cast<std::int32_t>(rows.total()));
     builder.close_section();
 
     const std::int32_t samples = source.samples(data::Part::train);

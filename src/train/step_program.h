@@ -18,6 +18,7 @@ struct StepRows {
     std::int32_t rows = 0, full = 0, tail = 0;
 
     [[nodiscard]] std::int64_t total() const { return std::int64_t{rows} * full + tail; }
+    [[nodiscard]] std::int32_t parts() const { return full + (tail > 0 ? 1 : 0); }
     friend bool operator==(const StepRows&, const StepRows&) = default;
 };
 
@@ -31,8 +32,9 @@ struct EpochSteps {
 };
 EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t accumulation);
 
-/// step_begin | micro-batch, repeated | shorter micro-batch | reduce, grad_norm, optimizer, metrics_push. Every micro-batch
-/// weighs its rows over the rows of the step, so that a remainder counts neither more nor less. Operator numbers are the same in
+/// step_begin, loss totals | micro-batch, repeated | shorter micro-batch | reduce, grad_norm, optimizer, metrics_push. Every
+/// micro-batch weighs its rows over the rows of the step, so that a remainder counts neither more nor less; losses that divide by
+/// something in the data have its sum over the step where there are several parts. Operator numbers are the same in
 /// all micro-batches. `outputs` receives those of the last micro-batch. `rank` keys this machine's random numbers; its share of
 /// the data is the source's matter. Call after Store::allocate().
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,

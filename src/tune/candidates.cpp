@@ -31,6 +31,7 @@ Facts facts_of(const base::Recipe& recipe, Stepper& stepper, bool precision_free
     facts.micro_batch = stepper.engine().micro_batch();
     facts.samples = stepper.engine().source().samples(data::Part::train);
     facts.minimum_rows = stepper.engine().model().minimum_rows();
+    facts.couples_rows = !stepper.engine().row_couplings().empty();
     return facts;
 }
 

@@ -18,10 +18,11 @@ struct Facts {
     int threads = 1, cores = 1;           ///< of the CPU: used by the recipe, there
     std::int64_t batch = 1, accumulate = 1, micro_batch = 1;
     std::int64_t samples = 1;       ///< to train on
-    std::int64_t minimum_rows = 1;  ///< above 1, rows that go through the model at once change what it computes
+    std::int64_t minimum_rows = 1;  ///< of a micro-batch
+    bool couples_rows = false;      ///< rows that go through the model at once change what it computes
 
     [[nodiscard]] std::int64_t step_rows() const { return batch * accumulate; }
-    [[nodiscard]] bool may_split() const { return minimum_rows == 1; }
+    [[nodiscard]] bool may_split() const { return !couples_rows; }
 };
 /// `stepper` runs the recipe as it is. `precision_free`: also where the recipe names one.
 Facts facts_of(const base::Recipe& recipe, Stepper& stepper, bool precision_free);

@@ -35,7 +35,7 @@ public:
         if (report_.streamed) loader_stage();
         batch_stage();
         noise_stage();
-        if (normalizes() || options_.verify) target_stage();
+        if (couples_rows() || options_.verify) target_stage();
         choose_batch();
         conclude();
         report_.seconds = seconds_since_begin();
@@ -53,7 +53,7 @@ private:
     }
 
     /// Over the rows of a batch: the noise scale says nothing about its steps.
-    [[nodiscard]] bool normalizes() const { return facts_.minimum_rows > 1; }
+    [[nodiscard]] bool couples_rows() const { return facts_.couples_rows; }
 
     /// The recipe as it is must run; all that is timed is compared with it.
     base::Status look() {
@@ -227,10 +227,11 @@ private:
     }
 
     void noise_stage() {
-        if (own_step_seconds_ == 0 || normalizes()) {
+        if (own_step_seconds_ == 0 || couples_rows()) {
             report_.noise.reason =
-                normalizes() ? "this model normalizes over the rows of a batch, so that another batch changes what it computes"
-                             : "no time was left for it";
+                couples_rows()
+                    ? "this model computes with several rows of a batch at once, so that another batch changes what it computes"
+                    : "no time was left for it";
             return;
         }
         progress("noise scale");

@@ -44,6 +44,7 @@ public:
     }
     void upload(std::byte* device, const void* host, std::size_t bytes) override { std::memcpy(device, host, bytes); }
     void download(void* host, const std::byte* device, std::size_t bytes) override { std::memcpy(host, device, bytes); }
+    void clear(std::byte* device, std::size_t bytes) override { std::memset(device, 0, bytes); }
     [[nodiscard]] base::Result<std::unique_ptr<ops::Uploader>> make_uploader() override {
         return base::Error{"copies nothing beside its products"};
     }

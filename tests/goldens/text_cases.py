@@ -27,7 +27,7 @@ CASES = {
 class Embed(nn.Module):
     def __init__(self, vocabulary, places, width):
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(places, width)
+        self.tokens, self.position = nn.Embedding(vocabulary, width), nn.Embedding(places, width)
 
 
 class Sentences(nn.Module):
@@ -52,7 +52,7 @@ class Sentences(nn.Module):
         x = self.embed.tokens(ids.clamp(min=0))
         if surface is not None:
             x = torch.cat([self.start(surface).view(len(ids), self.prefix, -1), x], 1)
-        x = x + self.embed.places.weight
+        x = x + self.embed.position.weight
         hidden = torch.arange(x.shape[1])[None] >= self.prefix + lengths[:, None]
         for layer in self.layers:
             x = layer(x, src_mask=self.sight, src_key_padding_mask=hidden)

@@ -237,6 +237,26 @@ TEST_P(Chosen, OnlyChosenNodesMove) {
         }
     }
 }
+/// Weights of a level's nodes are one tensor of several groups, each with its own flag.
+TEST_P(Chosen, NormLeavesOutTheGradientsOfNodesThatDoNotTrain) {
+    for (const tape::Precision precision : {tape::Precision::f32, tape::Precision::bf16}) {
+        if (precision == tape::Precision::bf16 && GetParam() != ops::DeviceKind::cuda) continue;
+        LanguageRig rig;
+        rig.device = GetParam();
+        rig.precision = precision;
+        rig.deterministic = false;  // kernels then leave sums of squares for the norm
+        rig.members = 3;
+        ASSERT_TRUE(rig.begin(tree_of({3, 2}, ops::ChoosePolicy::dense, 3), 4, {5, 6, 7}).ok());
+        rig.store->set_trainable(0, K1::group_of(1), false);  // the first of its level, the second of three
+        rig.store->set_trainable(1, K1::group_of(4), false);
+        rig.feed_random(0);
+        rig.training->run();
+        EXPECT_EQ(testing::norms_apart(*rig.store), "") << "a frozen node has no moments and no part in the norm";
+        const auto moments = testing::trained_tensors(*rig.store, tape::Store::Arena::first_moment);
+        EXPECT_EQ(moments.at("nodes.1.linear1.weight"), std::vector<float>(moments.at("nodes.1.linear1.weight").size()));
+        EXPECT_NE(moments.at("nodes.4.linear1.weight"), std::vector<float>(moments.at("nodes.4.linear1.weight").size()));
+    }
+}
 INSTANTIATE_TEST_SUITE_P(Everywhere, Chosen, ::testing::Values(ops::DeviceKind::cpu, ops::DeviceKind::cuda),
                          [](const auto& one) { return std::string(ops::name_of(one.param)); });
 

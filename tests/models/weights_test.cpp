@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "data/text/tokenizer.h"
+#include "models/go_on.h"
 #include "models/k1/node_statistics.h"
 #include "models/language_rig.h"
 #include "temporary_folder.h"
@@ -101,6 +105,54 @@ TEST_F(CheckpointTensors, CountsThatACheckpointLacksBeginAtZero) {
     status = load_weights(*rig.store, saved(3, ".linear1.bias"), true);
     ASSERT_FALSE(status.ok());
     EXPECT_NE(status.error().text().find("missing nodes.0.linear1.bias"), std::string::npos) << status.error().text();
+}
+
+/// A transformer that has trained, with a tokenizer.
+std::unique_ptr<Transformer> small_transformer() {
+    LanguageConfig config{23, 7, 16, 2, 24};
+    config.tokenizer = std::make_shared<const data::Tokenizer>(data::Tokenizer::count_words("a b c", 23).value());
+    return std::make_unique<Transformer>(config, 2);
+}
+
+TEST(FormerNames, AnOldCheckpointOfATransformerLoadsAndGoesOn) {
+    testing::LanguageRig trained, other;
+    ASSERT_TRUE(trained.begin(small_transformer(), 4, {5}).ok());
+    ASSERT_TRUE(other.begin(small_transformer(), 4, {8}).ok());
+    trained.feed_random(0);
+    trained.training->run();
+    const std::vector<Attachment> attachments = trained.model->attachments();
+    WeightCopies copies = copy_weights(*trained.store, 1, attachments);
+    io::MemberTensors& tensors = copies.members.front();
+    const auto has = [&](const std::string& name) {
+        return std::ranges::any_of(tensors.model, [&](const io::TensorView& tensor) { return tensor.name == name; });
+    };
+    EXPECT_TRUE(has("embed.position.weight") && has("layers.0.self_attn.in_proj.weight") && has("layers.1.norm2.bias"));
+
+    // As versions before these names wrote them.
+    for (auto* file : {&tensors.model, &tensors.optimizer})
+        for (io::TensorView& tensor : *file) {
+            if (tensor.name.starts_with("layers.")) tensor.name.replace(0, 6, "nodes");
+            if (tensor.name.starts_with("embed.position")) tensor.name.replace(6, 8, "places");
+        }
+    EXPECT_TRUE(has("embed.places.weight") && has("nodes.0.self_attn.in_proj.weight"));
+    test::TemporaryFolder folder;
+    auto store = io::CheckpointStore::open(folder.path());
+    ASSERT_TRUE(store.ok());
+    io::Checkpoint checkpoint;
+    checkpoint.step = 1;
+    checkpoint.members = std::move(copies.members);
+    const auto saved = store->save(checkpoint);
+    ASSERT_TRUE(saved.ok()) << saved.error().text();
+    const auto loaded = io::load_checkpoint(saved->folder);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+
+    const base::Status status = load_weights(*other.store, *loaded, true, attachments);
+    ASSERT_TRUE(status.ok()) << status.error().text();
+    for (const Arena arena : {Arena::value, Arena::first_moment, Arena::second_moment})
+        EXPECT_EQ(testing::trained_tensors(*other.store, arena), testing::trained_tensors(*trained.store, arena));
+    const auto stored = stored_language(*loaded);
+    ASSERT_TRUE(stored.ok()) << stored.error().text();
+    EXPECT_EQ(stored->widths.at("tokens"), 8);
 }
 
 }  // namespace

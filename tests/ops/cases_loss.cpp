@@ -88,6 +88,36 @@ OpCase binary(int k, int rows, const std::string& note, Values logits, double sc
     return c;
 }
 
+/// The divisor and the rows of a whole step.
+OpCase over_step(OpCase c, int slot, double divisor) {
+    return c.slot(slot, Element::stat, c.members, 1, 1, 2, given({divisor, 40, 2 * divisor, 40, divisor / 2, 41}));
+}
+
+OpCase total(int k, int rows, int classes, const std::string& note, Values values) {
+    namespace at = loss_total;
+    OpCase c;
+    c.name = fmt::format("loss_total/{}/K{}_B{}_C{}", note, k, rows, classes);
+    c.op = &loss_total::kDef;
+    c.params = LossTotalParams{7};
+    c.members = k;
+    c.slot(at::values, Element::i32, k, 1, rows, 1, std::move(values));
+    if (classes > 0) c.slot(at::weights, Element::stat, k, 1, 1, classes, uniform(0.3, 2));
+    return c.slot(at::total, Element::stat, k, 1, 1, 2, poison());
+}
+
+void add_totals(std::vector<OpCase>& cases) {
+    for (const int rows : {1, 33, 1300, 0}) {
+        cases.push_back(total(2, rows, 0, "tokens", integers(-2, 9)));
+        cases.push_back(total(2, rows, 5, "weights", integers(-1, 6)));
+    }
+    cases.push_back(total(1, 3, 0, "far", given({2147483647, -2147483648.0, 3})));
+    cases.push_back(total(1, 3, 4, "far", given({2147483647, -2147483648.0, 3})));
+    const Shape small{3, 7, 5};
+    cases.push_back(over_step(weighted(small, "of_a_step", uniform(-3, 3), integers(0, 4)), weighted_cross_entropy::total, 30));
+    cases.push_back(
+        over_step(weighted(small, "of_a_step_without_weight", uniform(-3, 3), integers(0, 4)), weighted_cross_entropy::total, 0));
+}
+
 void add_weighted(std::vector<OpCase>& cases) {
     const Values usual = uniform(-3, 3);
     for (const Shape& s : {Shape{1, 1, 2}, Shape{2, 37, 2}, Shape{3, 5, 5}, Shape{1, 1300, 2}, Shape{1, 4, 1}, Shape{1, 0, 5}}) {
@@ -151,6 +181,7 @@ OpCase diversity(const Groups& s, const std::string& note, Values o, bool gradie
 void add_loss_cases(std::vector<OpCase>& cases) {
     add_cross_entropy(cases);
     add_weighted(cases);
+    add_totals(cases);
 
     for (const Shape& s : {Shape{1, 1, 1}, Shape{2, 7, 13}, Shape{1, 32, 64}, Shape{1, 300, 3}, Shape{1, 0, 4}})
         cases.push_back(square(s, "plain"));

@@ -153,6 +153,10 @@ void add_losses(std::vector<OpCase>& cases) {
     cases.push_back(entropy(small, "large", {1, 1, false}, given({9984, -9984, 9920, 0, 3, 2, 1, 16, -29952, 9984})));
     cases.push_back(entropy(small, "ties", {1, 1, false}, given({1, 3, 3, 2, 3})));
     cases.push_back(entropy({1, 3, 2, 0, 4, 1}, "sharp", {1, 0, true}, given({0, 0, 40, 0})));
+    for (const bool as_loss : {false, true}) {  // over the tokens and sentences of a whole step
+        cases.push_back(entropy(small, as_loss ? "loss_of_a_step" : "of_a_step", {0.25, 1, as_loss}, uniform(-3, 3)));
+        cases.back().slot(token_cross_entropy::total, Element::stat, small.k, 1, 1, 2, given({61, 9, 47, 9}));
+    }
     OpCase c = entropy(small, "adding", {0.5, 1, false}, uniform(-3, 3));
     c.slots[token_cross_entropy::tally].values = uniform(1, 50);
     cases.push_back(c.accumulates(token_cross_entropy::tally));

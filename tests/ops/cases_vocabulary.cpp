@@ -58,6 +58,9 @@ OpCase without(OpCase c, std::initializer_list<int> slots) {
     return c;
 }
 
+/// Over the tokens and sentences of a whole step.
+OpCase over_step(OpCase c) { return c.slot(at::total, Element::stat, c.members, 1, 1, 2, given({4001, 70, 3007, 70, 5003, 70})); }
+
 OpCase adding(OpCase c) {
     for (const int slot : {at::dx, at::dweight, at::dbias, at::tally}) {
         c.slots[static_cast<std::size_t>(slot)].values = slot == at::tally ? uniform(1, 50) : uniform(-0.1, 0.1);
@@ -74,6 +77,7 @@ std::vector<OpCase> large_vocabulary_cases() {
                               adding(loss({3, 9, 64, 1, 7001, 128}, "windows", {0.5, 1, false}, false, {8, 16, false, false})),
                               adding(loss({8, 33, 64, 0, 2100, 128}, "large_biases", {1, 0, true})),
                               loss({8, 33, 64, 0, 2100, 104}, "outside", {1, 0, true}, true),
+                              over_step(loss({3, 9, 64, 1, 7001, 128}, "of_a_step", {1, 1, true})),
                               without(adding(loss({8, 33, 64, 0, 2100, 128}, "one_large_row", {1, 0, true})), {at::tally})};
     cases.back().slots[at::x].values = cases.back().slots[at::x].values.with(3000 * 128 + 5, 1024);
     cases[3].slots[at::bias].values = given({-60, 0, 27, 28, -27, 1});
@@ -99,6 +103,10 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
     cases.push_back(without(loss(blocks, "only_dx", {1, 0, true}), {at::dweight, at::dbias}));
     cases.push_back(without(loss(blocks, "only_weights", {1, 0, true}), {at::dx}));
     const Head wide{2, 5, 60, 1, 300, 128};
+    for (const Head& h : {small, blocks, wide}) {
+        cases.push_back(over_step(loss(h, "loss_of_a_step", {1, 0, true})));
+        cases.push_back(over_step(adding(loss(h, "of_a_step", {0.5, 0, false}))));
+    }
     cases.push_back(loss(wide, "outside", {1, 1, true}, true));
     cases.push_back(adding(loss(wide, "windows", {0.5, 1, false}, false, {8, 16, false, false})));
     const Head few{2, 2, 30, 1, 300, 128};  // one tile of rows, whose gradients need no joining

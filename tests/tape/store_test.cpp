@@ -245,6 +245,7 @@ public:
     base::Result<std::unique_ptr<ops::Memory>> allocate_shared(std::size_t bytes) override { return allocate(bytes); }
     void upload(std::byte* device, const void* host, std::size_t bytes) override { real_->upload(device, host, bytes); }
     void download(void* host, const std::byte* device, std::size_t bytes) override { real_->download(host, device, bytes); }
+    void clear(std::byte* device, std::size_t bytes) override { real_->clear(device, bytes); }
     base::Result<std::unique_ptr<ops::Uploader>> make_uploader() override { return real_->make_uploader(); }
     void synchronize() override {}
     base::Status check() override { return base::ok(); }

@@ -1,13 +1,16 @@
 #include "train/memory_plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
 #include "ops/optimizer/optimizer.h"
 #include "train/engine.h"
+#include "train/setup.h"
 #include "train/tiny_run.h"
 
 namespace millrace::train {
@@ -16,10 +19,15 @@ namespace {
 using models::EnergyFlowConfig;
 using models::Recompute;
 
+/// Bytes that a backend was asked for.
+struct Counts {
+    std::int64_t allocated = 0, uploaded = 0, cleared = 0;
+};
+
 /// The CPU's backend, counting what it is asked for.
 class CountingBackend final : public ops::Backend {
 public:
-    explicit CountingBackend(std::int64_t& bytes) : bytes_(bytes) {
+    explicit CountingBackend(Counts& counts) : counts_(counts) {
         auto made = ops::make_backend(ops::DeviceKind::cpu, {});
         EXPECT_TRUE(made.ok());
         inner_ = std::move(made).value();
@@ -27,14 +35,21 @@ public:
     [[nodiscard]] ops::DeviceKind kind() const override { return inner_->kind(); }
     [[nodiscard]] std::string description() const override { return inner_->description(); }
     base::Result<std::unique_ptr<ops::Memory>> allocate(std::size_t bytes) override {
-        bytes_ += static_cast<std::int64_t>(bytes);
+        counts_.allocated += static_cast<std::int64_t>(bytes);
         return inner_->allocate(bytes);
     }
     base::Result<std::unique_ptr<ops::Memory>> allocate_shared(std::size_t bytes) override {
-        bytes_ += static_cast<std::int64_t>(bytes);
+        counts_.allocated += static_cast<std::int64_t>(bytes);
         return inner_->allocate_shared(bytes);
     }
-    void upload(std::byte* device, const void* host, std::size_t bytes) override { inner_->upload(device, host, bytes); }
+    void upload(std::byte* device, const void* host, std::size_t bytes) override {
+        counts_.uploaded += static_cast<std::int64_t>(bytes);
+        inner_->upload(device, host, bytes);
+    }
+    void clear(std::byte* device, std::size_t bytes) override {
+        counts_.cleared += static_cast<std::int64_t>(bytes);
+        inner_->clear(device, bytes);
+    }
     void download(void* host, const std::byte* device, std::size_t bytes) override { inner_->download(host, device, bytes); }
     base::Result<std::unique_ptr<ops::Uploader>> make_uploader() override { return inner_->make_uploader(); }
     void synchronize() override { inner_->synchronize(); }
@@ -46,7 +61,7 @@ public:
 
 private:
     std::unique_ptr<ops::Backend> inner_;
-    std::int64_t& bytes_;
+    Counts& counts_;
 };
 
 EnergyFlowConfig small_flow() {
@@ -72,9 +87,8 @@ std::shared_ptr<const data::PairSet> pairs(std::uint32_t count, std::int32_t wid
     return set;
 }
 
-struct Made {
+struct Made : Counts {
     base::Result<std::unique_ptr<Engine>> engine = base::Error{"not made"};
-    std::int64_t allocated = 0;
 };
 
 constexpr std::uint32_t kPairs = 5 + 31;  // two batches of 12 and a last step of 7
@@ -95,9 +109,8 @@ std::unique_ptr<Made> make(const EnergyFlowConfig& config, std::int64_t limit, s
     options.ring_capacity = 64;
     const auto set = pairs(kPairs, config.embedding);
     auto made = std::make_unique<Made>();
-    made->engine =
-        Engine::create(std::make_unique<CountingBackend>(made->allocated), std::make_unique<models::EnergyFlow>(config),
-                       std::make_unique<data::PairSource>(set), settings, options);
+    made->engine = Engine::create(std::make_unique<CountingBackend>(*made), std::make_unique<models::EnergyFlow>(config),
+                                  std::make_unique<data::PairSource>(set), settings, options);
     return made;
 }
 
@@ -137,6 +150,15 @@ TEST(MemoryPlan, PredictsWhatIsAllocated) {
     }
 }
 
+TEST(MemoryPlan, GradientsAndMomentsAreClearedWhereTheyLie) {
+    const auto made = make(small_flow(), 0);
+    ASSERT_TRUE(made->engine.ok()) << made->engine.error().text();
+    const MemoryNeeds& needs = (*made->engine)->memory_needs();
+    ASSERT_GT(needs.gradients + needs.optimizer, needs.parameters);
+    EXPECT_GE(made->cleared, needs.gradients + needs.optimizer);
+    EXPECT_LT(made->uploaded, needs.data + 2 * needs.parameters) << "zeros need no copy from the host";
+}
+
 TEST(MemoryPlan, TakesTheLargestMicroBatchThatFits) {
     const EnergyFlowConfig config = small_flow();
     std::int64_t before = needs(config, 12);
@@ -169,6 +191,24 @@ TEST(MemoryPlan, MicroBatchesTrainAsAWholeBatchDoes) {
             norm += std::pow(static_cast<double>(wanted[i]), 2);
         }
         EXPECT_LT(std::sqrt(difference / norm), 1e-6) << rows;
+    }
+}
+
+TEST(MemoryPlan, FlowsThatKnowOfEachOtherAreNotSplitUnasked) {
+    for (const char* key : {"model.headroom", "model.early_stop"}) {
+        EnergyFlowConfig config = small_flow();
+        if (std::string(key) == "model.headroom")
+            config.headroom = 0.5;
+        else
+            config.early_stop = true;
+        const std::int64_t less = needs(config, 12) - 1;
+        const auto refused = make(config, less);
+        ASSERT_FALSE(refused->engine.ok()) << key;
+        EXPECT_EQ(refused->engine.error().exit_status, 2);
+        EXPECT_EQ(refused->allocated, 0);
+        for (const char* part : {"not split unasked", key, "train.batch", "train.micro_batch = 6 ("})
+            EXPECT_NE(refused->engine.error().text().find(part), std::string::npos) << refused->engine.error().text();
+        EXPECT_TRUE(make(config, less, 6)->engine.ok()) << "it was asked for";
     }
 }
 
@@ -218,7 +258,7 @@ TEST(MemoryPlan, NamesTheLeastWhenNothingFits) {
 }
 
 TEST(MemoryPlan, LimitIsTheMachinesUnlessGiven) {
-    std::int64_t ignored = 0;
+    Counts ignored;
     const CountingBackend backend(ignored);
     const auto given = memory_limit(123, backend), machine = memory_limit(0, backend);
     ASSERT_TRUE(given && machine);
@@ -234,6 +274,29 @@ TEST_F(MemoryOfARun, RefusedPlanLeavesNoTrace) {
     EXPECT_EQ(refused.error().exit_status, 2);
     EXPECT_NE(refused.error().text().find("train.memory allows 64.0 KiB"), std::string::npos) << refused.error().text();
     EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
+}
+
+TEST_F(MemoryOfARun, BatchStatisticsAndDiversityAreNotSplitUnasked) {
+    const std::vector<std::string> small{"model.preset=debug", "model.diversity_experts=true"};
+    const auto made = [&](const std::string& setting) {
+        std::vector<std::string> settings = small;
+        settings.push_back(setting);
+        return set_up(recipe(settings), true, {});
+    };
+    const auto whole = made("train.epochs=1");
+    ASSERT_TRUE(whole.ok()) << whole.error().text();
+    const auto& couplings = whole->engine->row_couplings();
+    const auto has = [&](const char* text) {
+        return std::any_of(couplings.begin(), couplings.end(), [&](const std::string& each) { return each.starts_with(text); });
+    };
+    EXPECT_TRUE(has("batch statistics of "));
+    EXPECT_TRUE(has("diversity of cosines"));
+    const std::string less = fmt::format("train.memory={}B", whole->engine->memory_needs().total() - 1);
+    const auto refused = made(less);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().exit_status, 2);
+    for (const char* part : {"not split unasked", "batch statistics of ", "train.micro_batch = 32 (", "smaller train.batch"})
+        EXPECT_NE(refused.error().text().find(part), std::string::npos) << part << " in: " << refused.error().text();
 }
 
 TEST_F(MemoryOfARun, PlanAndUseAreInTheEvents) {

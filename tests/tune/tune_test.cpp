@@ -253,7 +253,7 @@ TEST(Candidates, KeepTheRowsOfAStep) {
     EXPECT_TRUE(rows[0].empty());
     EXPECT_EQ(settings_text(rows[1]), "train.batch=128 train.accumulate=1 train.micro_batch=128");
     EXPECT_EQ(settings_text(rows[2]), "train.micro_batch=32");
-    facts.minimum_rows = 2;
+    facts.couples_rows = true;
     EXPECT_EQ(row_candidates(facts).size(), 1u) << "a model that normalizes over rows is not split";
 }
 

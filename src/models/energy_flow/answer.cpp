@@ -21,7 +21,7 @@ using Numbered = std::vector<std::vector<std::int32_t>>;
 constexpr std::int64_t kMostPositions = 1 << 20;
 
 base::Result<std::int32_t> rows_of(const io::SafetensorsFile& file, const char* name, std::int32_t beside) {
-    const io::TensorView* tensor = file.find(name);
+    const io::TensorView* tensor = find_tensor(file, name);
     if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] <= beside || tensor->shape[0] > kMostPositions)
         return base::Error{fmt::format("tensor {} is missing or of another shape; the file is of another model", name),
                            file.place()};

@@ -74,6 +74,8 @@ Cube::Cube(tape::Store& store, const EnergyFlowConfig& config) : config_(config)
 }
 
 Value Cube::forward(tape::Builder& builder, const Value& e) {
+    if (config_.spawns()) builder.couple_rows("spare rows that the flows of a batch share (model.headroom)");
+    if (config_.early_stop) builder.couple_rows("a stop that waits for the flows of a batch (model.early_stop)");
     const auto pass = std::make_shared<Pass>();
     pass->rows = config_.rows(e.view.rows);
     const auto table = [&](const std::string& name) {

@@ -93,6 +93,10 @@ Outputs EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, dat
     return outputs;
 }
 
+void EnergyFlow::append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
+    if (config_.text_bridge.enabled) bridge_.append_loss_total(builder, source, rows);
+}
+
 Outputs EnergyFlow::build_answer(tape::Builder& builder, const nn::Sequences& inputs) {
     MILLRACE_ASSERT(config_.text_bridge.enabled && !builder.training(),
                     "an answer needs the text bridge and an evaluation program");

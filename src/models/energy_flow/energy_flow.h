@@ -25,6 +25,7 @@ public:
     [[nodiscard]] data::Fields wants() const override;
     /// Kept of a training program: the counters of its flows.
     Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    void append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const override;
     /// Text to text, in an evaluation program: inputs -> the bridge's energies -> cube -> answers. Keeps ids i32 [K,1,B,T] and
     /// lengths i32 [K,1,B,1] of the answers and the vectors read back from the surfaces, stat [K,1,B,E]. Only with the text
     /// bridge.

@@ -10,6 +10,8 @@
 namespace millrace::models {
 namespace {
 
+constexpr const char* kDecoderLoss = "text.decoder.loss";
+
 std::vector<nn::TransformerLayer> stack(tape::Store& store, const std::string& name, const TextBridgeConfig& config,
                                         bool causal) {
     nn::TransformerOptions options;
@@ -91,8 +93,12 @@ void TextBridge::learn(tape::Builder& builder, data::BatchSource& source, data::
     const nn::Sequences targets = gather(builder, source, part, true, surface.rows);
     nn::TokenLossOptions options;
     options.weight = config_.decode_weight;
-    options.name = "text.decoder.loss";
+    options.name = kDecoderLoss;
     nn::token_cross_entropy(builder, token_logits(builder, prefix_of(builder, surface), targets), targets, kPrefix - 1, options);
+}
+
+void TextBridge::append_loss_total(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
+    nn::total_tokens(builder, gather(builder, source, data::Part::train, true, rows), kDecoderLoss);
 }
 
 TextBridge::Figures TextBridge::measure(tape::Builder& builder, data::BatchSource& source, data::Part part,
@@ -111,7 +117,7 @@ TextBridge::Figures TextBridge::measure(tape::Builder& builder, data::BatchSourc
     nn::TokenLossOptions options;
     options.weight = config_.decode_weight;
     options.tally = figures.tally;
-    options.name = "text.decoder.loss";
+    options.name = kDecoderLoss;
     nn::token_cross_entropy(builder, token_logits(builder, prefix_of(builder, surface), targets), targets, kPrefix - 1, options);
     for (const tensor::View& view : {figures.encoded, figures.targets, figures.lengths, figures.tally}) builder.keep(view);
     figures.answers = decode(builder, surface);

@@ -29,8 +29,8 @@ public:
     static constexpr std::int32_t kPrefix = 4;
     // Names in a checkpoint: the tokenizer's bytes, and the tables whose rows say how long sentences may be.
     static constexpr const char* kTokenizer = "text.tokenizer";
-    static constexpr const char* kEncoderPositions = "text.encoder.embedding.places.weight";
-    static constexpr const char* kDecoderPositions = "text.decoder.embedding.places.weight";
+    static constexpr const char* kEncoderPositions = "text.encoder.embedding.position.weight";
+    static constexpr const char* kDecoderPositions = "text.decoder.embedding.position.weight";
     /// Every layer's name begins so.
     static constexpr const char* kLayers = "text.";
 
@@ -44,6 +44,9 @@ public:
     /// The two losses of a micro-batch whose energies and surface are there already, in a training program.
     void learn(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& energies,
                const tensor::View& surface) const;
+
+    /// As Model::append_loss_totals.
+    void append_loss_total(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const;
 
     /// What an evaluation program leaves: kept until its end.
     struct Figures {

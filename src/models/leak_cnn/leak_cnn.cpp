@@ -94,6 +94,10 @@ Outputs LeakCnn::build(tape::Builder& builder, data::BatchSource& source, data::
     return {logits, {}};
 }
 
+void LeakCnn::append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
+    nn::total_class_weights(builder, source.gather(builder, data::Part::train, rows, {{"label"}})[0], weights_);
+}
+
 VotingRules LeakCnn::rules(data::Part part, int member) const {
     VotingRules rules;
     rules.positive = config_.classes.positive;

@@ -38,6 +38,7 @@ public:
     base::Status declare(tape::Store& store) override;
     [[nodiscard]] data::Fields wants() const override;  ///< features and label
     Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    void append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const override;
     [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part part, int member) const override;
     [[nodiscard]] std::vector<Attachment> attachments() const override;  ///< classes and scaling
     [[nodiscard]] std::string description() const override;

@@ -32,7 +32,7 @@ base::Status Transformer::declare_body(tape::Store& store) {
     layers_.clear();
     const LanguageConfig& c = language();
     const nn::TransformerOptions options{c.width, c.heads, c.inner, true, c.dropout, false};
-    for (std::int32_t i = 0; i < depth_; ++i) layers_.emplace_back(store, fmt::format("nodes.{}", i), options);
+    for (std::int32_t i = 0; i < depth_; ++i) layers_.emplace_back(store, fmt::format("layers.{}", i), options);
     return base::ok();
 }
 

@@ -83,6 +83,7 @@ public:
         (void)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, context_.stream);
         (void)cudaStreamSynchronize(context_.stream);
     }
+    void clear(std::byte* device, std::size_t bytes) override { (void)cudaMemsetAsync(device, 0, bytes, context_.stream); }
     base::Result<std::unique_ptr<Uploader>> make_uploader() override { return make_cuda_uploader(); }
     void synchronize() override { (void)cudaStreamSynchronize(context_.stream); }
     base::Status check() override {

@@ -2,7 +2,11 @@
 //   sum over all elements of dw^2 = sum over rows i, j of (dz_i . dz_j) (x_i . x_j),
 // which takes rows^2 (outputs + inputs) products instead of rows outputs inputs, and reads each operand once. Terms have both
 // signs, so the sum loses digits where dw is much smaller than its terms: inputs that vary by a tenth around their mean behind a
-// norm cost 0.03 % of the norm on an H200, by a hundredth 0.1 %, by a thousandth 2 to 6 % (computed on the host).
+// norm cost 0.03 % of the norm on an H200. Where it would lose more, the rows of x are nearly one, and their differences from the
+// first take their place: with r = x_0, e_i = x_i - r and s = the sum of all dz_i,
+//   dw = s r^T + sum over rows i of dz_i e_i^T,
+//   sum of dw^2 = |r|^2 |s|^2 + 2 sum over i of (s . dz_i) (r . e_i) + sum over i, j of (dz_i . dz_j) (e_i . e_j),
+// of which none has large terms that cancel.
 
 #include "ops/dense/gram_squares.h"
 
@@ -23,7 +27,9 @@ using tensor::Operand;
 constexpr int kThreads = 3 * 128, kRows = 128, kDepth = 128, kStages = 6;
 /// Of operands in parts of 64 columns, each as hopper.cuh says.
 constexpr std::uint32_t kHalfBytes = kRows / 2 * 128, kPartBytes = 2 * kHalfBytes, kStageBytes = kDepth / 64 * kPartBytes;
-constexpr std::size_t kBytes = 1024 + kStages * kStageBytes;
+constexpr std::size_t kBytes = 1024 + kStages * kStageBytes + kPartBytes;  // the last part holds differences
+/// Less than this of the sum of its terms' sizes is left of a sum of squares: the differences are taken.
+constexpr float kCancelled = 1.0f / 1024;
 
 /// One matrix of a gradient.
 struct Unit {
@@ -72,12 +78,88 @@ private:
     static __device__ int piece() { return static_cast<int>(threadIdx.x) % 8; }
 };
 
+/// The inner products of a thread's rows with each other, as the products of a warpgroup leave them.
+using Products = float[32];
+struct Halves {
+    std::uint32_t left, right;  ///< bytes from the beginning of a part to the rows of a warpgroup's two sides
+};
+
+/// Copies the differences of 64 columns of x from the first row, from `column` on; adds r . e_i of the thread's rows to `along`
+/// and, where it has the first row, r . r to `own`. What is not there becomes zero.
+__device__ void stage_differences(const Unit& unit, int column, unsigned char* to, float (&along)[3], float& own) {
+    const int row = static_cast<int>(threadIdx.x) / 8, piece = static_cast<int>(threadIdx.x) % 8, first = column + 8 * piece;
+    float reference[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) reference[e] = first + e < unit.inputs ? load(unit.x + first + e) : 0;
+#pragma unroll
+    for (int n = 0; n < 3; ++n) {
+        const int i = row + n * Share::kStep;
+        if (i >= kRows) continue;
+        __align__(16) bf16 differences[8];
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+            const bool there = i < unit.rows && first + e < unit.inputs;
+            const float difference = there ? load(unit.x + i * std::int64_t{unit.ld_x} + first + e) - reference[e] : 0;
+            along[n] += reference[e] * difference;
+            if (i == 0) own += reference[e] * reference[e];
+            store(differences + e, difference);
+        }
+        *reinterpret_cast<uint4*>(to + i * 128 + ((piece ^ (i & 7)) << 4)) = *reinterpret_cast<const uint4*>(differences);
+    }
+}
+
+/// The sum of squares from differences, by all threads of the block. `part`: kPartBytes of shared memory at `address`; `shared`
+/// as in block_sum.
+__device__ float squares_of_differences(const Unit& unit, const Products& of_dz, const Halves& halves, int group,
+                                        unsigned char* part, std::uint32_t address, float* shared) {
+    __shared__ float along_rows[kRows + 1];  // r . e_i, and r . r behind
+    float along[3] = {}, own = 0;
+    Products of_e = {};
+    for (int column = 0; column < unit.inputs; column += 64) {
+        stage_differences(unit, column, part, along, own);
+        hopper::copies_visible();
+        __syncthreads();
+        hopper::products_begin();
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            hopper::multiply(of_e, hopper::operand(address + 32 * i + halves.left),
+                             hopper::operand(address + 32 * i + halves.right));
+        hopper::products_commit();
+        hopper::products_wait<0>();
+        hopper::hold(of_e);
+        __syncthreads();  // the part is read, the next may be written
+    }
+    for (int d = 4; d > 0; d /= 2) {  // the eight threads of a row
+        for (float& value : along) value += __shfl_xor_sync(0xffffffffu, value, d);
+        own += __shfl_xor_sync(0xffffffffu, own, d);
+    }
+    if (threadIdx.x % 8 == 0)
+        for (int n = 0; n < 3; ++n)
+            if (const int i = static_cast<int>(threadIdx.x) / 8 + n * Share::kStep; i < kRows) along_rows[i] = along[n];
+    if (threadIdx.x == 0) along_rows[kRows] = own;
+    __syncthreads();
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) sum += of_dz[i] * of_e[i];
+    if (group == 1) sum *= 2;
+    for (int o = static_cast<int>(threadIdx.x); o < unit.outputs; o += kThreads) {
+        float s = 0, q = 0;
+        for (int i = 0; i < unit.rows; ++i) {
+            const float dz = load(unit.dz + i * std::int64_t{unit.ld_dz} + o);
+            s += dz;
+            q = fmaf(dz, along_rows[i], q);
+        }
+        sum += s * (along_rows[kRows] * s + 2 * q);
+    }
+    return block_sum(sum, shared);
+}
+
 __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* units, int count) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ float shared[32];
     const std::uint32_t stages = (shared_address(memory_of_block) + 1023) / 1024 * 1024;
     const int group = static_cast<int>(threadIdx.x) / 128;
-    const std::uint32_t left = group == 2 ? kHalfBytes : 0, right = group == 0 ? 0 : kHalfBytes;
+    const Halves halves{group == 2 ? kHalfBytes : 0, group == 0 ? 0 : kHalfBytes};
     // What is fetched next: of dz, then of x of unit `number`. No kernel writes the table.
     int number = blockIdx.x, filled = 0, read = 0;
     Unit fetched = units[number], unit = fetched;
@@ -110,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* u
 #pragma unroll
             for (int i = 0; i < kDepth / 16; ++i) {
                 const std::uint32_t from = stages + read * kStageBytes + i / 4 * kPartBytes + i % 4 * 32;
-                hopper::multiply(sums, hopper::operand(from + left), hopper::operand(from + right));
+                hopper::multiply(sums, hopper::operand(from + halves.left), hopper::operand(from + halves.right));
             }
             hopper::products_commit();
             fetch();
@@ -122,13 +204,21 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* u
     };
     for (int s = 0; s < kStages - 2; ++s) fetch();
     for (int n = blockIdx.x; n < count; n += gridDim.x) {
-        float of_dz[32] = {}, of_x[32] = {};
+        Products of_dz = {}, of_x = {};
         multiply(of_dz, unit.steps_dz());
         multiply(of_x, unit.steps_x());
-        float sum = 0;
+        float sum = 0, terms = 0;
 #pragma unroll
-        for (int i = 0; i < 32; ++i) sum += of_dz[i] * of_x[i];
+        for (int i = 0; i < 32; ++i) {
+            sum += of_dz[i] * of_x[i];
+            terms += fabsf(of_dz[i] * of_x[i]);
+        }
         sum = block_sum(group == 1 ? 2 * sum : sum, shared);
+        terms = block_sum(group == 1 ? 2 * terms : terms, shared);
+        if (sum < kCancelled * terms)  // the same in all threads
+            sum = squares_of_differences(unit, of_dz, halves, group,
+                                         memory_of_block + (stages - shared_address(memory_of_block)) + kStages * kStageBytes,
+                                         stages + kStages * kStageBytes, shared);
         if (threadIdx.x == 0) *unit.squares = sum < 0 ? 0 : sum;  // NaN stays
         if (n + static_cast<int>(gridDim.x) < count) unit = units[n + gridDim.x];
     }

@@ -38,22 +38,23 @@ public:
         double divisor = params.by_rows ? rows : 0;
         for (int row = 0; row < rows && !params.by_rows; ++row)
             if (valid(row)) divisor += static_cast<double>(weight_of(row));
-        const double share = divisor > 0 ? 1 / divisor : 0;
+        const LossTotal over = total_of<float>(b_[total], member_, divisor, rows);
+        const double share = over.divisor > 0 ? 1 / over.divisor : 0;
         MemberState& s = state_of(b_[state], member_);
         const double factor = params.scale * share * static_cast<double>(s.loss_scale);
-        double total = 0;
+        double sum = 0;
         bool strange = false;
         for (int row = 0; row < rows; ++row) {
             if (valid(row)) {
-                total += one(row, factor, s);
+                sum += one(row, factor, s);
                 continue;
             }
             strange = true;
             if (b_[dlogits].present()) std::fill_n(b_[dlogits].at<float>(member_, 0, row), classes_, 0.0f);
         }
-        s.loss += total * share * rows;
+        s.loss += sum * share * over.rows;
         s.rows += static_cast<std::uint32_t>(rows);
-        if (strange || !std::isfinite(total)) s.nonfinite = 1;
+        if (strange || !std::isfinite(sum)) s.nonfinite = 1;
     }
 
 private:
@@ -98,9 +99,34 @@ KernelResult make_weighted_cross_entropy(Context& context, const Bound& bound) {
         .require(weights, DType::f32, in.k, 1, 1, in.cols)
         .require(gamma, DType::f32, in.k, 1, 1, 1)
         .state(state, in.k);
-    MILLRACE_TRY(check.allow_like(dlogits, logits).that(in.cols > 0, "needs at least one class").status());
+    check.allow_like(dlogits, logits).allow(total, DType::f32, in.k, 1, 1, 2);
+    check.that(!bound[total].present() || !bound.params<WeightedLossParams>().by_rows, "rows are counted without a total");
+    MILLRACE_TRY(check.that(in.cols > 0, "needs at least one class").status());
     return make_kernel([&context, b = bound, in]() noexcept {
         context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) { WeightedPass(b, member).run(); });
+    });
+}
+
+KernelResult make_loss_total(Context& /*context*/, const Bound& bound) {
+    using namespace loss_total;
+    const Operand in = bound[values];
+    Checker check(bound);
+    check.require(values, DType::i32, in.k, 1, in.rows, 1).require(total, DType::f32, in.k, 1, 1, 2);
+    MILLRACE_TRY(check.allow(weights, DType::f32, in.k, 1, 1, bound[weights].cols).status());
+    return make_kernel([b = bound, in, most = bound.params<LossTotalParams>().most]() noexcept {
+        for (int member = 0; member < in.k; ++member) {
+            const float* weight = b[weights].present() ? b[weights].at<float>(member) : nullptr;
+            double sum = 0;
+            for (int row = 0; row < in.rows; ++row) {
+                const std::int32_t value = *in.at<std::int32_t>(member, 0, row);
+                if (weight == nullptr)
+                    sum += std::clamp(value, 0, most);
+                else if (value >= 0 && value < b[weights].cols)
+                    sum += static_cast<double>(weight[value]);
+            }
+            b[total].at<float>(member)[0] = static_cast<float>(sum);
+            b[total].at<float>(member)[1] = static_cast<float>(in.rows);
+        }
     });
 }
 

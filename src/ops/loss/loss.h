@@ -20,8 +20,15 @@ namespace cross_entropy { enum Slot { logits, labels, state, dlogits, slots }; e
 /// and gamma stat [K,1,1,1] are data of the member. loss = sum of r / d with d = B when `by_rows`, else the sum of w over the valid rows (no loss, no
 /// gradient when that is 0). state.loss += B loss; rows, correct, nonfinite, labels outside as above. dlogits (optional, real)
 /// = (softmax - onehot) w (q^gamma + gamma q^(gamma - 1) p ce) * scale / d.
+/// total (loss_total of the labels and weights, optional, without `by_rows`) takes the place of d and of B in state.loss.
 struct WeightedLossParams { double scale = 1; bool by_rows = false; };
-namespace weighted_cross_entropy { enum Slot { logits, labels, weights, gamma, state, dlogits, slots }; extern const OpDef kDef; }
+namespace weighted_cross_entropy { enum Slot { logits, labels, weights, gamma, state, dlogits, total, slots }; extern const OpDef kDef; }
+
+/// loss_total. What a mean over all rows of a step divides by when the step runs in parts, before the first of them. total[0] = sum over rows of weights[v] where v is
+/// in [0, C), 0 elsewhere; without weights of v cut to [0, most], which counts tokens. total[1] = B. Slots: values i32 [K,1,B,1] (labels, lengths), weights stat
+/// [K,1,1,C], optional, total stat [K,1,1,2].
+struct LossTotalParams { std::int32_t most = 0; };
+namespace loss_total { enum Slot { values, weights, total, slots }; extern const OpDef kDef; }
 
 /// binary_cross_entropy. A term beside the loss: with t = 1 where label == positive, else 0: mean over rows of log(1 + exp(l)) - t l, times weight,
 /// stat [K,1,1,1] of the member. state.penalty += scale * that; dlogit (optional, real) = (sigmoid(l) - t) weight * scale / B. A term that is not finite
@@ -41,4 +48,16 @@ struct DiversityParams { double weight = 0, temperature = 1, scale = 1; };
 namespace cosine_diversity { enum Slot { o, state, dout, slots }; extern const OpDef kDef; }
 
 // clang-format on
+
+/// What a loss divides by, and the rows that its mean stands for.
+struct LossTotal {
+    double divisor, rows;
+};
+/// Those of the step where `total` is present, else the batch's own.
+template <class Stat>
+LossTotal total_of(const tensor::Operand& total, int member, double divisor, int rows) {
+    if (!total.present()) return {divisor, static_cast<double>(rows)};
+    return {static_cast<double>(total.at<Stat>(member)[0]), static_cast<double>(total.at<Stat>(member)[1])};
+}
+
 }  // namespace millrace::ops

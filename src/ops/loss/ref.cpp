@@ -65,7 +65,8 @@ void run_weighted_cross_entropy(const Bound& bound) {
         double divisor = params.by_rows ? logits.rows : 0;
         for (int b = 0; b < logits.rows && !params.by_rows; ++b)
             if (label_of(b) >= 0 && label_of(b) < logits.cols) divisor += weights[label_of(b)];
-        const double share = divisor > 0 ? 1 / divisor : 0;
+        const LossTotal over = total_of<double>(bound[at::total], m, divisor, logits.rows);
+        const double share = over.divisor > 0 ? 1 / over.divisor : 0;
         double loss = 0;
         for (int b = 0; b < logits.rows; ++b) {
             const double* values = logits.at<double>(m, 0, b);
@@ -82,8 +83,25 @@ void run_weighted_cross_entropy(const Bound& bound) {
                     row.valid ? (softmax - (c == label_of(b) ? 1 : 0)) * slope * params.scale * share * state.loss_scale : 0;
             }
         }
-        state.loss += loss * share * logits.rows;
+        state.loss += loss * share * over.rows;
         state.rows += static_cast<std::uint32_t>(logits.rows);
+    }
+}
+
+void run_loss_total(const Bound& bound) {
+    namespace at = loss_total;
+    const auto &values = bound[at::values], &weights = bound[at::weights];
+    for (int m = 0; m < values.k; ++m) {
+        double sum = 0;
+        for (int b = 0; b < values.rows; ++b) {
+            const std::int32_t value = *values.at<std::int32_t>(m, 0, b);
+            if (!weights.present())
+                sum += std::clamp(value, 0, bound.params<LossTotalParams>().most);
+            else if (value >= 0 && value < weights.cols)
+                sum += weights.at<double>(m)[value];
+        }
+        bound[at::total].at<double>(m)[0] = sum;
+        bound[at::total].at<double>(m)[1] = values.rows;
     }
 }
 

@@ -18,6 +18,7 @@ struct WeightedArgs {
     Mat<T> dlogits;
     int rows, classes;
     WeightedLossParams p;
+    Mat<const float> total;
 };
 
 /// What a row adds to the sum, and whether its largest logit is its label.
@@ -51,8 +52,11 @@ __global__ void weighted_cross_entropy_kernel(const __grid_constant__ WeightedAr
     __shared__ std::uint32_t counts[32];
     begin_kernel();
     const int k = blockIdx.x;
-    double divisor = a.rows;
-    if (!a.p.by_rows) {
+    double divisor = a.rows, rows = a.rows;
+    if (a.total) {
+        divisor = a.total.row(k, 0, 0)[0];
+        rows = a.total.row(k, 0, 0)[1];
+    } else if (!a.p.by_rows) {
         double mine = 0;
         for (int r = threadIdx.x; r < a.rows; r += blockDim.x) {
             const std::int32_t label = *a.labels.row(k, 0, r);
@@ -84,7 +88,7 @@ __global__ void weighted_cross_entropy_kernel(const __grid_constant__ WeightedAr
     const int any_bad = __syncthreads_or(bad);
     if (threadIdx.x != 0) return;
     MemberState& m = a.state[k];
-    m.loss += loss * share * a.rows;
+    m.loss += loss * share * rows;
     m.rows += a.rows;
     m.correct += right;
     if (any_bad) m.nonfinite = 1;
@@ -111,6 +115,25 @@ __global__ void binary_cross_entropy_kernel(Mat<const T> logit, Mat<const std::i
     if (!isfinite(sum)) m.nonfinite = 1;
 }
 
+__global__ void loss_total_kernel(Mat<const std::int32_t> values, Mat<const float> weights, Mat<float> total, int rows,
+                                  int classes, int most) {
+    __shared__ double sums[32];
+    begin_kernel();
+    const int k = blockIdx.x;
+    double sum = 0;
+    for (int r = threadIdx.x; r < rows; r += blockDim.x) {
+        const std::int32_t value = *values.row(k, 0, r);
+        if (!weights)
+            sum += min(max(value, 0), most);
+        else if (value >= 0 && value < classes)
+            sum += weights.row(k, 0, 0)[value];
+    }
+    sum = block_sum(sum, sums);
+    if (threadIdx.x != 0) return;
+    total.row(k, 0, 0)[0] = static_cast<float>(sum);
+    total.row(k, 0, 0)[1] = static_cast<float>(rows);
+}
+
 /// Enough threads for the rows, a warp at least.
 dim3 threads_for(int rows) { return dim3(std::min(1024, (std::max(rows, 1) + 31) / 32 * 32)); }
 
@@ -121,9 +144,17 @@ KernelResult make_weighted_cross_entropy(Context& c, const Bound& b) {
     const Operand& in = b[logits];
     return by_real(in.dtype, [&]<class T>(T) {
         const WeightedArgs<T> a{
-            b[logits], b[labels], b[weights], b[gamma], b[state], b[dlogits], in.rows, in.cols, b.params<WeightedLossParams>()};
+            b[logits], b[labels], b[weights], b[gamma], b[state], b[dlogits], in.rows, in.cols, b.params<WeightedLossParams>(),
+            b[total]};
         return make_launch(c, weighted_cross_entropy_kernel<T>, dim3(in.k), threads_for(in.rows), 0, a);
     });
+}
+
+KernelResult make_loss_total(Context& c, const Bound& b) {
+    using namespace loss_total;
+    const Operand& in = b[values];
+    return make_launch(c, loss_total_kernel, dim3(in.k), threads_for(in.rows), 0, in, b[weights], b[total], in.rows,
+                       b[weights].cols, b.params<LossTotalParams>().most);
 }
 
 KernelResult make_binary_cross_entropy(Context& c, const Bound& b) {

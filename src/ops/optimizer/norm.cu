@@ -14,12 +14,12 @@ using tensor::Operand;
 constexpr int kThreads = 256;
 constexpr int kNormPerMultiprocessor = 6;  ///< blocks of norm_slices_kernel
 
-/// What a sum of squares is made of: a member's elements [begin, end), or `parts` sums that the kernel which wrote the gradient
-/// at `begin` left for each member.
+/// What a sum of squares is made of: a member's elements [begin, end), or `parts` sums that the kernel which wrote them left, of
+/// one group, member k's at k * stride.
 struct Piece {
     std::int32_t begin, end;
-    const float* sums;
-    std::int32_t parts;
+    const float* sums = nullptr;
+    std::int32_t parts = 0, stride = 0;
 };
 struct Pieces {
     const Piece* data;  ///< in ascending order
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, kNormPerMultiprocessor)
             cursor.move(segments, piece.begin);
             if (group[cursor.now.group].trainable != 0)
 #pragma unroll 4
-                for (int i = thread; i < piece.parts; i += kThreads) sum += piece.sums[std::int64_t{k} * piece.parts + i];
+                for (int i = thread; i < piece.parts; i += kThreads) sum += piece.sums[std::int64_t{k} * piece.stride + i];
         }
         for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
         if (threadIdx.x % 32 == 0) sums[count][threadIdx.x / 32] = sum;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
     const GroupState* group = groups.row(k);
     float sum = 0;
     if (piece.sums != nullptr) {
-        for (int i = lane; i < piece.parts; i += 32) sum += piece.sums[std::int64_t{k} * piece.parts + i];
+        for (int i = lane; i < piece.parts; i += 32) sum += piece.sums[std::int64_t{k} * piece.stride + i];
         if (group[cursor.now.group].trainable == 0) sum = 0;
     } else {
         const float* g = grads.row(k, 0, 0);
@@ -132,18 +132,32 @@ unsigned norm_blocks(const Context& c, unsigned members) {
     return blocks_for(kNormBlocks, static_cast<int>(blocks_for(kNormBlocks, static_cast<int>(most))));
 }
 
-/// The whole arena without `left` in kNormBlocks slices, and what was left.
-std::vector<Piece> pieces_of(const Operand& grads, const std::vector<std::shared_ptr<GradientSquares>>& left) {
+/// The sums that were left of a gradient which begins at `at`, one piece for neighbouring matrices of one segment. A matrix of
+/// several segments is read: nobody knows which of its sums belong to which.
+void append_left(const GradientSquares& left, std::int64_t at, const std::vector<Segment>& segments, std::vector<Piece>& pieces) {
+    const Operand& o = left.gradient;
+    const std::int64_t size = std::int64_t{o.rows} * o.cols;
+    const int parts = left.parts / o.g;  // of a matrix; kernels leave them in the order of the matrices
+    auto segment = segments.begin();
+    for (int g = 0, next = 0; g < o.g; g = std::max(next, g + 1)) {
+        const std::int64_t begin = at + g * size;
+        while (segment->end <= begin) ++segment;
+        for (next = g; next < o.g && at + (next + 1) * size <= segment->end;) ++next;
+        if (next > g)
+            pieces.push_back({static_cast<std::int32_t>(begin), static_cast<std::int32_t>(at + next * size),
+                              static_cast<const float*>(left.sums) + g * parts, (next - g) * parts, left.parts});
+    }
+}
+
+/// The whole arena without what was left of `squares` in kNormBlocks slices, and that.
+std::vector<Piece> pieces_of(const Operand& grads, const std::vector<std::shared_ptr<GradientSquares>>& squares,
+                             const std::vector<Segment>& segments) {
     std::vector<Piece> pieces;
-    std::int64_t remaining = grads.cols;
-    for (const auto& one : left)
-        if (const std::int64_t at = place_in(one->gradient, grads); at >= 0) {
-            const std::int64_t size = one->gradient.count() / one->gradient.k;
-            pieces.push_back({static_cast<std::int32_t>(at), static_cast<std::int32_t>(at + size),
-                              static_cast<const float*>(one->sums), one->parts});
-            remaining -= size;
-        }
+    for (const auto& one : squares)
+        if (const std::int64_t at = place_in(one->gradient, grads); at >= 0) append_left(*one, at, segments, pieces);
     std::ranges::sort(pieces, {}, &Piece::begin);
+    std::int64_t remaining = grads.cols;
+    for (const Piece& piece : pieces) remaining -= piece.end - piece.begin;
     // Where little is to be read, each piece costs a block its latency: no shorter ones than a block reads at once.
     const std::int64_t equal = (remaining + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4,
                        slice = pieces.empty() ? equal : std::max<std::int64_t>(equal, 16 * kThreads);
@@ -151,7 +165,7 @@ std::vector<Piece> pieces_of(const Operand& grads, const std::vector<std::shared
     std::int64_t at = 0;
     const auto read_until = [&](std::int64_t end) {
         for (; at < end; at = std::min(at + slice, end))
-            all.push_back({static_cast<std::int32_t>(at), static_cast<std::int32_t>(std::min(at + slice, end)), nullptr, 0});
+            all.push_back({static_cast<std::int32_t>(at), static_cast<std::int32_t>(std::min(at + slice, end))});
     };
     for (const Piece& piece : pieces) {
         read_until(piece.begin);
@@ -172,10 +186,20 @@ __global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
 
 }  // namespace
 
+base::Result<std::vector<Segment>> read_segments(const Context& c, const Operand& o) {
+    std::vector<Segment> segments(static_cast<std::size_t>(o.rows));
+    const std::size_t bytes = segments.size() * sizeof(Segment);
+    cudaError_t code = cudaMemcpyAsync(segments.data(), o.data, bytes, cudaMemcpyDeviceToHost, c.stream);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(c.stream);
+    if (code != cudaSuccess) return cuda_error(code, "reading the segments of groups");
+    return segments;
+}
+
 KernelResult make_norm_slices(Context& c, const Bound& b) {
     const Operand& g = b[grad_norm::grads];
     const auto members = static_cast<unsigned>(g.k);
-    const std::vector<Piece> pieces = pieces_of(g, c.squares);
+    MILLRACE_LET(segments, read_segments(c, b[grad_norm::segments]));
+    const std::vector<Piece> pieces = pieces_of(g, c.squares, segments);
     if (pieces.empty()) return make_zeros(c, b[grad_norm::scratch]);
     MILLRACE_LET(table, upload_table(c, pieces.data(), pieces.size() * sizeof(Piece)));
     const bool in_quads = quads(g) && g.cols % 4 == 0;

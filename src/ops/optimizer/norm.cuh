@@ -65,6 +65,8 @@ inline bool quads(const tensor::Operand& o) {
            (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
 }
 
+/// What a `segments` slot holds, for the host.
+base::Result<std::vector<ops::Segment>> read_segments(const Context& c, const tensor::Operand& segments);
 /// Fills the slot `scratch` of a grad_norm: kNormBlocks sums of squares that make up those of the gradients of trainable groups.
 KernelResult make_norm_slices(Context& c, const Bound& grad_norm);
 /// grad_norm, optimizer and metrics_push as two launches.

@@ -44,15 +44,6 @@ std::size_t count_wgrads(std::span<const Bound> records) {
     return static_cast<std::size_t>(behind - records.begin());
 }
 
-base::Result<std::vector<Segment>> read_segments(const Context& c, const Operand& o) {
-    std::vector<Segment> segments(static_cast<std::size_t>(o.rows));
-    const std::size_t bytes = segments.size() * sizeof(Segment);
-    cudaError_t code = cudaMemcpyAsync(segments.data(), o.data, bytes, cudaMemcpyDeviceToHost, c.stream);
-    if (code == cudaSuccess) code = cudaStreamSynchronize(c.stream);
-    if (code != cudaSuccess) return cuda_error(code, "reading the segments of groups");
-    return segments;
-}
-
 /// A gradient that stays inside: where it lies in a member of the arena, and its group.
 struct Inside {
     Bound wgrad;

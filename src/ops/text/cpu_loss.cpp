@@ -28,8 +28,7 @@ public:
         context_.pool.for_each_if(logits.count() >= kParallelElements, logits.k * sequences, [&](int task, int) {
             const int member = task / sequences;
             const auto scale = static_cast<double>(state_of(b_[at::state], member).loss_scale);
-            run_sequence(member, task % sequences,
-                         params_.scale / static_cast<double>(tokens_in(lengths, member, b_[at::ids].cols)) * scale);
+            run_sequence(member, task % sequences, params_.scale / over(member).divisor * scale);
         });
         for (int member = 0; member < logits.k; ++member) conclude(member);
     }
@@ -37,6 +36,9 @@ public:
 private:
     [[nodiscard]] int tokens(int member, int sequence) const {
         return tokens_of(b_[at::lengths], member, sequence, b_[at::ids].cols);
+    }
+    [[nodiscard]] LossTotal over(int member) const {
+        return token_total<float>(b_[at::total], b_[at::lengths], member, b_[at::ids].cols);
     }
     [[nodiscard]] FoundToken& found(int member, std::int64_t row) {
         return found_[static_cast<std::size_t>(member * std::int64_t{b_[at::logits].rows} + row)];
@@ -83,7 +85,7 @@ private:
             sums.add_sequence(tokens(member, b),
                               [&](int t) { return found(member, std::int64_t{b} * positions_ + params_.first + t); });
         const Operand& to = b_[at::tally];
-        sums.put(params_, sequences, state_of(b_[at::state], member), to.present() ? to.at<float>(member) : nullptr,
+        sums.put(params_, sequences, over(member), state_of(b_[at::state], member), to.present() ? to.at<float>(member) : nullptr,
                  b_.accumulates(at::tally));
     }
 
@@ -104,7 +106,7 @@ KernelResult make_token_cross_entropy(Context& context, const Bound& bound) {
     check.require(at::logits, DType::f32, logits.k, 1, logits.rows, logits.cols).allow_like(at::dlogits, at::logits);
     require_positions(check, at::lengths, lengths, logits, 0);
     check.require(at::ids, DType::i32, logits.k, 1, lengths.rows, ids.cols).state(at::state, logits.k);
-    check.allow(at::tally, DType::f32, logits.k, 1, 1, kTallyColumns);
+    check.allow(at::tally, DType::f32, logits.k, 1, 1, kTallyColumns).allow(at::total, DType::f32, logits.k, 1, 1, 2);
     check.that(first >= 0 && (first + ids.cols <= positions_of(logits, lengths) || lengths.rows == 0), "tokens have no position");
     MILLRACE_TRY(check.status());
     return make_kernel(TokenLoss(context, bound));

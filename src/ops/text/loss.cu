@@ -106,8 +106,8 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<T> gradients, Mat<con
         if (logsumexp) *logsumexp.row(k, 0, row) = found.most + logf(found.total);
     }
     if (gradient == nullptr) return;
-    const int all = block_tokens(a.lengths, k, a.shape, counts);
-    const float share = static_cast<float>(a.params.scale / all) * a.state[k].loss_scale, factor = share / found.total;
+    const float share = static_cast<float>(a.params.scale / block_divisor(a, k, counts)) * a.state[k].loss_scale,
+                factor = share / found.total;
     for (int c = first; c < a.shape.vocabulary; c += step) {
         float v[V];
         load_logits(c, v);
@@ -171,7 +171,8 @@ KernelResult make_token_cross_entropy(Context& c, const Bound& b) {
     const TokenShape shape{lengths.rows, ids.cols, positions_of(logits, lengths), logits.cols};
     MILLRACE_TRY(check_positions(logits, lengths, p.first + ids.cols));
     MILLRACE_LET(found, found_table(c, logits));
-    const TokenSums sums{static_cast<Found*>(found), lengths, b[at::state], b[at::tally], shape, p, b.accumulates(at::tally)};
+    const TokenSums sums{static_cast<Found*>(found), lengths,     b[at::state], b[at::tally], shape, p,
+                         b.accumulates(at::tally),   b[at::total]};
     return make_kernel([stream = c.stream, logits, ids, gradients = b[at::dlogits], found, sums] {
         launch_token_losses(stream, logits, gradients, {}, ids, {}, sums, 0);
         launch_token_sums(stream, logits.k, sums);

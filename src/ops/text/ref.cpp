@@ -127,8 +127,8 @@ void run_token_cross_entropy(const Bound& bound) {
     const auto &logits = bound[at::logits], &ids = bound[at::ids], &lengths = bound[at::lengths], &dlogits = bound[at::dlogits];
     const int positions = positions_of(logits, lengths);
     for (int m = 0; m < logits.k; ++m) {
-        const double share =
-            params.scale / static_cast<double>(tokens_in(lengths, m, ids.cols)) * state_of(bound[at::state], m).loss_scale;
+        const LossTotal over = token_total<double>(bound[at::total], lengths, m, ids.cols);
+        const double share = params.scale / over.divisor * state_of(bound[at::state], m).loss_scale;
         for (int row = 0; dlogits.present() && row < dlogits.rows; ++row)
             std::fill_n(dlogits.at<double>(m, 0, row), dlogits.cols, 0.0);
         TokenSums sums;
@@ -142,7 +142,7 @@ void run_token_cross_entropy(const Bound& bound) {
                 const double loss = token_loss(values, logits.cols, id, gradient, share);
                 return {loss, largest_of(values, logits.cols) == id, !std::isfinite(loss)};
             });
-        sums.put(params, lengths.rows, state_of(bound[at::state], m),
+        sums.put(params, lengths.rows, over, state_of(bound[at::state], m),
                  bound[at::tally].present() ? bound[at::tally].at<double>(m) : nullptr, bound.accumulates(at::tally));
     }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/loss/loss.h"
 #include "ops/text/text.h"
 
 namespace millrace::ops {
@@ -22,6 +23,12 @@ inline std::int64_t tokens_in(const tensor::Operand& lengths, int member, int mo
     std::int64_t sum = 0;
     for (int b = 0; b < lengths.rows; ++b) sum += tokens_of(lengths, member, b, most);
     return sum;
+}
+
+/// The tokens that the loss of a member is a mean over, and the sequences: of the whole step where `total` is present.
+template <class Stat>
+LossTotal token_total(const tensor::Operand& total, const tensor::Operand& lengths, int member, int most) {
+    return total_of<Stat>(total, member, static_cast<double>(tokens_in(lengths, member, most)), lengths.rows);
 }
 
 /// What a loss finds for one token.
@@ -51,10 +58,11 @@ struct TokenSums {
     }
     /// Into the member's state and, unless that is null, its tally.
     template <class Stat>
-    void put(const TokenLossParams& params, int sequences, MemberState& state, Stat* tally, bool add) const {
-        const double mean = values[tally::tokens] > 0 ? values[tally::loss] / values[tally::tokens] : 0;
+    void put(const TokenLossParams& params, int sequences, const LossTotal& over, MemberState& state, Stat* tally,
+             bool add) const {
+        const double mean = over.divisor > 0 ? values[tally::loss] / over.divisor : 0;
         if (params.as_loss) {
-            state.loss += sequences * mean;
+            state.loss += over.rows * mean;
             state.rows += static_cast<std::uint32_t>(sequences);
         } else {
             state.penalty += params.scale * mean;

@@ -11,7 +11,7 @@ MILLRACE_OPERATOR(token_embed_backward, Phase::backward, {"dy"}, {"ids"}, {"leng
 MILLRACE_OPERATOR(masked_mean, Phase::forward, {"x"}, {"lengths"}, {"y", write});
 MILLRACE_OPERATOR(masked_mean_backward, Phase::backward, {"dy"}, {"lengths"}, {"dx", add});
 MILLRACE_OPERATOR(token_cross_entropy, Phase::loss, {"logits"}, {"ids"}, {"lengths"}, {"state", update}, {"dlogits", write},
-                  {"tally", add});
+                  {"tally", add}, {"total"});
 MILLRACE_OPERATOR(token_choose, Phase::forward, {"logits"}, {"ids", update}, {"lengths", update});
 
 }  // namespace millrace::ops

@@ -33,10 +33,11 @@ namespace masked_mean_backward { enum Slot { dy, lengths, dx, slots }; extern co
 /// dlogits (optional, real) = d(scale * m) * state.loss_scale, zeros where no token is predicted. as_loss: state.loss += B * m, state.rows += B; else state.penalty += scale * m.
 /// tally (+) stat [K,1,1,kTallyColumns], optional: sum of losses, tokens, tokens whose largest logit (lowest index on ties) is the right one, sequences of at least one
 /// token that have all right. A non-finite loss sets state.nonfinite; so does an id outside [0, V), with loss 0, gradient 0 and not right.
+/// total (loss_total of the lengths, optional): the mean is over the tokens of the whole step, m = this batch's part of it, and its rows take the place of B in state.loss.
 struct TokenLossParams { double scale = 1; std::int32_t first = 0; bool as_loss = false; };
 namespace tally { enum Column { loss, tokens, right, whole }; }
 constexpr int kTallyColumns = 4;
-namespace token_cross_entropy { enum Slot { logits, ids, lengths, state, dlogits, tally, slots }; extern const OpDef kDef; }
+namespace token_cross_entropy { enum Slot { logits, ids, lengths, state, dlogits, tally, total, slots }; extern const OpDef kDef; }
 
 /// token_choose. One step of greedy decoding, in place: a sequence with length < T whose last token is not `end` gets ids[b][length] = the number of the largest logit at
 /// position first + length (lowest on ties; a NaN is never the largest), then length += 1. Others stay. logits real [K,1,B*N,V], V >= 1; ids, lengths written.

@@ -20,13 +20,6 @@ inline base::Result<DeviceTable> found_table(Context& c, const tensor::Operand& 
                       std::max<std::size_t>(1, sizeof(Found) * static_cast<std::size_t>(x.k) * static_cast<std::size_t>(x.rows)));
 }
 
-/// Tokens of a member, by all threads of a block; `shared` as in block_sum.
-__device__ inline int block_tokens(const Mat<const std::int32_t>& lengths, int k, const TokenShape& shape, int* shared) {
-    int mine = 0;
-    for (int b = threadIdx.x; b < shape.sequences; b += blockDim.x) mine += tokens_of(lengths, k, b, shape.tokens);
-    return block_sum(mine, shared);
-}
-
 /// What the rows left behind, and where its sums go.
 struct TokenSums {
     Found* found = nullptr;
@@ -36,7 +29,17 @@ struct TokenSums {
     TokenShape shape{};
     TokenLossParams params;
     bool accumulate = false;
+    Mat<const float> total;  ///< of the whole step, optional
 };
+
+/// What member k's losses are divided by, by all threads of a block; `shared` as in block_sum.
+__device__ inline double block_divisor(const TokenSums& a, int k, int* shared) {
+    if (a.total) return a.total.row(k, 0, 0)[0];
+    int mine = 0;
+    for (int b = threadIdx.x; b < a.shape.sequences; b += blockDim.x) mine += tokens_of(a.lengths, k, b, a.shape.tokens);
+    return block_sum(mine, shared);
+}
+
 /// The columns of a tally, and how many losses are not finite.
 using TokenSum = double[kTallyColumns + 1];
 
@@ -76,9 +79,10 @@ __device__ void add_token_sums(const TokenSums& a, int k, int warps, TokenSum* p
             to = static_cast<float>(a.accumulate ? to + sum[c] : sum[c]);
         }
         MemberState& m = a.state[k];
-        const double mean = sum[tally::tokens] > 0 ? sum[tally::loss] / sum[tally::tokens] : 0;
+        const double divisor = a.total ? a.total.row(k, 0, 0)[0] : sum[tally::tokens];
+        const double mean = divisor > 0 ? sum[tally::loss] / divisor : 0;
         if (a.params.as_loss) {
-            m.loss += a.shape.sequences * mean;
+            m.loss += (a.total ? double{a.total.row(k, 0, 0)[1]} : a.shape.sequences) * mean;
             m.rows += a.shape.sequences;
         } else {
             m.penalty += a.params.scale * mean;

@@ -94,9 +94,9 @@ private:
 
     void list_rows(int member) noexcept {
         const Operand &ids = b_[at::ids], &lengths = b_[at::lengths];
-        const std::int64_t tokens = tokens_in(lengths, member, ids.cols);
+        over_ = token_total<float>(b_[at::total], lengths, member, ids.cols);
         const auto scale = static_cast<double>(state_of(b_[at::state], member).loss_scale);
-        share_ = tokens > 0 ? params_.scale / static_cast<double>(tokens) * scale : 0;
+        share_ = over_.divisor > 0 ? params_.scale / over_.divisor * scale : 0;
         rows_.clear();
         for (int b = 0; b < lengths.rows; ++b)
             for (int t = 0; t < tokens_of(lengths, member, b, ids.cols); ++t) {
@@ -249,7 +249,7 @@ private:
         for (int b = 0; b < lengths.rows; ++b)
             sums.add_sequence(tokens_of(lengths, member, b, b_[at::ids].cols),
                               [&](int t) { return found_[size_of(b * positions_ + params_.first + t)]; });
-        sums.put(params_, lengths.rows, state_of(b_[at::state], member), to.present() ? to.at<float>(member) : nullptr,
+        sums.put(params_, lengths.rows, over_, state_of(b_[at::state], member), to.present() ? to.at<float>(member) : nullptr,
                  b_.accumulates(at::tally));
     }
 
@@ -262,6 +262,7 @@ private:
     bool parallel_;
     // Of the member and block under way.
     double share_ = 0;
+    LossTotal over_{};
     const Row* block_ = nullptr;
     int count_ = 0;
     float target_[kRows] = {};  ///< logits of the targets
@@ -285,6 +286,7 @@ KernelResult make_vocabulary_loss(Context& context, const Bound& bound) {
     check.require(at::ids, DType::i32, x.k, 1, lengths.rows, ids.cols).state(at::state, x.k);
     check.require(at::logsumexp, DType::f32, x.k, 1, x.rows, 1).allow_like(at::dx, at::x).allow_like(at::dweight, at::weight);
     check.allow(at::dbias, DType::f32, x.k, 1, 1, vocabulary).allow(at::tally, DType::f32, x.k, 1, 1, kTallyColumns);
+    check.allow(at::total, DType::f32, x.k, 1, 1, 2);
     check.that(first >= 0 && (first + ids.cols <= positions_of(x, lengths) || lengths.rows == 0), "tokens have no position");
     MILLRACE_TRY(check.status());
     return make_kernel(VocabularyLoss(context, bound));

@@ -60,14 +60,14 @@ void run_vocabulary_loss(const Bound& bound) {
     const int positions = positions_of(x, lengths);
     for (int m = 0; m < x.k; ++m) {
         for (const int slot : {at::logsumexp, at::dx, at::dweight, at::dbias}) clear(bound, slot, m);
-        const double share =
-            params.scale / static_cast<double>(tokens_in(lengths, m, ids.cols)) * state_of(bound[at::state], m).loss_scale;
+        const LossTotal over = token_total<double>(bound[at::total], lengths, m, ids.cols);
+        const double share = params.scale / over.divisor * state_of(bound[at::state], m).loss_scale;
         TokenSums sums;
         for (int b = 0; b < lengths.rows; ++b)
             sums.add_sequence(tokens_of(lengths, m, b, ids.cols), [&](int t) {
                 return run_row(bound, m, b * positions + params.first + t, ids.at<std::int32_t>(m, 0, b)[t], share);
             });
-        sums.put(params, lengths.rows, state_of(bound[at::state], m),
+        sums.put(params, lengths.rows, over, state_of(bound[at::state], m),
                  bound[at::tally].present() ? bound[at::tally].at<double>(m) : nullptr, bound.accumulates(at::tally));
     }
 }

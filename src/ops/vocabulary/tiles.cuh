@@ -219,8 +219,8 @@ struct Args : TokenSums {
 
 /// Leaves the share of member k's tokens and returns it; by all threads of a block, `shared` as in block_sum.
 __device__ inline float put_share(const Args& a, int k, int* shared) {
-    const int tokens = block_tokens(a.lengths, k, a.shape, shared);
-    const float share = tokens > 0 ? static_cast<float>(a.params.scale / tokens) : 0;
+    const double divisor = block_divisor(a, k, shared);
+    const float share = divisor > 0 ? static_cast<float>(a.params.scale / divisor) : 0;
     if (blockIdx.x == 0 && threadIdx.x == 0) a.shares[k] = share;
     return share;
 }

@@ -157,8 +157,8 @@ KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
     MILLRACE_TRY(check_positions(x, lengths, params.first + ids.cols));
     if (shape.vocabulary < 1) return base::Error{"the vocabulary is empty"};
     MILLRACE_LET(found, found_table(c, x));
-    const TokenSums sums{static_cast<Found*>(found), lengths, b[at::state], b[at::tally], shape, params,
-                         b.accumulates(at::tally)};
+    const TokenSums sums{static_cast<Found*>(found), lengths,     b[at::state], b[at::tally], shape, params,
+                         b.accumulates(at::tally),   b[at::total]};
     bool summed = false;
     MILLRACE_LET(rows, takes_tiles(c, b) && (c.deterministic || beats_library(c, b)) ? make_tiles(c, b, sums, summed)
                                                                                      : make_plain(c, b, sums));
