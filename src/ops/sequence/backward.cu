@@ -130,15 +130,6 @@ NormArgs norm_args(const Bound& b) {
     return {b[x], b[gamma], b[mean], b[inv_std], b[dx]};
 }
 
-/// An operand of attention as the other records see it: groups that it has as members are groups again.
-Operand grouped(Operand o, int groups) {
-    if (groups == 1) return o;
-    o.g = groups;
-    o.stride_g = o.stride_k;
-    o.k = 1;
-    return o;
-}
-
 column_sums::Targets sum_targets(const LayerChain& chain) {
     column_sums::Targets targets{};
     const auto add = [&](const Bound& b, int slot, int from) {

@@ -6,6 +6,7 @@
 #include "ops/dense/dense.h"
 #include "ops/norm/layernorm.h"
 #include "ops/sequence/forward.cuh"
+#include "ops/sequence/operands.h"
 #include "ops/sequence/sequence.h"
 #include "ops/text/sequences.cuh"
 
@@ -68,17 +69,9 @@ void set_vectors(ForwardArgs& a, Vector first, const Operand& from) {
         a.vectors[first + i] = part;
     }
 }
-/// Groups that a record has as members.
-template <class T>
-Matrices<T> grouped(const Operand& o, int groups) {
-    Matrices<T> m(o);
-    if (groups > 1) m.stride_g = std::exchange(m.stride_k, 0);
-    return m;
-}
-
 /// The kernel has strides in elements, so that they fit into 32 bits.
 OperandArgs operand_of(const Operand& o, int groups = 1) {
-    return {grouped<char>(o, groups), static_cast<int>(o.present() ? tensor::size_of(o.dtype) : 0)};
+    return {grouped(o, groups), static_cast<int>(o.present() ? tensor::size_of(o.dtype) : 0)};
 }
 void set_norm(ForwardArgs& a, int which, const Bound& b) {
     using namespace layernorm_forward;
@@ -104,7 +97,7 @@ KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
     const Operand &x = r.in[dense_forward::x], &lengths = attention[attention_forward::lengths],
                   &inner = r.widen[dense_forward::y];
     ForwardArgs a{};
-    a.lengths = grouped<const std::int32_t>(lengths, x.g);
+    a.lengths = grouped(lengths, x.g);
     a.positions = positions_of(x, lengths);
     a.early = c.early;
     a.operands[layer_in] = operand_of(x);

@@ -4,8 +4,6 @@
 // memory. Between the products the rows stay there; what later records read goes to global memory on the way, rounded where the
 // separate kernels round. Sums run in the same order either way.
 
-#include <type_traits>
-
 #include "ops/sequence/attend.cuh"
 #include "ops/sequence/cluster.cuh"
 #include "ops/sequence/forward_args.cuh"

@@ -37,6 +37,15 @@ inline bool same_abreast(const tensor::Operand& attention, tensor::Operand a) {
     return same_place(attention, a);
 }
 
+/// An operand of attention as the other records see it: groups that it has as members are groups again.
+inline tensor::Operand grouped(tensor::Operand o, int groups) {
+    if (groups == 1) return o;
+    o.g = groups;
+    o.stride_g = o.stride_k;
+    o.k = 1;
+    return o;
+}
+
 /// Whether one of the records names memory of `o`.
 inline bool is_named(std::span<const Bound> records, const tensor::Operand& o) {
     const std::int64_t count = (o.k - 1) * o.stride_k + (o.g - 1) * o.stride_g + (o.rows - 1) * o.stride_row + o.cols;
