@@ -3,6 +3,7 @@
 // by ldmatrix, in the order of registers that they ask for.
 
 #include "ops/cuda/async_copy.cuh"
+#include "ops/sequence/dropout.cuh"
 #include "ops/sequence/layer.cuh"
 
 namespace millrace::ops::cuda::sequence {
@@ -146,6 +147,15 @@ struct Product : Columns<kN> {
             }
             left += 64 * kAhead;
             right += Weights::kAdvance;
+        }
+    }
+    /// What stays of the sums; its bits are in the order of each().
+    __device__ void drop(const Kept& kept) {
+        static_assert(4 * kM * kN <= 32);
+#pragma unroll
+        for (int i = 0; i < 4 * kM * kN; ++i) {
+            const int run = i / kOwn, column = i % kOwn;
+            sums[run / 2 / kStrips][run / 2 % kStrips * kStrip + column / 2][run % 2 * 2 + column % 2] *= kept[i];
         }
     }
     /// put(row, strip, column, word) for each run of this thread: row + lane / 4 is that of the warp's, the first column of the
