@@ -1,5 +1,5 @@
 // Where the time of a training step goes: the whole step replayed, then every kernel alone.
-//   step_profile [cpu|cuda] [preset] [batch] [members] [f32|bf16] [model]
+//   step_profile [cpu|cuda] [preset] [batch] [members] [f32|bf16] [model] [KEY=VALUE of the recipe...]
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ double milliseconds(ops::Backend& backend, int steps, F f) {
 }
 
 base::Status profile(const std::string& device, const std::string& preset, int batch, int members, const std::string& precision,
-                     const std::string& family) {
+                     const std::string& family, const std::string& more) {
     MILLRACE_LET(backend, ops::make_backend(device == "cuda" ? ops::DeviceKind::cuda : ops::DeviceKind::cpu, {}));
     tape::StoreOptions options;
     options.members = members;
@@ -39,8 +39,8 @@ base::Status profile(const std::string& device, const std::string& preset, int b
     base::Schema schema;
     MILLRACE_LET(keys, models::schema(family, preset));
     schema.add("model", keys);
-    MILLRACE_LET(recipe, base::Recipe::parse(fmt::format("model.name = \"{}\"\nmodel.preset = \"{}\"\n", family, preset),
-                                             "profile", schema));
+    const std::string lines = fmt::format("model.name = \"{}\"\nmodel.preset = \"{}\"\n{}", family, preset, more);
+    MILLRACE_LET(recipe, base::Recipe::parse(lines, "profile", schema));
     MILLRACE_LET(entry, models::find_family(family));
     const std::unique_ptr<data::BatchSource> data = bench::random_data(entry->data, batch);
     data::BatchSource& source = *data;
@@ -90,8 +90,10 @@ base::Status profile(const std::string& device, const std::string& preset, int b
 
 int main(int argc, char** argv) {
     auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
+    std::string more;
+    for (int i = 7; i < argc; ++i) more += std::string(argv[i]) + '\n';
     auto status = profile(argument(1, "cpu"), argument(2, "debug"), std::atoi(argument(3, "32").c_str()),
-                          std::atoi(argument(4, "1").c_str()), argument(5, "f32"), argument(6, "collective"));
+                          std::atoi(argument(4, "1").c_str()), argument(5, "f32"), argument(6, "collective"), more);
     if (status.ok()) return 0;
     fmt::print(stderr, "step_profile: {}\n", status.error().text());
     return status.error().exit_status;

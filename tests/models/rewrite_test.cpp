@@ -124,16 +124,22 @@ void start_windows(testing::LanguageRig& rig, std::unique_ptr<models::LanguageMo
     const auto started =
         rig.start(*rig.model, *rig.windows, members == 1 ? std::vector<std::uint64_t>{7} : std::vector<std::uint64_t>{7, 8});
     ASSERT_TRUE(started.ok()) << started.error().text();
+    auto states = rig.store->read_states();
+    for (std::size_t k = 0; k < states.size(); ++k) states[k].dropout_scale = 1 / static_cast<float>(1 + k);
+    rig.store->write_states(states);
     std::vector<std::int32_t> tokens;
     for (std::uint64_t i = 0; i < std::uint64_t{kWindows} * (kLength + 1); ++i)
         tokens.push_back(static_cast<std::int32_t>(base::random_bits(3, 0, 0, 2, i) % 50));
     rig.windows->feed(*rig.store, tokens, {37, 20, 1, 36, 0, 16});
 }
 
-StepOutcome windows_step(bool tree, int members, const std::vector<std::string>& off) {
+StepOutcome windows_step(bool tree, int members, const std::vector<std::string>& off, float dropout = 0) {
+    models::LanguageConfig config = kShortWindows;
+    config.dropout = dropout;
     testing::LanguageRig rig;
-    start_windows(rig, language_model(tree), members, off);
-    return run_once(rig, train::build_training_step(*rig.store, *rig.model, *rig.windows, rig.settings, {kWindows, 1, 0}));
+    start_windows(rig, language_model(tree, config), members, off);
+    const int parts = dropout > 0 ? 2 : 1;  // each of them drops other elements
+    return run_once(rig, train::build_training_step(*rig.store, *rig.model, *rig.windows, rig.settings, {kWindows, parts, 0}));
 }
 StepOutcome members_step(const std::vector<std::string>& off) { return windows_step(false, 2, off); }
 StepOutcome siblings_step(const std::vector<std::string>& off) { return windows_step(true, 1, off); }
@@ -218,15 +224,21 @@ TEST(Rewrites, LayersOverShortSequencesInEvaluation) {
     EXPECT_EQ(evaluate_windows(true, 2, {}).joined, 1);
 }
 
-TEST(Rewrites, LayersWithDropoutStaySeparate) {
+TEST(Rewrites, LayersWithDropoutOnAgainstOff) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
-    models::LanguageConfig config = kShortWindows;
-    config.dropout = 0.1f;
-    testing::LanguageRig rig;
-    start_windows(rig, language_model(false, config), 1, {});
-    const StepOutcome step =
-        run_once(rig, train::build_training_step(*rig.store, *rig.model, *rig.windows, rig.settings, {kWindows, 1, 0}));
-    EXPECT_FALSE(step.rewrites.contains("sequence_forward"));
+    for (const bool tree : {false, true}) {
+        const auto step = [&](const std::vector<std::string>& off) { return windows_step(tree, tree ? 1 : 2, off, 0.2f); };
+        const StepOutcome on = step({});
+        EXPECT_TRUE(on.rewrites.contains("sequence_forward") && on.rewrites.contains("sequence_backward")) << on.listing;
+        for (const std::vector<std::string>& off :
+             {std::vector<std::string>{"sequence_forward"}, {"sequence_backward"}, {"sequence_forward", "sequence_backward"}}) {
+            SCOPED_TRACE(off.front());
+            const StepOutcome separate = step(off);
+            for (const std::string& name : off) EXPECT_FALSE(separate.rewrites.contains(name));
+            EXPECT_EQ(testing::tensors_apart(on.gradients, separate.gradients, 0.05, 0.5), "");
+        }
+        EXPECT_NE(testing::tensors_apart(on.gradients, windows_step(tree, tree ? 1 : 2, {}).gradients, 0.05, 0.5), "");
+    }
 }
 
 TEST(Rewrites, UnknownNamesAreRefusedWithTheKnownOnes) {

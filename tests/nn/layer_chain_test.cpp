@@ -42,10 +42,10 @@ struct ChainRig : SequenceRig {
         return builder;
     }
     /// Runs the program and gives the gradients; `joined` counts layers that are one kernel.
-    testing::Tensors gradients(int& joined) {
+    testing::Tensors gradients(int& joined, std::uint32_t replayed_step = 0) {
         tape::Arena arena(*backend);
         tape::Program program("layers", *store, build(), arena);
-        if (!run(program, arena, {input, target})) return {};
+        if (!run(program, arena, {input, target}, replayed_step)) return {};
         joined = joined_by(program, "sequence_backward");
         return testing::trained_tensors(*store, tape::Store::Arena::gradient);
     }
@@ -62,6 +62,11 @@ std::int32_t chains_in(const std::vector<ops::Bound>& all) {
         if (ops::is_layer_chain(std::span(all).subspan(r))) ++count;
     return count;
 }
+std::size_t first_chain(const std::vector<ops::Bound>& all) {
+    std::size_t begin = 0;
+    while (begin < all.size() && !ops::is_layer_chain(std::span(all).subspan(begin))) ++begin;
+    return begin;
+}
 std::int32_t chains_of(const Layers& layers) {
     ChainRig rig(layers, ops::DeviceKind::cpu);
     const tape::Builder builder = rig.build();
@@ -74,6 +79,8 @@ TEST(LayerChain, IsEachLayerOfItsShape) {
     EXPECT_EQ(chains_of({{.groups = 3}}), 2);
     EXPECT_EQ(chains_of(with_inner(128, 64)), 2);
     EXPECT_EQ(chains_of({{.positions = 16}, 2, true}), 2);
+    EXPECT_EQ(chains_of({{.options = dropping(256)}, 2, true}), 2);
+    EXPECT_EQ(chains_of({{.groups = 3, .options = dropping(128)}}), 2);
 }
 
 TEST(LayerChain, IsNoLayerOfAnotherShape) {
@@ -82,10 +89,9 @@ TEST(LayerChain, IsNoLayerOfAnotherShape) {
     EXPECT_EQ(chains_of({{.positions = 65}}), 0);
     EXPECT_EQ(chains_of({{.positions = 15}}), 0);
     EXPECT_EQ(chains_of({{.prefix = 1}}), 0);
-    EXPECT_EQ(chains_of(with_options({128, 4, 256, false, 0, false, {}})), 0);    // sees all positions
-    EXPECT_EQ(chains_of(with_options({128, 4, 256, true, 0.1f, false, {}})), 0);  // dropout
-    EXPECT_EQ(chains_of(with_options({128, 4, 256, true, 0, true, {}})), 0);      // norms first
-    EXPECT_EQ(chains_of(with_options({128, 8, 256, true, 0, false, {}})), 0);     // narrow heads
+    EXPECT_EQ(chains_of(with_options({128, 4, 256, false, 0, false, {}})), 0);  // sees all positions
+    EXPECT_EQ(chains_of(with_options({128, 4, 256, true, 0, true, {}})), 0);    // norms first
+    EXPECT_EQ(chains_of(with_options({128, 8, 256, true, 0, false, {}})), 0);   // narrow heads
     EXPECT_EQ(chains_of(with_options({64, 2, 256, true, 0, false, {}})), 0);
     EXPECT_EQ(chains_of(with_options({128, 4, 512, true, 0, false, {}})), 0);
 }
@@ -105,32 +111,36 @@ TEST(LayerChain, AddsToAGradientThatIsThere) {
 }
 
 /// A record behind the layer that reads a gradient which the kernel keeps to itself.
-TEST(LayerChain, LeavesAGradientThatAnotherRecordReads) {
-    ChainRig rig({{}, 1}, ops::DeviceKind::cpu);
+class LayerChainOf : public ::testing::TestWithParam<bool> {
+protected:
+    ChainRig rig{{{.options = GetParam() ? dropping(256) : SequenceShape{}.options}, 1}, ops::DeviceKind::cpu};
+};
+INSTANTIATE_TEST_SUITE_P(Layers, LayerChainOf, ::testing::Bool(),
+                         [](const auto& given) { return given.param ? "WithDropout" : "WithoutDropout"; });
+
+TEST_P(LayerChainOf, LeavesAGradientThatAnotherRecordReads) {
     const tape::Builder builder = rig.build();
-    std::vector<ops::Record> records = builder.records();
-    const auto all = stand_ins(records);
-    const auto begin = static_cast<std::size_t>(
-        std::find_if(all.begin(), all.end(),
-                     [&](const ops::Bound& b) { return ops::is_layer_chain(std::span(&b, &all.back() + 1)); }) -
-        all.begin());
-    ASSERT_LT(begin, all.size());
-    for (const std::size_t product : {2u, 4u, 7u}) {
-        SCOPED_TRACE(product);
+    const std::vector<ops::Record> records = builder.records();
+    const std::size_t begin = first_chain(stand_ins(records));
+    ASSERT_LT(begin, records.size());
+    const auto with_reader = [&](std::size_t record, int slot) {
         std::vector<ops::Record> more = records;
         ops::Record reader = more.back();
-        reader.slots[0] = more[begin + product].slots[ops::linear_dgrad::dx];
+        reader.slots[0] = more[begin + record].slots[static_cast<std::size_t>(slot)];
         more.push_back(reader);
-        EXPECT_EQ(chains_in(stand_ins(more)), 0);
+        return chains_in(stand_ins(more));
+    };
+    for (const std::size_t product : {2u, 4u, 7u}) EXPECT_EQ(with_reader(product, ops::linear_dgrad::dx), 0) << product;
+    for (const std::size_t linear : {1u, 6u}) {  // dz is stored; in front of dropout dy is not
+        EXPECT_EQ(with_reader(linear, ops::dense_backward::dy), GetParam() ? 0 : 1) << linear;
+        EXPECT_EQ(with_reader(linear, ops::dense_backward::dz), 1) << linear;
     }
 }
 
-TEST(LayerChain, EveryLinkCounts) {
-    ChainRig rig({{}, 1}, ops::DeviceKind::cpu);
+TEST_P(LayerChainOf, EveryLinkCounts) {
     const tape::Builder builder = rig.build();
     const auto all = stand_ins(builder.records());
-    std::size_t begin = 0;
-    while (begin < all.size() && !ops::is_layer_chain(std::span(all).subspan(begin))) ++begin;
+    const std::size_t begin = first_chain(all);
     ASSERT_LT(begin, all.size());
     for (std::size_t r = begin + 1; r < begin + ops::LayerChain::kRecords; ++r) {  // what each record reads first comes from afar
         std::vector<ops::Bound> broken = all;
@@ -140,6 +150,13 @@ TEST(LayerChain, EveryLinkCounts) {
     for (const std::size_t r : {0u, 2u, 4u, 5u, 7u, 10u}) {
         std::vector<ops::Record> records = builder.records();
         records[begin + r].accumulate ^= 1u << (r % 5 == 0 && r < 10 ? +ops::layernorm_backward::dx : +ops::linear_dgrad::dx);
+        EXPECT_EQ(chains_in(stand_ins(records)), 0) << "record " << r;
+    }
+    for (const std::size_t r : {1u, 6u}) {  // one with and one without dropout
+        std::vector<ops::Record> records = builder.records();
+        auto params = records[begin + r].params_as<ops::DenseParams>();
+        params.dropout = GetParam() ? 0 : 0.3f;
+        records[begin + r].params = params;
         EXPECT_EQ(chains_in(stand_ins(records)), 0) << "record " << r;
     }
 }
@@ -156,13 +173,34 @@ TEST_P(LayerChainRuns, AsItsRecordsOneByOne) {
     EXPECT_EQ(testing::tensors_apart(found, wanted, 0.03), "");
 }
 
+/// The numbers of a step come from memory, so that a replay has those of its own step.
+TEST(LayerChainReplay, DropsByTheStepItRuns) {
+    if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
+    for (const std::int32_t batch : {3, 71}) {
+        const Layers given{{.members = 2, .batch = batch, .options = dropping(256)}};
+        int joined = 0;
+        const auto first = ChainRig(given, ops::DeviceKind::cuda).gradients(joined);
+        const auto replayed = ChainRig(given, ops::DeviceKind::cuda).gradients(joined, 2);
+        EXPECT_EQ(joined, 2);
+        ChainRig second(given, ops::DeviceKind::cuda);
+        second.set_step(2);
+        EXPECT_EQ(replayed, second.gradients(joined));
+        EXPECT_NE(replayed, first);
+    }
+}
+
 // Few sequences of more than 32 positions are shared by two blocks each, 70 are not.
 INSTANTIATE_TEST_SUITE_P(
     All, LayerChainRuns,
     ::testing::Values(Layers{}, Layers{{.members = 2}}, Layers{{.groups = 3}}, Layers{{.batch = 70, .positions = 64}},
                       Layers{{.groups = 3, .batch = 30}}, with_inner(128, 16), with_inner(128, 64),
                       Layers{{.batch = 5, .positions = 63}, 2, true}, Layers{{.positions = 64}, 2, false, true},
-                      Layers{{.batch = 70, .positions = 50}, 2, false, true}),
+                      Layers{{.batch = 70, .positions = 50}, 2, false, true}, Layers{{.options = dropping(256)}},
+                      Layers{{.members = 2, .batch = 5, .positions = 33, .options = dropping(128)}},
+                      Layers{{.groups = 3, .positions = 16, .options = dropping(256)}},
+                      Layers{{.batch = 71, .positions = 64, .options = dropping(256)}},
+                      Layers{{.members = 2, .batch = 37, .positions = 31, .options = dropping(256)}, 2, true},
+                      Layers{{.groups = 3, .batch = 31, .positions = 63, .options = dropping(128)}, 2, false, true}),
     [](const auto& given) {
         return given.param.name() + (given.param.accumulate ? "Adding" : "") + (given.param.around ? "Around" : "");
     });

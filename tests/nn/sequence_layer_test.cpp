@@ -31,10 +31,10 @@ struct ForwardRig : SequenceRig {
         return builder;
     }
     /// What comes out of the second layer; `joined` counts layers that are one kernel.
-    std::vector<float> rows(int& joined) {
+    std::vector<float> rows(int& joined, std::uint32_t replayed_step = 0) {
         tape::Arena arena(*backend);
         tape::Program program("layers", *store, build(), arena);
-        if (!run(program, arena, {input})) return {};
+        if (!run(program, arena, {input}, replayed_step)) return {};
         joined = joined_by(program, "sequence_forward");
         const std::vector<double> values = program.read(last);
         return {values.begin(), values.end()};
@@ -60,6 +60,7 @@ TEST(SequenceLayer, IsEachLayerOfItsShape) {
         EXPECT_EQ(layers_in({.groups = 3}, training), 2);
         EXPECT_EQ(layers_in({.positions = 64, .options = {128, 4, 128, true, 0, false, {}}}, training), 2);
         EXPECT_EQ(layers_in({.batch = 1, .positions = 1}, training), 2);
+        EXPECT_EQ(layers_in({.members = 2, .options = dropping(128)}, training), 2);
     }
 }
 
@@ -67,10 +68,9 @@ TEST(SequenceLayer, IsNoLayerOfAnotherShape) {
     EXPECT_EQ(layers_in({.members = 2, .groups = 2}), 0);
     EXPECT_EQ(layers_in({.positions = 65}), 0);
     EXPECT_EQ(layers_in({.prefix = 1}), 0);
-    EXPECT_EQ(layers_in({.options = {128, 4, 256, false, 0, false, {}}}), 0);    // sees all positions
-    EXPECT_EQ(layers_in({.options = {128, 4, 256, true, 0.1f, false, {}}}), 0);  // dropout
-    EXPECT_EQ(layers_in({.options = {128, 4, 256, true, 0, true, {}}}), 0);      // norms first
-    EXPECT_EQ(layers_in({.options = {128, 8, 256, true, 0, false, {}}}), 0);     // narrow heads
+    EXPECT_EQ(layers_in({.options = {128, 4, 256, false, 0, false, {}}}), 0);  // sees all positions
+    EXPECT_EQ(layers_in({.options = {128, 4, 256, true, 0, true, {}}}), 0);    // norms first
+    EXPECT_EQ(layers_in({.options = {128, 8, 256, true, 0, false, {}}}), 0);   // narrow heads
     EXPECT_EQ(layers_in({.options = {64, 2, 256, true, 0, false, {}}}), 0);
     EXPECT_EQ(layers_in({.options = {128, 4, 512, true, 0, false, {}}}), 0);
 }
@@ -93,6 +93,33 @@ TEST(SequenceLayer, EveryLinkCounts) {
         EXPECT_TRUE(moved(linear, ops::dense_forward::w, 16));
         EXPECT_FALSE(moved(linear, ops::dense_forward::w, 2)) << "weights of record " << linear;
         EXPECT_FALSE(moved(linear, ops::dense_forward::bias, 4)) << "bias of record " << linear;
+    }
+}
+
+/// The kernel drops behind out_proj and linear2, by the states of one place.
+TEST(SequenceLayer, DropsWhereItsKernelDoes) {
+    namespace dense = ops::dense_forward;
+    ForwardRig rig({{.options = dropping(256)}}, ops::DeviceKind::cpu);
+    const tape::Builder builder = rig.build();
+    ASSERT_TRUE(ops::is_sequence_layer(stand_ins(builder.records())));
+    for (const std::size_t linear : {2u, 5u}) {
+        std::vector<ops::Record> records = builder.records();
+        auto params = records[linear].params_as<ops::DenseParams>();
+        EXPECT_FLOAT_EQ(params.dropout, 0.3f);
+        params.dropout = 0;
+        records[linear].params = params;
+        EXPECT_FALSE(ops::is_sequence_layer(stand_ins(records))) << "without dropout in record " << linear;
+        records = builder.records();
+        records[linear].slots[dense::state].offset += 256;
+        EXPECT_FALSE(ops::is_sequence_layer(stand_ins(records))) << "other states in record " << linear;
+    }
+    for (const std::size_t linear : {0u, 4u}) {
+        std::vector<ops::Record> records = builder.records();
+        auto params = records[linear].params_as<ops::DenseParams>();
+        params.dropout = 0.3f;
+        records[linear].params = params;
+        records[linear].slots[dense::state] = records[2].slots[dense::state];
+        EXPECT_FALSE(ops::is_sequence_layer(stand_ins(records))) << "dropout in record " << linear;
     }
 }
 
@@ -123,13 +150,35 @@ TEST_P(SequenceLayerRuns, AsItsRecordsOneByOne) {
     for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], wanted[i], 0.1) << i;
 }
 
+/// The numbers of a step come from memory, so that a replay has those of its own step.
+TEST(SequenceLayerReplay, DropsByTheStepItRuns) {
+    if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
+    for (const std::int32_t batch : {3, 151}) {
+        const Forward given{{.members = 2, .batch = batch, .options = dropping(256)}};
+        int joined = 0;
+        const auto first = ForwardRig(given, ops::DeviceKind::cuda).rows(joined);
+        const auto replayed = ForwardRig(given, ops::DeviceKind::cuda).rows(joined, 2);
+        EXPECT_EQ(joined, 2);
+        ForwardRig second(given, ops::DeviceKind::cuda);
+        second.set_step(2);
+        EXPECT_EQ(replayed, second.rows(joined));
+        EXPECT_NE(replayed, first);
+    }
+}
+
 // Three sequences are shared by four blocks each, 150 are not.
 INSTANTIATE_TEST_SUITE_P(
     All, SequenceLayerRuns,
     ::testing::Values(Forward{}, Forward{{.members = 2}}, Forward{{.groups = 3}}, Forward{{.batch = 150, .positions = 64}},
                       Forward{{.members = 2, .batch = 150}, false}, Forward{{.groups = 3, .batch = 70, .positions = 63}},
                       Forward{{.positions = 16, .options = {128, 4, 128, true, 0, false, {}}}},
-                      Forward{{.batch = 300, .positions = 1, .options = {128, 4, 128, true, 0, false, {}}}, false}),
+                      Forward{{.batch = 300, .positions = 1, .options = {128, 4, 128, true, 0, false, {}}}, false},
+                      Forward{{.options = dropping(256)}}, Forward{{.members = 2, .batch = 5, .options = dropping(128)}},
+                      Forward{{.groups = 3, .positions = 9, .options = dropping(256)}},
+                      Forward{{.batch = 151, .positions = 64, .options = dropping(256)}},
+                      Forward{{.members = 2, .batch = 77, .positions = 63, .options = dropping(128)}},
+                      Forward{{.groups = 3, .batch = 71, .positions = 31, .options = dropping(256)}},
+                      Forward{{.batch = 301, .positions = 1, .options = dropping(128)}}),
     [](const auto& given) { return given.param.name(); });
 
 }  // namespace

@@ -21,9 +21,11 @@ struct SequenceShape {
     [[nodiscard]] std::int32_t cols() const { return groups * options.width; }
     [[nodiscard]] std::string name() const {
         return "K" + std::to_string(members) + "G" + std::to_string(groups) + "B" + std::to_string(batch) + "N" +
-               std::to_string(positions) + "I" + std::to_string(options.inner);
+               std::to_string(positions) + "I" + std::to_string(options.inner) + (options.dropout > 0 ? "Drops" : "");
     }
 };
+/// Three of ten elements behind attention and behind the inner columns become zeros.
+inline TransformerOptions dropping(std::int32_t inner) { return {128, 4, inner, true, 0.3f, false, {}}; }
 
 /// The backend and a store in bf16. Derived rigs declare more, then call begin().
 struct SequenceRig {
@@ -46,6 +48,17 @@ struct SequenceRig {
         std::vector<std::uint64_t> seeds;
         for (int k = 0; k < shape.members; ++k) seeds.push_back(static_cast<std::uint64_t>(40 + k));
         store->initialize(seeds);
+        set_step(1);
+    }
+    /// What dropout goes by, all of it other numbers in another step; members drop with different probabilities.
+    void set_step(std::uint32_t number) const {
+        auto states = store->read_states();
+        for (std::size_t k = 0; k < states.size(); ++k) {
+            states[k].step = number;
+            states[k].micro = number % 2;
+            states[k].dropout_scale = 1 / static_cast<float>(number + k);
+        }
+        store->write_states(states);
     }
     [[nodiscard]] tensor::View for_all(tensor::View view) const {
         view.k = shape.members;
@@ -56,8 +69,10 @@ struct SequenceRig {
             x = layer.forward(builder, x, {for_all(ids), for_all(lengths), shape.prefix});
         return x;
     }
-    /// Prepares the program, feeds it random values and sequences of several lengths, and runs it; false where it cannot.
-    bool run(tape::Program& program, tape::Arena& arena, const std::vector<tensor::View>& random) const {
+    /// Prepares the program, feeds it random values and sequences of several lengths, and runs it; false where it cannot. With
+    /// `replayed_step`, that step is run as a replay of what was captured before it.
+    bool run(tape::Program& program, tape::Arena& arena, const std::vector<tensor::View>& random,
+             std::uint32_t replayed_step = 0) const {
         EXPECT_TRUE(arena.allocate().ok());
         const auto prepared = program.prepare();
         EXPECT_TRUE(prepared.ok()) << (prepared.ok() ? "" : prepared.error().text());
@@ -74,6 +89,12 @@ struct SequenceRig {
         for (std::int32_t b = 0; b < shape.batch; ++b) given.push_back(std::min<double>(counts[b % 5], shape.positions));
         program.write(lengths, given);
         program.run();
+        if (replayed_step > 0) {
+            backend->synchronize();
+            EXPECT_TRUE(program.capture().ok());
+            set_step(replayed_step);
+            program.launch();
+        }
         backend->synchronize();
         EXPECT_TRUE(backend->check().ok());
         return true;

@@ -13,7 +13,7 @@ namespace {
 using namespace layer_back;
 using tensor::Operand;
 
-template <int kParts>
+template <int kParts, bool kDrops>
 __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
     layer_backward_kernel(const __grid_constant__ LayerArgs a) {
     extern __shared__ uint4 memory[];
@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
         const Matrices<const float>& from = stat % 2 == 0 ? a.norms[stat / 2].mean : a.norms[stat / 2].inv_std;
         copy4(shared_address(room.stats() + stat * kOwn<kParts> + row), at.of(from) + row * from.stride_row, row < at.rows);
     }
+    if constexpr (kDrops) sequence::stage_state(a.state, at.k, &room.state);
     commit_copies();
 #pragma unroll 1
     for (int part = 0; part < a.widths; ++part)
@@ -90,14 +91,15 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
                 sum_columns<kParts>(tile, at.sums + kSumAttend + part * kWidth);
             }
         } else if (task == 0 || task == tasks.project()) {
-            through_norm<kParts>(a, at, room, task == 0 ? 0 : 1, weights.slot);
+            through_norm<kParts, kDrops>(a, at, room, task == 0 ? 0 : 1, weights.slot);
             if constexpr (kParts == 1) {
                 if (task > 0) stage_heads();
             }
         }
         const bf16* left = task == tasks.widen       ? room.inner()
-                           : task == tasks.project() ? room.residual()
+                           : task == tasks.project() ? (kDrops ? room.d() : room.residual())
                            : task == tasks.attend()  ? room.heads(0) + at.first * kPitch
+                           : kDrops                  ? room.dy()
                                                      : room.d();
         multiply<kParts>(product, left, task == tasks.widen ? room.kInnerStep : room.kTile, tasks.summed(task), a, at, room,
                          weights);
@@ -108,7 +110,8 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
             }
             put_through_gelu(product, room.inner() + task * room.kInnerStep);
         } else if (task == tasks.project()) {
-            if constexpr (kParts > 1) cluster_wait();  // the other block has begun: its memory may be written
+            if constexpr (kParts > 1) cluster_wait();              // the other block has begun: its memory may be written
+            if constexpr (kDrops && kParts == 1) __syncthreads();  // its place is that of what was multiplied
             put_dout<kParts>(product, a, at, room);
             if (const int thread = thread_number(); thread < kHeads * kRows) room.levels[thread] *= -kLog2E;
             if (a.add_dx) {
@@ -125,18 +128,9 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
     copy_out<kParts>(room.residual(), at.of(a.dx), a.dx.stride_row, at.rows);
 }
 
-NormArgs norm_args(const Bound& b) {
+NormArgs norm_args(const Bound& b, const Bound& below) {
     using namespace layernorm_backward;
-    return {b[x], b[gamma], b[mean], b[inv_std], b[dx]};
-}
-
-/// An operand of attention as the other records see it: groups that it has as members are groups again.
-Operand grouped(Operand o, int groups) {
-    if (groups == 1) return o;
-    o.g = groups;
-    o.stride_g = o.stride_k;
-    o.k = 1;
-    return o;
+    return {b[x], b[gamma], b[mean], b[inv_std], below[dense_backward::dz]};
 }
 
 column_sums::Targets sum_targets(const LayerChain& chain) {
@@ -156,7 +150,7 @@ column_sums::Targets sum_targets(const LayerChain& chain) {
     return targets;
 }
 
-template <int kParts>
+template <int kParts, bool kDrops>
 KernelResult make_chain(Context& c, const LayerChain& chain) {
     namespace at = attention_backward;
     const Bound& attention = chain.attention;
@@ -168,8 +162,8 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     MILLRACE_LET(partial, zero_table(c, floats * sizeof(float)));
     LayerArgs a{};
     a.dy = chain.norm2[layernorm_backward::dy];
-    a.norms[0] = norm_args(chain.norm2);
-    a.norms[1] = norm_args(chain.norm1);
+    a.norms[0] = norm_args(chain.norm2, chain.narrow);
+    a.norms[1] = norm_args(chain.norm1, chain.project);
     a.weights[0] = chain.narrow_product[linear_dgrad::w];
     a.weights[1] = chain.widen_product[linear_dgrad::w];
     a.weights[2] = chain.project_product[linear_dgrad::w];
@@ -188,7 +182,10 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     a.positions = chain.positions;
     a.widths = widths;
     a.add_dx = chain.norm1.accumulates(layernorm_backward::dresidual);
-    const auto kernel = layer_backward_kernel<kParts>;
+    a.dropout[0] = sequence::dropout_of(chain.narrow);
+    a.dropout[1] = sequence::dropout_of(chain.project);
+    a.state = chain.narrow[dense_backward::state];
+    const auto kernel = layer_backward_kernel<kParts, kDrops>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     Operand sums{};
     sums.g = groups;
@@ -219,7 +216,10 @@ std::size_t match_sequence_backward(const Context& c, std::span<const Bound> rec
 
 KernelResult make_sequence_backward(Context& c, std::span<const Bound> records) {
     const LayerChain chain(records);
-    return in_halves(c, chain) ? make_chain<2>(c, chain) : make_chain<1>(c, chain);
+    const auto make = [&]<bool kDrops>(std::bool_constant<kDrops>) {
+        return in_halves(c, chain) ? make_chain<2, kDrops>(c, chain) : make_chain<1, kDrops>(c, chain);
+    };
+    return chain.narrow[dense_backward::state].present() ? make(std::true_type{}) : make(std::false_type{});
 }
 
 }  // namespace millrace::ops::cuda

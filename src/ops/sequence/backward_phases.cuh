@@ -3,6 +3,7 @@
 
 #include "ops/sequence/backward.cuh"
 #include "ops/sequence/cluster.cuh"
+#include "ops/sequence/dropout.cuh"
 #include "ops/sequence/layer.cuh"
 
 namespace millrace::ops::cuda::layer_back {
@@ -12,7 +13,7 @@ using sequence::Matrices;
 struct NormArgs {
     Matrices<const bf16> x;
     Matrices<const float> gamma, mean, inv_std;
-    Matrices<bf16> dx;
+    Matrices<bf16> dz;  ///< of the linear layer in front: the norm's gradient, through dropout where there is some
 };
 
 struct LayerArgs {
@@ -27,9 +28,11 @@ struct LayerArgs {
     float scale;
     int groups, positions, widths;  ///< widths: inner columns / kWidth
     bool add_dx;
+    Dropout dropout[2];  ///< of linear2 and out_proj
+    States state;        ///< with dropout
 };
 
-/// Where each parameter's sums lie in a row of `partial`; of a norm: dy * xhat, dy, the result as it is stored.
+/// Where each parameter's sums lie in a row of `partial`; of a norm: dy * xhat, dy, dz as it is stored.
 constexpr int kSumNorm2 = 0, kSumNorm1 = 3 * kWidth, kSumAttend = 6 * kWidth, kSumWiden = kSumAttend + kProjected;
 constexpr int sum_count(int widths) { return kSumWiden + widths * kWidth; }
 
@@ -59,6 +62,7 @@ struct Room {
     alignas(16) bf16 ring[kSlots][kSlotRows<kParts> * kPitch];
     alignas(16) float levels[kHeads * kRows], deltas[kHeads * kRows];
     alignas(16) float saved_stats[kWhole ? 4 : 2 * kHeads * kOwn<kParts>];
+    MemberState state;  ///< with dropout
 
     [[nodiscard]] __device__ bf16* dout() { return tiles; }                                ///< follows d
     [[nodiscard]] __device__ bf16* heads(int part) { return tiles + (1 + part) * kTile; }  ///< queries, keys, values
@@ -150,20 +154,46 @@ __device__ void multiply(RowsProduct<kParts>& product, const bf16* tile, int ste
     }
 }
 
-/// Through norm2 (0) or norm1 (1), and the sums over rows. Its scratch is the slot of the ring that is filled next.
+/// What dropout leaves of the gradient that norm n gave, to another tile and to dz. Rows beyond the sequence are zeros there.
 template <int kParts>
+__device__ void drop_rows(const LayerArgs& a, const Place& at, const MemberState& state, int n, const bf16* from, bf16* to) {
+    const sequence::Mask mask(a.dropout[n], state);
+    const Matrices<bf16>& dz = a.norms[n].dz;
+    const ThreadRun own;
+    const std::uint32_t first = static_cast<std::uint32_t>(at.g) * gridDim.x * a.positions + at.base + at.first;
+#pragma unroll 1
+    for (int row = own.row; row < at.rows; row += kRunRows<kParts>) {
+        const int place = row * kPitch + own.column;
+        float v[8];
+        load_run<8>(from + place, v);
+        const sequence::Kept kept = mask.draw(2, kWidth / 4 * (first + row) + own.column / 4, 1);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] *= kept[i];
+        store_run<8>(to + place, v);
+        store_run<8>(at.of(dz) + row * dz.stride_row + own.column, v);
+    }
+}
+
+/// Through norm2 (0) or norm1 (1) and dropout, and the sums over rows. Its scratch is the slot of the ring that is filled next.
+/// What dropout leaves takes the place of the norm's dy; the residual has what it was given.
+template <int kParts, bool kDrops>
 __device__ void through_norm(const LayerArgs& a, const Place& at, Room<kParts>& room, int n, int free_slot) {
     const NormArgs& args = a.norms[n];
-    const bf16* from = n == 0 ? room.dy() : room.d();
+    bf16* from = n == 0 ? room.dy() : room.d();
     bf16* to = n == 0 ? room.d() : room.residual();
     auto* scratch = reinterpret_cast<float*>(room.ring[free_slot]);
     const float* stats = room.stats() + 2 * n * kOwn<kParts>;
-    norm_back<kParts>(from, {room.x(n), stats, stats + kOwn<kParts>}, to, args.gamma.row(at.k, at.g, 0), at.of(args.dx),
-                      args.dx.stride_row, at.rows, scratch);
+    norm_back<kParts>(from, {room.x(n), stats, stats + kOwn<kParts>}, to, args.gamma.row(at.k, at.g, 0), at.of(args.dz),
+                      args.dz.stride_row, kDrops ? 0 : at.rows, scratch);
     __syncthreads();
     float* sums = at.sums + (n == 0 ? kSumNorm2 : kSumNorm1);
     sum_columns<kParts>(from, sums + kWidth);
-    sum_columns<kParts>(to, sums + 2 * kWidth);
+    if constexpr (kDrops) {
+        __syncthreads();  // the sums have read what is replaced
+        drop_rows<kParts>(a, at, room.state, n, to, from);
+        __syncthreads();
+    }
+    sum_columns<kParts>(kDrops ? from : to, sums + 2 * kWidth);
     if (threadIdx.x >= kWidth) return;
     float sum = 0;
 #pragma unroll

@@ -13,11 +13,12 @@ bool is_aligned(const Operand& o) { return o.dtype == DType::bf16 && has_whole_r
 
 bool is_plain(const Bound& dense, Activation activation) {
     const auto& p = dense.params<DenseParams>();
-    return p.norm == Norm::none && p.dropout == 0 && p.activation == activation && dense[dense_backward::dbias].present();
+    return p.norm == Norm::none && p.activation == activation && dense[dense_backward::dbias].present();
 }
-/// A linear layer whose dz is its dy.
-bool is_identity(const Bound& dense) {
-    return is_plain(dense, Activation::none) && same_place(dense[dense_backward::dy], dense[dense_backward::dz]);
+/// A linear layer whose dz is its dy, or what dropout leaves of it.
+bool is_linear(const Bound& dense) {
+    using namespace dense_backward;
+    return is_plain(dense, Activation::none) && (drops(dense) ? is_aligned(dense[dz]) : same_place(dense[dy], dense[dz]));
 }
 bool is_norm(const Bound& norm) {
     using namespace layernorm_backward;
@@ -65,9 +66,11 @@ bool attends(const LayerChain& c) {
 }
 
 bool is_kept_inside(std::span<const Bound> others, const LayerChain& c) {
-    const Operand* inside[] = {&c.narrow_product[linear_dgrad::dx], &c.widen_product[linear_dgrad::dx],
-                               &c.project_product[linear_dgrad::dx], &c.attention[attention_backward::delta]};
-    return std::none_of(std::begin(inside), std::end(inside), [&](const Operand* o) { return is_named(others, *o); });
+    const Operand* inside[] = {&c.narrow_product[linear_dgrad::dx],  &c.widen_product[linear_dgrad::dx],
+                               &c.project_product[linear_dgrad::dx], &c.attention[attention_backward::delta],
+                               &c.narrow[dense_backward::dy],        &c.project[dense_backward::dy]};
+    return std::none_of(std::begin(inside), std::end(inside) - (drops(c.narrow) ? 0 : 2),
+                        [&](const Operand* o) { return is_named(others, *o); });
 }
 
 }  // namespace
@@ -106,8 +109,9 @@ bool is_layer_chain(std::span<const Bound> records) {
     if ((inner != kMostInner && inner != kMostInner / 2) || !is_aligned(dz) || !is_aligned(c.widen[dense_backward::saved]) ||
         !is_aligned(c.norm2[layernorm_backward::dy]))
         return false;
-    return is_norm(c.norm2) && is_norm(c.norm1) && is_identity(c.narrow) && is_plain(c.widen, Activation::gelu) &&
-           is_identity(c.project) && is_identity(c.attend) && is_product(c.narrow_product, kLayerColumns, inner) &&
+    return is_norm(c.norm2) && is_norm(c.norm1) && is_linear(c.narrow) && is_plain(c.widen, Activation::gelu) &&
+           is_linear(c.project) && is_linear(c.attend) && !drops(c.widen) && !drops(c.attend) &&
+           drop_alike(c.narrow, c.project, dense_backward::state) && is_product(c.narrow_product, kLayerColumns, inner) &&
            is_product(c.widen_product, inner, kLayerColumns) && is_product(c.project_product, kLayerColumns, kLayerColumns) &&
            is_product(c.attend_product, 3 * kLayerColumns, kLayerColumns) && attends(c) && are_linked(c) &&
            accumulate_as_expected(c) && is_kept_inside(records.subspan(LayerChain::kRecords), c);

@@ -13,7 +13,7 @@ namespace millrace::ops {
 /// Limits of the kernel that does them all: columns of the feed-forward part (this or half of it), positions of a sequence.
 constexpr int kMostInner = 256, kLeastPositions = 16;
 
-/// The records by name, in their order. dx of a norm is dz of the linear layer below it.
+/// The records by name, in their order. dx of a norm is dz of the linear layer below it, but for dropout.
 struct LayerChain {
     static constexpr std::size_t kRecords = 11;
     explicit LayerChain(std::span<const Bound> records);
@@ -25,9 +25,10 @@ struct LayerChain {
     int members, groups, positions;
 };
 
-/// Whether the first kRecords of `records` are such a layer: bf16, causal, without dropout, every record reading what the one
-/// before it wrote, rows on 16 bytes, groups or members but not both in number. What the kernel keeps to itself (the gradients of
-/// linear1's output, of norm1's output and of attention's, and delta) is named by none of the other records.
+/// Whether the first kRecords of `records` are such a layer: bf16, causal, dropout as in ops/sequence/sequence.h, every record
+/// reading what the one before it wrote, rows on 16 bytes, groups or members but not both in number. What the kernel keeps to
+/// itself (the gradients of linear1's output, of norm1's output and of attention's, delta, and dx of a norm in front of dropout)
+/// is named by none of the other records.
 bool is_layer_chain(std::span<const Bound> records);
 
 }  // namespace millrace::ops

@@ -6,6 +6,7 @@
 #include "ops/dense/dense.h"
 #include "ops/norm/layernorm.h"
 #include "ops/sequence/forward.cuh"
+#include "ops/sequence/operands.h"
 #include "ops/sequence/sequence.h"
 #include "ops/text/sequences.cuh"
 
@@ -15,14 +16,14 @@ namespace {
 
 using tensor::Operand;
 
-template <int kParts, int kInner>
+template <int kParts, int kInner, bool kDrops>
 __global__ void __launch_bounds__(256, 2) layer_forward_kernel(const __grid_constant__ ForwardArgs a) {
     extern __shared__ __align__(128) unsigned char memory[];
     const int part = static_cast<int>(blockIdx.z) % kParts;
     const Place p{static_cast<int>(blockIdx.z) / kParts, static_cast<int>(blockIdx.y),
                   static_cast<int>(blockIdx.x) * a.positions};
-    Forward<kParts, kInner> block(a, p, part, memory);
-    typename Forward<kParts, kInner>::InWeights in;
+    Forward<kParts, kInner, kDrops> block(a, p, part, memory);
+    typename Forward<kParts, kInner, kDrops>::InWeights in;
     if constexpr (kParts > 1) cluster_arrive();
     block.fill_table();
     __syncthreads();
@@ -33,6 +34,7 @@ __global__ void __launch_bounds__(256, 2) layer_forward_kernel(const __grid_cons
             begin_kernel();
             length = __ldcg(a.lengths.row(p.k, p.g, static_cast<int>(blockIdx.x)));
             block.stage_x();
+            if constexpr (kDrops) stage_state(a.state, p.k, block.state);
         }
         if (a.early == (begun == 0)) block.fetch_first(in);
     }
@@ -49,10 +51,10 @@ int parts_for(const Context& c, const Operand& y, int sequences) {
     return dependent_launches() && 2 * all <= c.multiprocessors && std::int64_t{y.k} * 4 <= 65535 ? 4 : 1;
 }
 
-template <int kParts, int kInner>
+template <int kParts, int kInner, bool kDrops>
 KernelResult make_forward(Context& c, const ForwardArgs& a, const Operand& x, int sequences) {
-    using Block = Forward<kParts, kInner>;
-    const auto kernel = layer_forward_kernel<kParts, kInner>;
+    using Block = Forward<kParts, kInner, kDrops>;
+    const auto kernel = layer_forward_kernel<kParts, kInner, kDrops>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(sequences), static_cast<unsigned>(x.g), static_cast<unsigned>(x.k * kParts));
     auto made = make_kernel(
@@ -68,17 +70,9 @@ void set_vectors(ForwardArgs& a, Vector first, const Operand& from) {
         a.vectors[first + i] = part;
     }
 }
-/// Groups that a record has as members.
-template <class T>
-Matrices<T> grouped(const Operand& o, int groups) {
-    Matrices<T> m(o);
-    if (groups > 1) m.stride_g = std::exchange(m.stride_k, 0);
-    return m;
-}
-
 /// The kernel has strides in elements, so that they fit into 32 bits.
 OperandArgs operand_of(const Operand& o, int groups = 1) {
-    return {grouped<char>(o, groups), static_cast<int>(o.present() ? tensor::size_of(o.dtype) : 0)};
+    return {grouped(o, groups), static_cast<int>(o.present() ? tensor::size_of(o.dtype) : 0)};
 }
 void set_norm(ForwardArgs& a, int which, const Bound& b) {
     using namespace layernorm_forward;
@@ -93,7 +87,7 @@ void set_norm(ForwardArgs& a, int which, const Bound& b) {
 }  // namespace sequence
 
 std::size_t match_sequence_forward(const Context& c, std::span<const Bound> records) {
-    const bool takes = is_sequence_layer(records) && sequence::Forward<1, 256>::kBytes <= c.shared_limit;
+    const bool takes = is_sequence_layer(records) && sequence::Forward<1, 256, true>::kBytes <= c.shared_limit;
     return takes ? SequenceLayer::kRecords : 0;
 }
 
@@ -104,7 +98,7 @@ KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
     const Operand &x = r.in[dense_forward::x], &lengths = attention[attention_forward::lengths],
                   &inner = r.widen[dense_forward::y];
     ForwardArgs a{};
-    a.lengths = grouped<const std::int32_t>(lengths, x.g);
+    a.lengths = grouped(lengths, x.g);
     a.positions = positions_of(x, lengths);
     a.early = c.early;
     a.operands[layer_in] = operand_of(x);
@@ -123,10 +117,18 @@ KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
     set_vectors(a, widen_bias, r.widen[dense_forward::bias]);
     set_norm(a, 0, r.norm1);
     set_norm(a, 1, r.norm2);
+    a.dropout[0] = dropout_of(r.out);
+    a.dropout[1] = dropout_of(r.narrow);
+    a.state = r.out[dense_forward::state];
     const int parts = parts_for(c, x, lengths.rows);
-    if (inner.cols == 128)
-        return parts == 1 ? make_forward<1, 128>(c, a, x, lengths.rows) : make_forward<4, 128>(c, a, x, lengths.rows);
-    return parts == 1 ? make_forward<1, 256>(c, a, x, lengths.rows) : make_forward<4, 256>(c, a, x, lengths.rows);
+    const auto make = [&]<bool kDrops>(std::bool_constant<kDrops>) {
+        if (inner.cols == 128)
+            return parts == 1 ? make_forward<1, 128, kDrops>(c, a, x, lengths.rows)
+                              : make_forward<4, 128, kDrops>(c, a, x, lengths.rows);
+        return parts == 1 ? make_forward<1, 256, kDrops>(c, a, x, lengths.rows)
+                          : make_forward<4, 256, kDrops>(c, a, x, lengths.rows);
+    };
+    return a.state.data != nullptr ? make(std::true_type{}) : make(std::false_type{});
 }
 
 }  // namespace millrace::ops::cuda

@@ -4,8 +4,6 @@
 // memory. Between the products the rows stay there; what later records read goes to global memory on the way, rounded where the
 // separate kernels round. Sums run in the same order either way.
 
-#include <type_traits>
-
 #include "ops/sequence/attend.cuh"
 #include "ops/sequence/cluster.cuh"
 #include "ops/sequence/forward_args.cuh"
@@ -13,8 +11,9 @@
 
 namespace millrace::ops::cuda::sequence {
 
-/// One block of a layer over one sequence: kParts blocks share it, kInner columns between the two linear layers.
-template <int kParts, int kInner>
+/// One block of a layer over one sequence: kParts blocks share it, kInner columns between the two linear layers; with kDrops
+/// dropout in front of the residuals.
+template <int kParts, int kInner, bool kDrops>
 struct Forward {
     static constexpr int kWarps = 8, kThreads = 32 * kWarps, kOwnRows = kRows / kParts;
     static constexpr int kPart = kWidth / kParts, kInnerPart = kInner / kParts;  ///< columns of a block
@@ -47,7 +46,8 @@ struct Forward {
     static constexpr int kWeights = kVector + 4 * kWidth * kVectors, kOutWeights = 2 * 3 * kPart * kWidth,
                          kWidenWeights = kOutWeights + 2 * kPart * kWidth, kNarrowWeights = 0;
     static constexpr int kTable = kWeights + (kParts == 1 ? kWarps * kRingBytes : kWidenWeights + 2 * kInnerPart * kWidth);
-    static constexpr std::size_t kBytes = kTable + sizeof(Rows<char>) * kOperands;
+    static constexpr int kState = kTable + static_cast<int>(sizeof(Rows<char>)) * kOperands;
+    static constexpr std::size_t kBytes = kState + (kDrops ? sizeof(MemberState) : 0);
     static_assert(2 * kPart * kInner <= kOutWeights);
 
     const ForwardArgs& a;
@@ -59,6 +59,7 @@ struct Forward {
     float* const vector;
     const std::uint32_t weights;
     Rows<char>* const table;  ///< of the operands, data to be cast
+    MemberState* const state;
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
 
     __device__ Forward(const ForwardArgs& args, const Place& place, int rank, unsigned char* memory)
@@ -70,7 +71,8 @@ struct Forward {
           added{reinterpret_cast<bf16*>(memory + kAdded)},
           vector(reinterpret_cast<float*>(memory + kVector)),
           weights(shared_address(memory + kWeights)),
-          table(reinterpret_cast<Rows<char>*>(memory + kTable)) {}
+          table(reinterpret_cast<Rows<char>*>(memory + kTable)),
+          state(reinterpret_cast<MemberState*>(memory + kState)) {}
 
     [[nodiscard]] __device__ const float* vector_of(Vector which) const { return vector + kWidth * which; }
     /// Column c of a block's queries, keys and values in the layer's.
@@ -256,13 +258,23 @@ struct Forward {
     __device__ void store_attended() {
         copy_out<kThreads, kWidth / kRun, kOwnRows, 1>(thread, kAttended, rows_of(attended_out), 0, part * kOwnRows);
     }
+    /// What dropout leaves of a thread's sums: runs of four columns in every eighth row from `row` on.
+    [[nodiscard]] __device__ Kept draw(const Dropout& dropout, int row) const {
+        static_assert(Few::kOwn == 4 && Few::kStrips == 1);
+        const int runs = min(kRows / kRowWarps / 8, (a.positions - row + 7) / 8);
+        const std::uint32_t first = static_cast<std::uint32_t>(p.g) * gridDim.x * a.positions + p.row + row + lane / 4;
+        return Mask(dropout, *state).draw(runs, kWidth / 4 * first + few_first() / 4 + lane % 4, 8 * kWidth / 4);
+    }
     /// What is added to rows = product; the block that owns them gets it.
-    __device__ void add_few(FewWeights& w, int run, int chunks, Vector bias) {
+    __device__ void add_few(FewWeights& w, int run, int chunks, Vector bias, const Dropout& dropout) {
         const int row = warp % kRowWarps * (kRows / kRowWarps);
+        Kept kept;
+        if constexpr (kDrops) kept = draw(dropout, row);
         const auto column_of = [&](int strip) { return few_first() + 8 * Few::kStrip * strip; };
         Few product;
         product.clear(vector_of(bias), column_of);
         product.multiply(tile, row, run, chunks, w);
+        if constexpr (kDrops) product.drop(kept);
         product.each([&](int r, int strip, int column, const Word<Few::kOwn>& word) {
             bf16* at = added.at((row + r) % kOwnRows, lane / 4, column_of(strip) + column);
             if constexpr (kParts == 1)
@@ -357,7 +369,7 @@ struct Forward {
 #pragma unroll 1
         for (int second = 0; second < 2; ++second) {
             add_few(few, second == 0 ? kAttended / kRun : 0, (second == 0 ? kWidth : kInner) / kChunk,
-                    second == 0 ? out_bias : narrow_bias);
+                    second == 0 ? out_bias : narrow_bias, a.dropout[second]);
             WidenWeights wide;
             if (second == 0) begin_widen(wide);
             meet<kParts>([&] {

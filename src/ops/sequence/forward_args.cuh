@@ -37,6 +37,8 @@ struct ForwardArgs {
     float eps[2];
     int positions;
     bool early;
+    Dropout dropout[2];  ///< of out_proj and linear2
+    States state;        ///< with dropout
 };
 
 }  // namespace millrace::ops::cuda::sequence

@@ -2,6 +2,8 @@
 // Pieces of kernels that take a short sequence through a whole layer in shared memory: matrices of bf16, layer norm of their
 // rows.
 
+#include <type_traits>
+
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/vector.cuh"
 
@@ -62,28 +64,11 @@ struct Tile {
 /// 16 bytes to global memory, in one instruction.
 __device__ inline void store16(bf16* to, const uint4& v) { __stcg(reinterpret_cast<uint4*>(to), v); }
 
-__device__ inline std::uint32_t pack2(float low, float high) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const std::uint32_t*>(&pair);
-}
+__device__ inline std::uint32_t pack2(float low, float high) { return pair_bits(low, high, false); }
 
 /// 2, 4 or 8 neighbouring elements as one word.
 template <int kCount>
-struct Words;
-template <>
-struct Words<2> {
-    using Type = std::uint32_t;
-};
-template <>
-struct Words<4> {
-    using Type = uint2;
-};
-template <>
-struct Words<8> {
-    using Type = uint4;
-};
-template <int kCount>
-using Word = typename Words<kCount>::Type;
+using Word = std::conditional_t<kCount == 2, std::uint32_t, std::conditional_t<kCount == 4, uint2, uint4>>;
 
 template <int kCount>
 __device__ inline Word<kCount> packed(const float (&v)[kCount]) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/op.h"
+#include "ops/dense/dense.h"
 
 namespace millrace::ops {
 
@@ -35,6 +35,21 @@ inline bool same_abreast(const tensor::Operand& attention, tensor::Operand a) {
         a.g = 1;
     }
     return same_place(attention, a);
+}
+
+/// An operand of attention as the other records see it: groups that it has as members are groups again.
+inline tensor::Operand grouped(tensor::Operand o, int groups) {
+    if (groups == 1) return o;
+    o.g = groups;
+    o.stride_g = o.stride_k;
+    o.k = 1;
+    return o;
+}
+
+inline bool drops(const Bound& dense) { return dense.params<DenseParams>().dropout > 0; }
+/// Whether two linear layers drop by the same states, or neither drops. `state`: that slot of both.
+inline bool drop_alike(const Bound& a, const Bound& b, int state) {
+    return drops(a) == a[state].present() && drops(b) == b[state].present() && same_place(a[state], b[state]);
 }
 
 /// Whether one of the records names memory of `o`.

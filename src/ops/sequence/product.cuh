@@ -3,7 +3,7 @@
 // by ldmatrix, in the order of registers that they ask for.
 
 #include "ops/cuda/async_copy.cuh"
-#include "ops/sequence/fragments.cuh"
+#include "ops/sequence/dropout.cuh"
 #include "ops/sequence/layer.cuh"
 
 namespace millrace::ops::cuda::sequence {
@@ -15,6 +15,14 @@ constexpr int kTileBytes = 512, kChunk = 32;
 /// Where run `run` of row n of a tile lies.
 __device__ inline std::uint32_t weight_offset(int n, int run) {
     return static_cast<std::uint32_t>(64 * n + 16 * (run ^ (n / 2)));
+}
+
+/// load_matrices by the 32-bit address of shared memory.
+__device__ inline void load_fragments(std::uint32_t (&to)[4], std::uint32_t row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
 }
 
 /// kN neighbouring tiles of output columns. kStrip of them interleave, so that a thread gets kOwn neighbouring columns.
@@ -139,6 +147,15 @@ struct Product : Columns<kN> {
             }
             left += 64 * kAhead;
             right += Weights::kAdvance;
+        }
+    }
+    /// What stays of the sums; its bits are in the order of each().
+    __device__ void drop(const Kept& kept) {
+        static_assert(4 * kM * kN <= 32);
+#pragma unroll
+        for (int i = 0; i < 4 * kM * kN; ++i) {
+            const int run = i / kOwn, column = i % kOwn;
+            sums[run / 2 / kStrips][run / 2 % kStrips * kStrip + column / 2][run % 2 * 2 + column % 2] *= kept[i];
         }
     }
     /// put(row, strip, column, word) for each run of this thread: row + lane / 4 is that of the warp's, the first column of the

@@ -21,7 +21,7 @@ bool is_linear(const Bound& b, const Operand& x, int inputs, int outputs, Activa
     namespace at = dense_forward;
     if (b.record->op != &at::kDef) return false;
     const auto& p = b.params<DenseParams>();
-    if (p.norm != Norm::none || p.dropout != 0 || p.activation != activation || !same_place(b[at::x], x)) return false;
+    if (p.norm != Norm::none || p.activation != activation || !same_place(b[at::x], x)) return false;
     if (b[at::saved].present() && (activation == Activation::none || !fits(b[at::saved], x, DType::bf16, x.rows, outputs)))
         return false;
     return fits(x, x, DType::bf16, x.rows, inputs) && fits(b[at::w], x, DType::bf16, outputs, inputs) &&
@@ -65,7 +65,8 @@ bool is_sequence_layer(std::span<const Bound> records) {
            is_linear(l.out, seen, kLayerColumns, kLayerColumns, Activation::none) && is_norm(l.norm1, l.out[dense::y], x) &&
            is_linear(l.widen, h, kLayerColumns, inner.cols, Activation::gelu) &&
            is_linear(l.narrow, inner, inner.cols, kLayerColumns, Activation::none) && is_norm(l.norm2, l.narrow[dense::y], h) &&
-           !is_named(others, l.out[dense::y]) && !is_named(others, l.narrow[dense::y]);
+           !drops(l.in) && !drops(l.widen) && drop_alike(l.out, l.narrow, dense::state) && !is_named(others, l.out[dense::y]) &&
+           !is_named(others, l.narrow[dense::y]);
 }
 
 }  // namespace millrace::ops

@@ -19,8 +19,9 @@ struct SequenceLayer {
 };
 
 /// Whether the first kRecords are such a layer: bf16, width 128 with causal heads of 32 columns, 128 or 256 inner columns with
-/// GELU, up to 64 positions, neither prefix nor dropout, members or groups but not both in number, every record reading what the
-/// ones before it wrote, rows on 16 bytes. What the kernel keeps to itself is named by none of the records behind it.
+/// GELU, up to 64 positions, no prefix, dropout behind both out_proj and linear2 or nowhere, members or groups but not both in
+/// number, every record reading what the ones before it wrote, rows on 16 bytes. What the kernel keeps to itself is named by none
+/// of the records behind it.
 bool is_sequence_layer(std::span<const Bound> records);
 
 }  // namespace millrace::ops
