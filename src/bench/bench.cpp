@@ -42,7 +42,8 @@ base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, con
         return recipe.bad("train.batch", fits.error().message);
     MILLRACE_LET(backend, ops::make_backend(options.device, {.deterministic = recipe.boolean("deterministic"),
                                                              .threads = options.threads,
-                                                             .rewrites_off = options.rewrites_off}));
+                                                             .rewrites_off = options.rewrites_off,
+                                                             .forms = options.forms}));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
     times.precision = precision_text(recipe, precision);
     times.batch = settings.batch * settings.optimizer.accumulation * settings.members;
@@ -187,6 +188,10 @@ base::Result<OurTimes> time_workload(const Workload& workload, const Options& op
     if (options.parts) {
         MILLRACE_LET(parts, engine->component_step(0));
         times.parts = parts;
+    }
+    if (options.kernels) {  // last: it leaves parameters and counters as its runs leave them
+        MILLRACE_LET(kernels, engine->time_kernels());
+        times.kernels = std::move(kernels);
     }
     MILLRACE_TRY(engine->backend().check());
     return times;

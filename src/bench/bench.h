@@ -43,7 +43,9 @@ struct Options {
     std::string peer_modes = {};             ///< in the place of the workload's; empty: those
     std::vector<std::string> rewrites_off;   ///< ops::BackendOptions::rewrites_off
     bool activity = true;                    ///< also the chip's counters during the windows
+    std::vector<std::string> forms;          ///< ops::BackendOptions::forms
     bool parts = false;                      ///< also the times of a step's parts
+    bool kernels = false;                    ///< also the time of every kernel alone
 };
 
 /// Median and quartiles in milliseconds per step.
@@ -68,6 +70,7 @@ struct OurTimes {
     std::int64_t memory = 0;                         ///< bytes that setting up took
     std::optional<std::int64_t> memory_growth;       ///< of the device's used memory during the windows
     std::optional<tape::PhaseTimes> parts;
+    std::vector<tape::KernelTime> kernels;
 
     /// The same row measured again, later in the run.
     void add(const OurTimes& later);

@@ -67,6 +67,10 @@ Json row_json(const Row& row) {
     if (row.ours.parts)
         for (int i = 0; i < tape::kPhaseCount; ++i)
             json["parts_ms"][tape::kPhaseNames[static_cast<std::size_t>(i)]] = row.ours.parts->of(static_cast<tape::Phase>(i));
+    for (const tape::KernelTime& kernel : row.ours.kernels) {
+        json["kernels"].push_back({{"records", kernel.text}, {"us", kernel.microseconds}});
+        if (!kernel.form.empty()) json["kernels"].back().update({{"form", kernel.form}, {"predicted_us", kernel.predicted}});
+    }
     Json errors = Json::object();
     for (const PeerTime& peer : row.peers.peers)
         if (!peer.error.empty()) errors[peer.name] = peer.error;
@@ -151,6 +155,14 @@ std::string table_line(const Row& row) {
                        row.workload.bar > 0 ? fmt::format("{:g}x", row.workload.bar) : "-", rate_text(row.rate(), row.ceiling),
                        rate_text(row.counted_rate(), row.ceiling), percent(row.ours.idle, 100, 2),
                        percent(row.ours.sm_active, 1, 0), percent(row.ours.tensor_active, 1, 0), peers);
+}
+
+std::string kernel_lines(const Row& row) {
+    std::string text;
+    for (const tape::KernelTime& kernel : row.ours.kernels)
+        text += fmt::format("  {:8.2f} us  {}{}\n", kernel.microseconds, kernel.text,
+                            kernel.form.empty() ? "" : fmt::format("; {}, {:.1f} us predicted", kernel.form, kernel.predicted));
+    return text;
 }
 
 std::string table_legend() {

@@ -37,6 +37,8 @@ std::string failure_line(const Point& point, const std::string& error);
 
 std::string table_header(const Row& first);  ///< machine, ceiling, titles of the columns
 std::string table_line(const Row& row);
+/// A line for each of its kernels, where they were timed.
+std::string kernel_lines(const Row& row);
 std::string table_legend();
 
 }  // namespace millrace::bench

@@ -92,6 +92,7 @@ base::Result<int> print_rows(Bench& bench, const std::vector<bench::Point>& poin
         if (json) continue;
         if (rows.size() == 1) say(bench::table_header(rows.front()));
         say(bench::table_line(rows.back()));
+        say(bench::kernel_lines(rows.back()));
         std::fflush(stdout);
     }
     say(json ? bench::rows_json(rows) : bench::table_legend());
@@ -169,6 +170,9 @@ void add_bench(const Command& program) {
     command.flag("--no-fusion", given->no_fusion, "a GPU runs every operator by itself");
     command.flag("--no-ceiling", given->no_ceiling, "do not time a large product beside the rows");
     command.flag("--parts", given->options.parts, "JSON: also the times of a step's parts");
+    command.flag("--kernels", given->options.kernels, "also the time of every kernel alone, its form and what was predicted");
+    command.option("--form", given->options.forms, "take this form of an operator where it applies on CUDA: dense_forward=tiles")
+        .placeholder("OPERATOR=FORM");
     command.flag("--list", given->list, "name every workload and stop");
     command.footer(
         "Example:\n  millrace bench --list\n  millrace bench collective-debug --set train.batch=512 --set members=4\n"

@@ -53,6 +53,8 @@ public:
     base::Result<tape::PhaseTimes> component_step(std::uint64_t index);
     /// The same, uncaptured, every kernel timed on the device; waits for it.
     base::Result<std::vector<tape::KernelTime>> operator_step(std::uint64_t index);
+    /// Every kernel of the regular step alone, for profiling: parameters and counters are left as those runs leave them.
+    base::Result<std::vector<tape::KernelTime>> time_kernels() { return steps_[0].program->time_kernels(kKernelRepeats); }
     /// The regular step launched twice with marks, to see what lies between two launches.
     base::Result<std::unique_ptr<tape::LaunchPair>> launch_pair();
     /// Outputs::kept of the newest regular step, of the first member; waits for the device.
@@ -97,6 +99,7 @@ public:
     [[nodiscard]] std::string step_listing() const;
 
 private:
+    static constexpr int kKernelRepeats = 20;
     struct Step {
         std::unique_ptr<tape::Program> program;      ///< null where an epoch has no such step
         std::unique_ptr<tape::PhaseProgram> phases;  ///< null unless settings.telemetry.components

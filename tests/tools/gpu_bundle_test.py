@@ -57,7 +57,7 @@ class Bundle(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             done = self.pack("--build", folder, "--out", folder + "/out")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("millrace, step_profile, own_model", done.stderr)
+        self.assertIn("millrace, own_model", done.stderr)
 
     @staticmethod
     def script():
@@ -74,7 +74,7 @@ class Bundle(unittest.TestCase):
     def made_up_build(self, folder, *left_out):
         build = pathlib.Path(folder, "build")
         (build / "mock_cuda").mkdir(parents=True)
-        for name in ("millrace", "step_profile", "own_model", "test_probe", "libmillrace-probe.so", "libmock_cupti.so", "mock_cuda/libcuda.so.1",
+        for name in ("millrace", "own_model", "test_probe", "libmillrace-probe.so", "libmock_cupti.so", "mock_cuda/libcuda.so.1",
                      "probe_mock_program", "libmillrace_core.a"):
             if name not in left_out:
                 (build / name).write_text("made up")
@@ -87,10 +87,10 @@ class Bundle(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             programs, libraries = bundle.copy_programs(self.made_up_build(folder), pathlib.Path(folder, "bundle"))
             packed = sorted(str(path.relative_to(folder)) for path in pathlib.Path(folder, "bundle").rglob("*") if path.is_file())
-        self.assertEqual((programs, libraries), (["millrace", "own_model", "step_profile", "test_probe"], ["libfmt.so.9"]))
+        self.assertEqual((programs, libraries), (["millrace", "own_model", "test_probe"], ["libfmt.so.9"]))
         self.assertEqual(packed, ["bundle/bin/" + name for name in (
             "lib/libfmt.so.9", "libmillrace-probe.so", "libmock_cupti.so", "millrace", "mock_cuda/libcuda.so.1", "own_model", "probe_mock_program",
-            "step_profile", "test_probe")])
+            "test_probe")])
 
     def test_an_absent_probe_is_named(self):
         bundle = self.script()
