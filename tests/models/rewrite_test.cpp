@@ -138,8 +138,7 @@ StepOutcome windows_step(bool tree, int members, const std::vector<std::string>&
     config.dropout = dropout;
     testing::LanguageRig rig;
     start_windows(rig, language_model(tree, config), members, off);
-    const int parts = dropout > 0 ? 2 : 1;  // each of them drops other elements
-    return run_once(rig, train::build_training_step(*rig.store, *rig.model, *rig.windows, rig.settings, {kWindows, parts, 0}));
+    return run_once(rig, train::build_training_step(*rig.store, *rig.model, *rig.windows, rig.settings, {kWindows, 1, 0}));
 }
 StepOutcome members_step(const std::vector<std::string>& off) { return windows_step(false, 2, off); }
 StepOutcome siblings_step(const std::vector<std::string>& off) { return windows_step(true, 1, off); }

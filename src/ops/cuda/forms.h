@@ -24,5 +24,7 @@ KernelResult make_form(Context&, const char* subject, std::span<const Form>, std
 /// over memory.
 inline double library_product_time(double flops) { return 2.4 + (flops / 1e9 + 0.4) / 0.67; }
 inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }
+/// Of one that also joins sums over rows.
+inline double statistics_time(double bytes) { return 3.5 + bytes / 3.6e6; }
 
 }  // namespace millrace::ops::cuda

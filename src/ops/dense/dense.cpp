@@ -10,12 +10,10 @@ MILLRACE_DECLARE_REWRITE(heads_backward)
 MILLRACE_DECLARE_REWRITE(backward_pair)
 MILLRACE_DECLARE_REWRITE(wgrad_update)
 MILLRACE_DECLARE_REWRITE(grouped_wgrad)
-MILLRACE_DECLARE_REWRITE(split_wgrad)
 MILLRACE_DECLARE_REWRITE(column_sums)
 constexpr Rewrite kDenseForwardRewrites[] = {MILLRACE_REWRITE(heads_forward), MILLRACE_REWRITE(sequence_forward)};
 constexpr Rewrite kLinearDgradRewrites[] = {MILLRACE_REWRITE(heads_backward), MILLRACE_REWRITE(backward_pair)};
-constexpr Rewrite kLinearWgradRewrites[] = {MILLRACE_REWRITE(wgrad_update), MILLRACE_REWRITE(grouped_wgrad),
-                                            MILLRACE_REWRITE(split_wgrad)};
+constexpr Rewrite kLinearWgradRewrites[] = {MILLRACE_REWRITE(wgrad_update), MILLRACE_REWRITE(grouped_wgrad)};
 constexpr Rewrite kColumnSumRewrites[] = {MILLRACE_REWRITE(column_sums)};
 
 MILLRACE_OPERATOR_WITH(dense_forward, Phase::forward,

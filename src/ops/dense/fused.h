@@ -9,8 +9,7 @@
 
 namespace millrace::ops::cuda {
 
-/// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most Context::fused_rows rows. Wide layers over
-/// very many rows are left to the library unless runs are pinned.
+/// Whether dense_forward can run as one kernel: bf16 and, with batch statistics, at most Context::fused_rows rows.
 bool fuses_dense_forward(const Context&, const Bound& forward);
 KernelResult make_fused_dense_forward(Context&, const Bound& forward);
 /// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel.
@@ -21,7 +20,7 @@ double strips_forward_time(const Context&, const Bound& forward);
 double strips_backward_time(const Context&, const Bound* dgrad, const Bound* backward);
 /// From the rows and columns that the busiest multiprocessor reads, of `summed` elements each.
 inline double strips_time(std::int64_t cost, int summed) {
-    constexpr double kLaunch = 2.6, kBytesPerMicrosecond = 45e3;
+    constexpr double kLaunch = 2.6, kBytesPerMicrosecond = 38e3;
     return kLaunch + static_cast<double>(2 * cost * summed) / kBytesPerMicrosecond;
 }
 /// The same in wide tiles.

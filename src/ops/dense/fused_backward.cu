@@ -294,7 +294,8 @@ BackwardCovering cover_backward(const Context& c, const Bound* d, const Bound* b
 }  // namespace
 
 double strips_backward_time(const Context& c, const Bound* d, const Bound* b) {
-    return strips_time(cover_backward(c, d, b).cost, d ? (*d)[linear_dgrad::dz].cols : 0);
+    constexpr double kStagedWeights = 2.4;  // they are transposed in shared memory first
+    return strips_time(cover_backward(c, d, b).cost, d ? (*d)[linear_dgrad::dz].cols : 0) + kStagedWeights;
 }
 
 KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
@@ -338,8 +339,8 @@ constexpr Form kPairForms[] = {
 double apart_time(const Bound& d, const Bound& b) {
     const double elements = static_cast<double>(d[linear_dgrad::dx].count());
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    return library_product_time(2 * elements * d[linear_dgrad::dz].cols) + pass_time((batch ? 4 : 6) * elements) +
-           (batch ? pass_time(6 * elements) : 2);
+    const double product = library_product_time(2 * elements * d[linear_dgrad::dz].cols);
+    return product + (batch ? statistics_time(4 * elements) + statistics_time(6 * elements) : statistics_time(6 * elements));
 }
 
 /// linear_dgrad of a layer and dense_backward of the one below it.

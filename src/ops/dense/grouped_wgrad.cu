@@ -162,15 +162,15 @@ KernelResult make_blocks(Context& c, std::span<const Bound> wgrads) {
 }
 
 double blocks_time(const Context& c, std::span<const Bound> wgrads) {
-    constexpr double kLaunch = 2.2, kStep = 0.45, kPlaces = 6;  // blocks that a multiprocessor holds
-    double steps = 0, longest = 0;
+    constexpr double kLaunch = 2, kStep = 1.95;
+    constexpr int kPlaces = 5;  // blocks that a multiprocessor holds
+    double tiles = 0, longest = 0;
     for (const Bound& b : wgrads) {
         const Operand& dw = b[linear_wgrad::dw];
-        const double each = blocks_for(b[linear_wgrad::dz].rows, kDepth);
-        steps += each * blocks_for(dw.rows, kTile) * blocks_for(dw.cols, kTile) * dw.g * dw.k;
-        longest = std::max(longest, each);
+        tiles += 1.0 * blocks_for(dw.rows, kTile) * blocks_for(dw.cols, kTile) * dw.g * dw.k;
+        longest = std::max<double>(longest, blocks_for(b[linear_wgrad::dz].rows, kDepth));
     }
-    return kLaunch + kStep * std::max(longest, steps / (kPlaces * c.multiprocessors));
+    return kLaunch + kStep * longest * std::max(1.0, tiles / (kPlaces * c.multiprocessors));
 }
 
 /// One after the other.
@@ -225,21 +225,27 @@ std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
-    // Those that bulk copies cannot read are few and small: they have a launch of their own.
+    // Those that bulk copies cannot read are few and small: they have a launch of their own, unless one launch without such
+    // copies does all of them sooner.
     std::vector<Bound> some[2];
     for (const Bound& b : wgrads) some[tiled::refuses_wgrad(c, b) == nullptr ? 0 : 1].push_back(b);
-    std::vector<std::shared_ptr<Kernel>> all;
-    const char* form = nullptr;
-    for (const std::vector<Bound>& part : some) {
-        if (part.empty()) continue;
-        MILLRACE_LET(made, make_form(c, "linear_wgrad", kWgradForms, part));
-        if (form == nullptr) form = made->form;
-        all.emplace_back(std::move(made));
-    }
-    auto both = make_kernel([all] {
-        for (const std::shared_ptr<Kernel>& one : all) one->run();
-    });
+    const auto time = [&](std::span<const Bound> part) {
+        const Form* form = part.empty() ? nullptr : choose_form(c, "linear_wgrad", kWgradForms, part);
+        return form == nullptr ? 0 : form->predict(c, part);
+    };
+    if (some[0].empty() || some[1].empty() || time(wgrads) <= time(some[0]) + time(some[1]))
+        return make_form(c, "linear_wgrad", kWgradForms, wgrads);
+    MILLRACE_LET(first, make_form(c, "linear_wgrad", kWgradForms, some[0]));
+    MILLRACE_LET(second, make_form(c, "linear_wgrad", kWgradForms, some[1]));
+    const char* form = first->form;
+    const double predicted = first->predicted + second->predicted;
+    auto both =
+        make_kernel([first = std::shared_ptr<Kernel>(std::move(first)), second = std::shared_ptr<Kernel>(std::move(second))] {
+            first->run();
+            second->run();
+        });
     both->form = form;
+    both->predicted = predicted;
     return KernelResult(std::move(both));
 }
 

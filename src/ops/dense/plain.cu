@@ -141,7 +141,7 @@ double library_time(const Context&, std::span<const Bound> records) {
     const double product = library_product_time(2 * elements * b[x].cols);
     const int values = b[saved].present() ? 3 : 2;
     if (b.params<DenseParams>().norm != Norm::batch_train) return product + pass_time(values * size * elements);
-    return product + pass_time(4 * elements) + pass_time((4 + 2 * size) * elements);
+    return product + statistics_time(4 * elements) + statistics_time((4 + 2 * size) * elements);
 }
 
 constexpr Form kForwardForms[] = {

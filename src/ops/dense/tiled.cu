@@ -29,13 +29,20 @@ const char* refuses_product(const Operand& left, const Operand& right) {
 /// Sums must not depend on how many members stand beside each other in pinned runs.
 int members(const Context& c, const Operand& out) { return c.deterministic ? 1 : out.k; }
 
+/// Efforts of epilogues, measured on an H200 (docs/performance/cliffs.md).
+double forward_effort(const DenseParams& p) {
+    const bool simple = p.activation == Activation::none || p.activation == Activation::relu;
+    return (simple ? 1 : 2.4) + (p.dropout > 0 ? 1 : 0);
+}
+constexpr double kBackwardEffort = 6;
+
 Extent forward_extent(const Context& c, const Bound& b) {
     const Operand& y = b[dense_forward::y];
-    return {y.rows, y.cols, b[dense_forward::x].cols, y.g, members(c, y)};
+    return {y.rows, y.cols, b[dense_forward::x].cols, y.g, members(c, y), forward_effort(b.params<DenseParams>())};
 }
-Extent dgrad_extent(const Context& c, const Bound& d) {
+Extent dgrad_extent(const Context& c, const Bound& d, bool with_layer = false) {
     const Operand& dx = d[linear_dgrad::dx];
-    return {dx.rows, dx.cols, d[linear_dgrad::dz].cols, dx.g, members(c, dx)};
+    return {dx.rows, dx.cols, d[linear_dgrad::dz].cols, dx.g, members(c, dx), with_layer ? kBackwardEffort : 1};
 }
 Extent wgrad_extent(const Context& c, const Bound& w) {
     const Operand& dw = w[linear_wgrad::dw];
@@ -95,7 +102,7 @@ KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
     using Epilogue = BackwardEpilogue<T>;
     const Operand& out = b[dz];
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    Extent extent = dgrad_extent(c, d);
+    Extent extent = dgrad_extent(c, d, true);
     const Plan plan = plan_one(c, extent, TileShape::square);
     extent.members = out.k;
     batch_norm::Chunks chunks{};
@@ -213,13 +220,13 @@ double forward_time(const Context& c, const Bound& b) {
     const Operand& y = b[dense_forward::y];
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
     const Plan plan = plan_one(c, forward_extent(c, b), batch ? TileShape::square : TileShape::wide);
-    return plan.microseconds + (batch ? pass_time(8.0 * static_cast<double>(y.count())) : 0);
+    return plan.microseconds + (batch ? statistics_time(8.0 * static_cast<double>(y.count())) : 0);
 }
 double dgrad_time(const Context& c, const Bound& d, const Bound* backward) {
     const double elements = static_cast<double>(d[linear_dgrad::dx].count());
     const bool batch = backward && backward->params<DenseParams>().norm == Norm::batch_train;
-    const Plan plan = plan_one(c, dgrad_extent(c, d), backward ? TileShape::square : TileShape::wide);
-    return plan.microseconds + (batch ? pass_time(6 * elements) : backward ? 2 : 0);
+    const Plan plan = plan_one(c, dgrad_extent(c, d, backward != nullptr), backward ? TileShape::square : TileShape::wide);
+    return plan.microseconds + (batch ? statistics_time(6 * elements) : backward ? 2 : 0);
 }
 double wgrads_time(const Context& c, std::span<const Bound> wgrads) {
     std::vector<Extent> extents;

@@ -9,7 +9,7 @@ struct Cost {
     int rows, wide, blocks;  ///< of a tile; blocks of a multiprocessor
     double slice, epilogue;
 };
-constexpr double kBytesPerMicrosecond = 48e3, kOutputsPerMicrosecond = 12e3;
+constexpr double kBytesPerMicrosecond = 48e3, kOutputsPerMicrosecond = 8e3;
 template <class Shape>
 constexpr Cost cost_of() {
     return {Shape::kRows, Shape::kWide, Shape::kBlocks, Shape::kStageBytes * Shape::kBlocks / kBytesPerMicrosecond,
@@ -22,7 +22,7 @@ Cost cost_of(TileShape shape) {
 }
 
 double time_of(std::span<const Extent> products, int multiprocessors, const Cost& cost, int splits) {
-    constexpr double kLaunch = 2;
+    constexpr double kLaunch = 3, kHandOver = 6;
     // A share of a tile is written and read once more.
     const double join = splits > 1 ? 8.0 * cost.rows * cost.wide * cost.blocks / kBytesPerMicrosecond : 0;
     std::int64_t units = 0;
@@ -31,7 +31,7 @@ double time_of(std::span<const Extent> products, int multiprocessors, const Cost
         const int slices = (e.summed + kSlice - 1) / kSlice, own = splits_of(slices, splits), each = (slices + own - 1) / own;
         const std::int64_t tiles =
             std::int64_t{(e.rows + cost.rows - 1) / cost.rows} * ((e.cols + cost.wide - 1) / cost.wide) * e.groups * e.members;
-        const double unit = each * cost.slice + cost.epilogue + join;
+        const double unit = each * cost.slice + e.effort * cost.epilogue + join;
         units += tiles * own;
         longest = std::max(longest, unit);
         work += static_cast<double>(tiles * own) * unit;
@@ -39,10 +39,11 @@ double time_of(std::span<const Extent> products, int multiprocessors, const Cost
     const std::int64_t seats = std::int64_t{multiprocessors} * cost.blocks, rounds = (units + seats - 1) / seats;
     // A single round that leaves multiprocessors idle has more of the cache to itself; few rounds of unlike units end with the
     // longest ones.
-    if (rounds == 1) return kLaunch + longest * std::max(0.5, static_cast<double>(units) / static_cast<double>(seats));
+    const double fixed = kLaunch + (splits > 1 ? kHandOver : 0);
+    if (rounds == 1) return fixed + longest * std::max(0.5, static_cast<double>(units) / static_cast<double>(seats));
     const double mean = work / static_cast<double>(seats),
                  whole = static_cast<double>(rounds) * work / static_cast<double>(units);
-    return kLaunch + std::max(whole, mean + 0.5 * longest);
+    return fixed + std::max(whole, mean + 0.5 * longest);
 }
 
 }  // namespace

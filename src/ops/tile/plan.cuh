@@ -9,9 +9,11 @@
 
 namespace millrace::ops::cuda::tile {
 
-/// A product's output and summed index, for `groups` and `members` matrices.
+/// A product's output and summed index, for `groups` and `members` matrices, and how long its epilogue takes, where 1 is to write
+/// a sum.
 struct Extent {
     int rows, cols, summed, groups, members;
+    double effort = 1;
 };
 
 using SmallTile = Shape<1, 64, 6, 2>;
