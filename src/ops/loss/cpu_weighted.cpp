@@ -92,13 +92,6 @@ private:
 KernelResult make_weighted_cross_entropy(Context& context, const Bound& bound) {
     using namespace weighted_cross_entropy;
     const Operand in = bound[logits];
-    Checker check(bound);
-    check.require(logits, DType::f32, in.k, 1, in.rows, in.cols)
-        .require(labels, DType::i32, in.k, 1, in.rows, 1)
-        .require(weights, DType::f32, in.k, 1, 1, in.cols)
-        .require(gamma, DType::f32, in.k, 1, 1, 1)
-        .state(state, in.k);
-    MILLRACE_TRY(check.allow_like(dlogits, logits).that(in.cols > 0, "needs at least one class").status());
     return make_kernel([&context, b = bound, in]() noexcept {
         context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) { WeightedPass(b, member).run(); });
     });
@@ -107,9 +100,6 @@ KernelResult make_weighted_cross_entropy(Context& context, const Bound& bound) {
 KernelResult make_binary_cross_entropy(Context& context, const Bound& bound) {
     using namespace binary_cross_entropy;
     const Operand in = bound[logit];
-    Checker check(bound);
-    check.require(logit, DType::f32, in.k, 1, in.rows, 1).require(labels, DType::i32, in.k, 1, in.rows, 1);
-    MILLRACE_TRY(check.require(weight, DType::f32, in.k, 1, 1, 1).state(state, in.k).allow_like(dlogit, logit).status());
     return make_kernel([&context, b = bound, in, p = bound.params<BinaryLossParams>()]() noexcept {
         context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) {
             const double share = p.scale * static_cast<double>(*b[weight].at<float>(member)) / std::max(in.rows, 1);
