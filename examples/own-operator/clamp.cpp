@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/check.h"
 #include "ops/cpu/kernel.h"
 #include "tape/record.h"
 
@@ -39,18 +40,22 @@ void run_reference(const ops::Bound& b) {
             for (int row = 0; row < b[kShape].rows; ++row) kRow(b, k, g, row);
 }
 
-template <int kShape, int kOther, void (*kRow)(const ops::Bound&, int, int, int)>
+template <int kShape, void (*kRow)(const ops::Bound&, int, int, int)>
 ops::KernelResult make_cpu(ops::cpu::Context& context, const ops::Bound& bound) {
-    const tensor::Operand& shape = bound[kShape];
-    ops::cpu::Checker check(bound);
-    check.require(kShape, tensor::DType::f32, shape.k, shape.g, shape.rows, shape.cols).like(0, kShape).like(kOther, kShape);
-    MILLRACE_TRY(check.status());
     return ops::cpu::make_kernel([&context, b = bound]() noexcept {
         const tensor::Operand& all = b[kShape];
         context.pool.for_each_if(all.count() >= ops::cpu::kParallelElements, all.k * all.g * all.rows, [&](int task, int) {
             kRow(b, task / (all.g * all.rows), task / all.rows % all.g, task % all.rows);
         });
     });
+}
+
+/// All slots are of one type and shape, the limits in order. Kernels need not look at either.
+template <int kSlots>
+void check(ops::Checker& c) {
+    for (int slot = 0; slot < kSlots; ++slot) c.require({slot}, ops::Type::real, c.shape(0));
+    const auto& p = c.params<ClampParams>();
+    c.that(p.low <= p.high, "low must not be above high");
 }
 
 constexpr ops::SlotDef kForward[] = {{"x"}, {"y", ops::Access::write}};
@@ -62,14 +67,16 @@ static_assert(std::size(kForward) == clamp_forward::slots && std::size(kBackward
 // A backend that a definition lacks is refused when a program is built: .cuda would name a function in a .cu file.
 const ops::OpDef clamp_forward::kDef({.name = "clamp_forward",
                                       .slots = kForward,
+                                      .check = check<slots>,
                                       .phase = ops::Phase::forward,
                                       .ref = run_reference<y, forward<double>>,
-                                      .cpu = make_cpu<y, x, forward<float>>});
+                                      .cpu = make_cpu<y, forward<float>>});
 const ops::OpDef clamp_backward::kDef({.name = "clamp_backward",
                                        .slots = kBackward,
+                                       .check = check<slots>,
                                        .phase = ops::Phase::backward,
                                        .ref = run_reference<dx, backward<double>>,
-                                       .cpu = make_cpu<dx, x, backward<float>>});
+                                       .cpu = make_cpu<dx, backward<float>>});
 
 tape::Value clamp(tape::Builder& builder, const tape::Value& x, ClampParams params, const std::string& name) {
     const tape::Value y = builder.activation(x.view.rows, x.view.cols, name, builder.training() && x.needs_gradient);

@@ -1,11 +1,12 @@
 #pragma once
-// Defines an operator: its slots, and the functions ref::run_NAME, cpu::make_NAME and cuda::make_NAME of the current namespace.
-// Builds without CUDA leave the last one out. Only files that define operators include this.
+// Defines an operator: its slots, and the functions NAME::check (its rule, which follows in the same file), ref::run_NAME,
+// cpu::make_NAME and cuda::make_NAME of the current namespace. Builds without CUDA leave the last one out. Only files that define
+// operators include this.
 
 #include <iterator>
 
 #include "ops/backend.h"
-#include "ops/op.h"
+#include "ops/check.h"
 
 /// The definition of an operator whose header declares it: MILLRACE_OPERATOR(name, phase, slots...);
 #define MILLRACE_OPERATOR(operation, when, ...) MILLRACE_OPERATOR_WITH(operation, when, nullptr, {}, __VA_ARGS__)
@@ -21,6 +22,10 @@
     namespace cuda { \
     KernelResult make_##operation(Context& context, const Bound& bound); \
     } \
+    namespace operation { \
+    using enum ::millrace::ops::Type; \
+    void check(Checker& c); \
+    } \
     namespace operation::definition { \
     using enum ::millrace::ops::Access; \
     constexpr SlotDef kSlots[] = {__VA_ARGS__}; \
@@ -28,6 +33,7 @@
     } \
     const OpDef operation::kDef({.name = #operation, \
                                  .slots = operation::definition::kSlots, \
+                                 .check = check, \
                                  .phase = when, \
                                  .flops = count_flops, \
                                  .ref = ref::run_##operation, \

@@ -48,6 +48,7 @@ struct SlotDef {
 struct Record;
 struct Bound;
 class Kernel;
+class Checker;
 using KernelResult = base::Result<std::unique_ptr<Kernel>>;
 namespace cpu {
 struct Context;
@@ -65,9 +66,16 @@ struct Rewrite {
     KernelResult (*make)(cuda::Context&, std::span<const Bound>);
 };
 
+/// What a record's types, shapes and parameters must be (ops/check.h). A definition without one does not compile.
+struct Rule {
+    Rule(void (*function)(Checker&)) : run(function) {}
+    void (*run)(Checker&);
+};
+
 struct OpTraits {
     const char* name = nullptr;
     std::span<const SlotDef> slots;
+    Rule check;
     std::optional<Phase> phase = {};                 ///< absent: that of its neighbours
     std::int64_t (*flops)(const Record&) = nullptr;  ///< of its matrix products; null: it has none
     void (*ref)(const Bound&) = nullptr;             ///< scalar, in f64

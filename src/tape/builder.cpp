@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/check.h"
 #include "ops/dense/dense.h"
 #include "ops/pointwise/pointwise.h"
 #include "tape/record.h"
@@ -11,6 +12,11 @@ namespace millrace::tape {
 
 using tensor::BufferId;
 using tensor::View;
+
+static void require_rule(const ops::Record& record) {
+    const base::Status obeys_rule = ops::check_record(record);
+    MILLRACE_ASSERT(obeys_rule.ok(), obeys_rule.error().text());
+}
 
 Builder::Builder(Store& store, BuildOptions options) : store_(store), options_(options) {}
 
@@ -59,6 +65,7 @@ void Builder::append(ops::Record record) {
 }
 
 void Builder::push(ops::Record record) {
+    require_rule(record);
     const tensor::BufferId parameter_gradients = store_.gradient_arena().buffer;
     for (int slot = 0; slot < record.op->slot_count(); ++slot) {
         const View& view = record.slots[static_cast<std::size_t>(slot)];
@@ -77,6 +84,7 @@ void Builder::push(ops::Record record) {
 bool Builder::merges_weight_gradients() const { return scan_ != nullptr; }
 
 void Builder::append_weight_gradient(ops::Record record) {
+    require_rule(record);
     if (scan_ != nullptr)
         scan_->merge_weight_gradient(std::move(record));
     else

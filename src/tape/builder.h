@@ -90,8 +90,8 @@ public:
     /// The content stays until the program's end, for a host that reads it then. What lies in the store does so anyway.
     void keep(const tensor::View& view);
 
-    /// What a record adds to must have been written before in this program; parameter gradients may also be left from an earlier
-    /// micro-batch (BuildOptions::accumulate).
+    /// The record must obey its operator's rule (ops/check.h). What a record adds to must have been written before in this
+    /// program; parameter gradients may also be left from an earlier micro-batch (BuildOptions::accumulate).
     void append(ops::Record record);
     /// What is appended from here on has this condition (ops::Record::condition); an absent view ends it.
     void only_if(const tensor::View& flags) { condition_ = flags; }

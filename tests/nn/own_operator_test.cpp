@@ -2,6 +2,7 @@
 
 #include "bench.h"
 #include "nn/losses.h"
+#include "ops/check.h"
 #include "own-operator/clamp.h"
 
 namespace millrace::nn {
@@ -50,6 +51,18 @@ TEST(OwnOperator, CpuAgreesWithTheReferenceAndCudaIsRefusedByName) {
     EXPECT_EQ(found[0], found[1]);
     EXPECT_EQ(ops::missing_operator(own::clamp_forward::kDef, ops::DeviceKind::cuda).message,
               "operator clamp_forward has no cuda backend");
+}
+
+TEST(OwnOperator, RecordsThatBreakItsRuleAreRefused) {
+    namespace at = own::clamp_forward;
+    const auto view = [](tensor::BufferId id, int cols) { return tape::contiguous_view(id, tensor::DType::f32, 1, 1, 7, cols); };
+    const auto text = [](const ops::Record& record) { return ops::check_record(record).error().text(); };
+    EXPECT_EQ(text({&at::kDef, own::ClampParams{}, {view(0, 5), view(1, 5)}, 0, "clamp"}), "");
+    EXPECT_EQ(text({&at::kDef, own::ClampParams{}, {view(0, 5), view(1, 6)}, 0, "clamp"}),
+              "clamp: clamp_forward.y must be f32 [1, 1, 7, 5], got f32 [1, 1, 7, 6]; its slots: x f32 [1, 1, 7, 5], y f32 [1, "
+              "1, 7, 6]");
+    EXPECT_NE(text({&at::kDef, own::ClampParams{1, -1}, {view(0, 5), view(1, 5)}, 0, "clamp"}).find("low must not be above high"),
+              std::string::npos);
 }
 
 }  // namespace

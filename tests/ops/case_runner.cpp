@@ -39,7 +39,7 @@ struct Buffer {
     }
 };
 
-tensor::View view_of(const Slot& slot, Precision precision, std::int64_t& elements) {
+tensor::View view_of(const Slot& slot, Precision precision) {
     tensor::View view;
     view.dtype = dtype_of(slot.element, precision);
     view.k = slot.k;
@@ -53,19 +53,14 @@ tensor::View view_of(const Slot& slot, Precision precision, std::int64_t& elemen
     const std::int64_t matrix = view.stride_row * slot.rows;
     view.stride_g = layout.shared_group ? 0 : layout.groups_in_row ? slot.cols : matrix;
     view.stride_k = layout.shared_group || layout.groups_in_row ? matrix : matrix * slot.g;
-    elements = view.stride_k * slot.k;
     return view;
 }
 
 class Run {
 public:
     Run(Backend& backend, Precision precision, const OpCase& op_case) : backend_(backend), case_(op_case) {
-        record_.op = op_case.op;
-        record_.params = op_case.params;
-        record_.accumulate = op_case.accumulate;
-        record_.layer = op_case.name;
+        record_ = record_of(op_case, precision);
         bound_.record = &record_;
-        precision_ = precision;
     }
 
     base::Status build() {
@@ -73,12 +68,10 @@ public:
             const Slot& slot = slot_at(s);
             if (!slot.present) continue;
             Buffer& buffer = buffers_[static_cast<std::size_t>(s)];
-            if (slot.same_memory_as >= 0) {
-                buffer.view = buffers_[static_cast<std::size_t>(slot.same_memory_as)].view;
-            } else {
-                std::int64_t elements = 0;
-                buffer.view = view_of(slot, precision_, elements);
-                const std::size_t bytes = static_cast<std::size_t>(elements) * tensor::size_of(buffer.view.dtype) + 2 * kGuard;
+            buffer.view = record_.slots[static_cast<std::size_t>(s)];
+            if (slot.same_memory_as < 0) {
+                const auto elements = static_cast<std::size_t>(buffer.view.stride_k * buffer.view.k);
+                const std::size_t bytes = elements * tensor::size_of(buffer.view.dtype) + 2 * kGuard;
                 MILLRACE_LET(memory, backend_.allocate(bytes));
                 buffer.memory = std::move(memory);
                 buffer.image.assign(bytes, is_written(s) ? kFence : kPoison);
@@ -139,8 +132,6 @@ private:
 
     void bind(int s, int owner) {
         Buffer& buffer = buffers_[static_cast<std::size_t>(owner)];
-        record_.slots[static_cast<std::size_t>(s)] = buffer.view;
-        record_.slots[static_cast<std::size_t>(s)].buffer = owner;
         const tensor::View& view = buffer.view;
         bound_.operands[static_cast<std::size_t>(s)] = {
             buffer.memory->data() + kGuard + static_cast<std::size_t>(view.offset) * tensor::size_of(view.dtype),
@@ -209,7 +200,6 @@ private:
 
     Backend& backend_;
     const OpCase& case_;
-    Precision precision_ = Precision::f64;
     Record record_;
     Bound bound_;
     std::array<Buffer, kMaxSlots> buffers_;
@@ -218,6 +208,18 @@ private:
 };
 
 }  // namespace
+
+Record record_of(const OpCase& op_case, Precision precision) {
+    Record record{op_case.op, op_case.params, {}, op_case.accumulate, op_case.name};
+    for (int s = 0; s < op_case.op->slot_count(); ++s) {
+        const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
+        const int owner = slot.same_memory_as >= 0 ? slot.same_memory_as : s;
+        if (!slot.present) continue;
+        record.slots[static_cast<std::size_t>(s)] = view_of(op_case.slots[static_cast<std::size_t>(owner)], precision);
+        record.slots[static_cast<std::size_t>(s)].buffer = owner;
+    }
+    return record;
+}
 
 base::Result<Outcome> run_case(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation,
                                Launch launch) {

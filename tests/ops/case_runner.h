@@ -24,6 +24,9 @@ struct Outcome {
 /// How the kernels are started: directly, or recorded once with other numbers and then replayed.
 enum class Launch : std::uint8_t { eager, replay };
 
+/// The case's record; the buffer of a slot is its number.
+Record record_of(const OpCase& op_case, Precision precision);
+
 base::Result<Outcome> run_case(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0,
                                Launch launch = Launch::eager);
 

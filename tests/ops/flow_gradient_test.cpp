@@ -32,7 +32,7 @@ struct Table {
         flow = p.tensor(of.k, 1, of.rows(), kFlowColumns, flow_values(of, stream));
         std::vector<std::int32_t> counts;
         for (const double value : counter_values(of)) counts.push_back(static_cast<std::int32_t>(value));
-        counters = p.indices(of.k, kFlowCounters, counts);
+        counters = p.integer_matrix(p.indices(of.k, kFlowCounters, counts), 1, kFlowCounters);
     }
 };
 
@@ -258,7 +258,8 @@ TEST(FlowBeginGradient, IsTheEnergyOfTheRowsThatBegan) {
     RefProgram p;
     constexpr int W = 3, H = 2, B = 2, N = W * H * B + 3;
     const auto e = p.random(1, 1, B, W * H, -1, 1), flow = p.tensor(1, 1, N, kFlowColumns), de = p.tensor(1, 1, B, W * H);
-    const auto counters = p.indices(1, kFlowCounters, std::vector<std::int32_t>(kFlowCounters, 7));
+    const auto counts = p.indices(1, kFlowCounters, std::vector<std::int32_t>(kFlowCounters, 7)),
+               counters = p.integer_matrix(counts, 1, kFlowCounters);
     const auto dflow = p.tensor(1, 1, N, kFlowColumns, flow_gradient({.samples = B, .width = W, .height = H, .spare = 3}, 21));
     const FlowGridParams grid{W, H};
     p.add(&flow_begin::kDef, grid, {{flow_begin::e, e}, {flow_begin::flow, flow}, {flow_begin::counters, counters}});

@@ -93,8 +93,12 @@ void RefProgram::add(const OpDef* op, std::any params, std::initializer_list<std
     record.accumulate = accumulate;
     Bound& bound = bounds_.emplace_back();
     bound.record = &record;
-    for (const auto& [slot, id] : slots)
-        bound.operands[static_cast<std::size_t>(slot)] = tensors_[static_cast<std::size_t>(id)].operand;
+    for (const auto& [slot, id] : slots) {
+        const tensor::Operand& o = tensors_[static_cast<std::size_t>(id)].operand;
+        bound.operands[static_cast<std::size_t>(slot)] = o;
+        record.slots[static_cast<std::size_t>(slot)] = {id,     o.dtype, o.k,        o.g,        o.rows,
+                                                        o.cols, 0,       o.stride_k, o.stride_g, o.stride_row};
+    }
 }
 
 void RefProgram::run() {

@@ -31,11 +31,14 @@ TEST(RefBackend, RefusesOperandsThatAreNotDouble) {
     record.layer = "head";
     Bound bound;
     bound.record = &record;
-    for (const int slot : {add::a, add::out})
+    for (const int slot : {add::a, add::out}) {
+        record.slots[static_cast<std::size_t>(slot)].buffer = slot;
         bound.operands[static_cast<std::size_t>(slot)] = {&data, tensor::DType::f32, 1, 1, 1, 1, 1, 1, 1};
+    }
     const auto kernels = backend->prepare({&bound, 1}, backend->group({&bound, 1}));
     ASSERT_FALSE(kernels.ok());
-    EXPECT_EQ(kernels.error().text(), "head: operator add has a slot a of f32; the ref backend computes in f64");
+    EXPECT_EQ(kernels.error().text(),
+              "head: add.a must be f64 [1, 1, 1, 1], got f32 [1, 1, 1, 1]; its slots: a f32 [1, 1, 1, 1], out f32 [1, 1, 1, 1]");
 }
 
 TEST(RefBackend, MemoryIsZeroedAndAligned) {

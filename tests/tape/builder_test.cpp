@@ -79,7 +79,8 @@ TEST(Gradient, PartialOverlapInBothAxesFillsTheGapsWithZeros) {
     rig.allocate();
     Builder builder(*rig.store, {});
     const Value x = builder.activation(6, 10, "x", true);
-    builder.append(add_record(x.view, builder.gradient_target(x.columns(3, 7).row_window(2, 4))));
+    const Value part = x.columns(3, 7).row_window(2, 4);
+    builder.append(add_record(part.view, builder.gradient_target(part)));
     EXPECT_TRUE(builder.gradient_target(x.columns(0, 6).row_window(1, 3)).accumulate);
     ASSERT_EQ(builder.records().size(), 3u);
     const tensor::View above = builder.records()[1].slots[ops::fill::out], left = builder.records()[2].slots[ops::fill::out];
@@ -196,10 +197,11 @@ TEST(ParameterGradient, AlwaysAddsOverMicroBatches) {
 
 /// Two layers' backward rules: each a weight gradient, then a record of the chain.
 void register_rules(Builder& builder) {
+    const tensor::View x = builder.activation(3, 3, "x", false).view;
     for (const char* layer : {"below", "above"})
-        builder.on_backward([&builder, layer] {
-            builder.append_weight_gradient({&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {}, 0, layer});
-            builder.append({&ops::linear_dgrad::kDef, ops::LinearGradParams{}, {}, 0, layer});
+        builder.on_backward([&builder, x, layer] {
+            builder.append_weight_gradient({&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {x, x, x}, 0, layer});
+            builder.append({&ops::linear_dgrad::kDef, ops::LinearGradParams{}, {x, x, x}, 0, layer});
         });
 }
 
@@ -234,8 +236,9 @@ TEST(Sections, FollowEachOtherWithoutHoles) {
     TapeRig rig;
     rig.allocate();
     Builder builder(*rig.store, {});
+    const tensor::View x = builder.activation(1, 1, "x", false).view;
     auto append = [&](int count) {
-        for (int i = 0; i < count; ++i) builder.append({&ops::fill::kDef, ops::FillParams{}, {}, 0, "fill"});
+        for (int i = 0; i < count; ++i) builder.append({&ops::fill::kDef, ops::FillParams{}, {x}, 0, "fill"});
     };
     append(2);
     builder.close_section();
@@ -275,13 +278,29 @@ TEST(BuilderDeathTest, MisuseIsNamed) {
     EXPECT_DEATH(builder.gradient_target({data, true}), "not this program's");
     EXPECT_DEATH(builder.gradient_target({data, false}), "is not wanted");
     const Value x = builder.activation(4, 2, "x", true);
-    const auto add = [&](const Value& to) { builder.append(add_record(x.view, {to.view, true})); };
+    const auto add = [&](const Value& to) { builder.append(add_record(to.view, {to.view, true})); };
     EXPECT_DEATH(add(x), "adds to memory that was never written");
-    builder.append(add_record(x.view, {x.row_window(1, 2).view, false}));
+    const tensor::View part = x.row_window(1, 2).view;
+    builder.append(add_record(part, {part, false}));
     add(x.row_window(1, 2));
     EXPECT_DEATH(add(x.row_window(0, 2)), "adds to memory that was never written");
-    builder.append_weight_gradient({});
+    builder.append_weight_gradient(
+        {&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {x.view, x.view, x.row_window(0, 2).view}, 0, ""});
     EXPECT_DEATH(builder.close_section(), "backward\\(\\) was not called");
+}
+
+TEST(BuilderDeathTest, ARecordThatBreaksItsRuleIsRefusedWhereItIsAppended) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    TapeRig rig;
+    rig.allocate();
+    BuildOptions deferred;
+    deferred.defer_weight_gradients = true;
+    Builder builder(*rig.store, deferred);
+    const Value x = builder.activation(4, 3, "x", false), y = builder.activation(4, 2, "y", false);
+    EXPECT_DEATH(builder.append({&ops::copy::kDef, ops::CopyParams{}, {x.view, y.view}, 0, "head"}),
+                 "head: copy.in must be a number \\[1, 1, 4, 2\\], got f64 \\[1, 1, 4, 3\\]");
+    EXPECT_DEATH(builder.append_weight_gradient({&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {x.view, y.view}, 0, "head"}),
+                 "head: linear_wgrad.dw is missing; its slots: dz f64 \\[1, 1, 4, 3\\], x f64 \\[1, 1, 4, 2\\]");
 }
 
 }  // namespace

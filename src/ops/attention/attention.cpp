@@ -1,6 +1,7 @@
 #include "ops/attention/attention.h"
 
 #include "ops/kernels.h"
+#include "ops/text/sequence_rule.h"
 
 namespace millrace::ops {
 namespace {
@@ -17,11 +18,26 @@ std::int64_t backward_flops(const Record& r) {
     return 5 * products(r.slots[attention_backward::dout], r.slots[attention_backward::lengths]);
 }
 
+/// What both directions have: queries, keys and values, numbers per head, values beside each other.
+Checker& check_heads(Checker& c, int qkv, int lengths, std::initializer_list<int> per_head, std::initializer_list<int> values) {
+    const auto& p = c.params<AttentionParams>();
+    const auto [k, g, rows, cols] = c.shape(qkv);
+    c.require({qkv}, Type::real, {k, 1, rows, cols}).require(values, Type::real, {k, 1, rows, cols / 3});
+    c.require(per_head, Type::stat, {k, 1, rows, p.heads});
+    c.that(p.heads > 0 && cols > 0 && cols % (3 * p.heads) == 0, "qkv needs three times as many columns as whole heads");
+    return check_positions(c, qkv, lengths, p.prefix).that(p.prefix >= 0, "the prefix is below 0");
+}
+
 }  // namespace
 
 MILLRACE_OPERATOR_WITH(attention_forward, Phase::forward, forward_flops, {}, {"qkv"}, {"lengths"}, {"logsumexp", write},
                        {"out", write});
 MILLRACE_OPERATOR_WITH(attention_backward, Phase::backward, backward_flops, {}, {"dout"}, {"qkv"}, {"lengths"}, {"logsumexp"},
                        {"out"}, {"delta", write}, {"dqkv", write});
+
+void attention_forward::check(Checker& c) { check_heads(c, qkv, lengths, {logsumexp}, {out}); }
+void attention_backward::check(Checker& c) {
+    check_heads(c, qkv, lengths, {logsumexp, delta}, {out, dout}).require({dqkv}, real, c.shape(qkv));
+}
 
 }  // namespace millrace::ops

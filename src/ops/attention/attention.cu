@@ -8,14 +8,9 @@ namespace {
 
 using tensor::Operand;
 
-base::Result<AttentionShape> shape_of(const AttentionParams& p, const Operand& qkv, const Operand& lengths) {
-    MILLRACE_TRY(check_positions(qkv, lengths, p.prefix));
-    if (p.heads < 1 || qkv.cols < 1 || qkv.cols % (3 * p.heads) != 0)
-        return base::Error{std::to_string(qkv.cols) + " columns are not queries, keys and values of " + std::to_string(p.heads) +
-                           " heads"};
+AttentionShape shape_of(const AttentionParams& p, const Operand& qkv, const Operand& lengths) {
     const int width = qkv.cols / 3 / p.heads;
-    return AttentionShape{
-        positions_of(qkv, lengths), p.heads, width, p.prefix, p.causal, 1 / std::sqrt(static_cast<float>(width))};
+    return {positions_of(qkv, lengths), p.heads, width, p.prefix, p.causal, 1 / std::sqrt(static_cast<float>(width))};
 }
 
 template <class... Operands>
@@ -29,7 +24,7 @@ bool takes_flash(const Context& c, const AttentionShape& shape, const Operands&.
 KernelResult make_attention_forward(Context& c, const Bound& b) {
     namespace at = attention_forward;
     const Operand &qkv = b[at::qkv], &l = b[at::lengths], &logsumexp = b[at::logsumexp], &out = b[at::out];
-    MILLRACE_LET(shape, shape_of(b.params<AttentionParams>(), qkv, l));
+    const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
     if (out.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k};
@@ -43,7 +38,7 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
     namespace at = attention_backward;
     const Operand &dout = b[at::dout], &qkv = b[at::qkv], &l = b[at::lengths], &logsumexp = b[at::logsumexp], &out = b[at::out],
                   &delta = b[at::delta], &dqkv = b[at::dqkv];
-    MILLRACE_LET(shape, shape_of(b.params<AttentionParams>(), qkv, l));
+    const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
     if (dqkv.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k};

@@ -2,15 +2,15 @@
 #include <cmath>
 
 #include "ops/attention/attention.h"
-#include "ops/text/cpu_sequences.h"
+#include "ops/cpu/kernel.h"
+#include "ops/text/sequences.h"
 
 namespace millrace::ops::cpu {
 namespace {
 
-using tensor::DType;
 using tensor::Operand;
 
-/// Checks what both directions read and says how the heads lie.
+/// How the heads lie.
 struct Heads {
     AttentionParams params;
     Operand qkv, lengths, logsumexp;
@@ -23,13 +23,7 @@ struct Heads {
           logsumexp(bound[logsumexp_slot]) {
         positions = positions_of(qkv, lengths);
         all = qkv.cols / 3;
-        width = params.heads > 0 ? all / params.heads : 0;
-    }
-    void check(Checker& check, int qkv_slot, int lengths_slot, int logsumexp_slot) const {
-        check.require(qkv_slot, DType::f32, qkv.k, 1, qkv.rows, qkv.cols);
-        check.require(logsumexp_slot, DType::f32, qkv.k, 1, qkv.rows, params.heads);
-        require_positions(check, lengths_slot, lengths, qkv, params.prefix);
-        check.that(width > 0 && width * params.heads * 3 == qkv.cols, "qkv needs three times as many columns as whole heads");
+        width = all / params.heads;
     }
     [[nodiscard]] AttentionHead head(int member, int sequence, int h) const {
         AttentionHead head{};
@@ -67,9 +61,6 @@ struct Heads {
 KernelResult make_attention_forward(Context& context, const Bound& bound) {
     namespace at = attention_forward;
     const Heads heads(bound, at::qkv, at::lengths, at::logsumexp);
-    Checker check(bound);
-    heads.check(check, at::qkv, at::lengths, at::logsumexp);
-    MILLRACE_TRY(check.require(at::out, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.all).status());
     context.scratch.reserve_worker(attention_floats(context.simd, heads.positions, heads.width));
     return make_kernel([&context, heads, out = bound[at::out]]() noexcept {
         heads.for_each(context, [&](AttentionHead& head, int member, std::int64_t row, int column) {
@@ -83,12 +74,6 @@ KernelResult make_attention_forward(Context& context, const Bound& bound) {
 KernelResult make_attention_backward(Context& context, const Bound& bound) {
     namespace at = attention_backward;
     const Heads heads(bound, at::qkv, at::lengths, at::logsumexp);
-    Checker check(bound);
-    heads.check(check, at::qkv, at::lengths, at::logsumexp);
-    check.require(at::dout, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.all)
-        .like(at::out, at::dout)
-        .like(at::dqkv, at::qkv);
-    MILLRACE_TRY(check.status());
     context.scratch.reserve_worker(attention_floats(context.simd, heads.positions, heads.width));
     return make_kernel([&context, heads, dout = bound[at::dout], out = bound[at::out], dqkv = bound[at::dqkv]]() noexcept {
         heads.for_each(context, [&](AttentionHead& head, int member, std::int64_t row, int column) {

@@ -56,15 +56,6 @@ namespace cpu {
 KernelResult make_attention_cached(Context& context, const Bound& bound) {
     namespace at = attention_cached;
     const tensor::Operand in = bound[at::qkv], rows = bound[at::cache];
-    const int heads = bound.params<CachedAttentionParams>().heads, all = in.cols / 3;
-    Checker check(bound);
-    check.require(at::qkv, tensor::DType::f32, in.k, 1, in.rows, 3 * all)
-        .require(at::position, tensor::DType::i32, 1, 1, 1, 1)
-        .require(at::cache, tensor::DType::f32, in.k, 1, rows.rows, 2 * all)
-        .require(at::out, tensor::DType::f32, in.k, 1, in.rows, all)
-        .that(heads > 0 && all % heads == 0 && in.rows > 0 && rows.rows % in.rows == 0 && rows.rows > 0,
-              "whole heads and as many positions for every sequence are needed");
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, in, rows]() noexcept {
         context.pool.for_each_if(rows.count() >= kParallelElements, in.k * in.rows,
                                  [&](int task, int) { attend<float>(b, task / in.rows, task % in.rows); });

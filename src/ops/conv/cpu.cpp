@@ -13,13 +13,6 @@ using tensor::Operand;
 
 constexpr int kPieces = 32;  ///< of a batch, each with weight gradients of its own: fixed, so that threads leave no trace
 
-void check_conv(Checker& check, const ConvParams& p) {
-    check.that(p.height > 0 && p.width > 0 && p.in > 0 && p.out > 0, "a map needs positions and channels");
-    check.that(p.kernel_h % 2 == 1 && p.kernel_w % 2 == 1 && p.kernel_h > 0 && p.kernel_w > 0, "kernels must be odd");
-    check.that(p.pool_h > 0 && p.pool_w > 0 && p.pool_h * p.pool_w < kNothingChosen, "windows have 1 to 254 positions");
-    check.that(p.dropout >= 0 && p.dropout < 1, "dropout must be in [0, 1)");
-}
-
 /// Drops elements of a row of y, with their places; `factors` is for one per element.
 void drop(const SimdKernels& simd, const ConvParams& p, const Operand& state, const Operand& y, int member, int row,
           float* factors, std::uint8_t* places) {
@@ -254,35 +247,8 @@ private:
 
 }  // namespace
 
-KernelResult make_conv_forward(Context& context, const Bound& bound) {
-    using namespace conv_forward;
-    const auto& p = bound.params<ConvParams>();
-    const Operand& out = bound[y];
-    Checker check(bound);
-    check_conv(check, p);
-    MILLRACE_TRY(check.status());
-    check.require(x, DType::f32, out.k, 1, out.rows, p.in_columns()).require(w, DType::f32, out.k, 1, p.out, p.weights());
-    check.allow(bias, DType::f32, out.k, 1, 1, p.out).allow(chosen, DType::u8, out.k, 1, out.rows, p.out_columns());
-    check.require(y, DType::f32, out.k, 1, out.rows, p.out_columns());
-    if (p.dropout > 0) check.state(state, out.k);
-    MILLRACE_TRY(check.status());
-    return make_kernel(ConvForward(context, bound));
-}
+KernelResult make_conv_forward(Context& context, const Bound& bound) { return make_kernel(ConvForward(context, bound)); }
 
-KernelResult make_conv_backward(Context& context, const Bound& bound) {
-    using namespace conv_backward;
-    const auto& p = bound.params<ConvParams>();
-    const Operand& from = bound[dy];
-    Checker check(bound);
-    check_conv(check, p);
-    MILLRACE_TRY(check.status());
-    check.require(dy, DType::f32, from.k, 1, from.rows, p.out_columns());
-    check.require(x, DType::f32, from.k, 1, from.rows, p.in_columns()).require(w, DType::f32, from.k, 1, p.out, p.weights());
-    if (p.chooses()) check.require(chosen, DType::u8, from.k, 1, from.rows, p.out_columns());
-    check.allow_like(dx, x).require(dw, DType::f32, from.k, 1, p.out, p.weights()).allow(dbias, DType::f32, from.k, 1, 1, p.out);
-    if (p.dropout > 0) check.state(state, from.k);
-    MILLRACE_TRY(check.status());
-    return make_kernel(ConvBackward(context, bound));
-}
+KernelResult make_conv_backward(Context& context, const Bound& bound) { return make_kernel(ConvBackward(context, bound)); }
 
 }  // namespace millrace::ops::cpu

@@ -4,7 +4,8 @@
 
 #include <cstdlib>
 
-#include "ops/cpu/kernel.h"
+#include "ops/check.h"
+#include "ops/cpu/context.h"
 #include "ops/cpu/tables.h"
 #include "ops/host_backend.h"
 
@@ -12,6 +13,7 @@ namespace millrace::ops::cpu {
 namespace {
 
 constexpr const char* kTableVariable = "MILLRACE_CPU";
+constexpr tensor::DType kReals[] = {tensor::DType::f32};
 
 class CpuBackend final : public HostBackend {
 public:
@@ -30,6 +32,7 @@ public:
         for (std::size_t i = 0; i < records.size(); ++i) {
             const OpDef& op = *records[i].record->op;
             if (op.cpu == nullptr) return missing_operator(op, DeviceKind::cpu);
+            MILLRACE_TRY(check_record(*records[i].record, kReals));
             MILLRACE_LET(kernel, op.cpu(context_, records[i]));
             kernel->first = i;
             kernels.push_back(std::move(kernel));

@@ -1,5 +1,5 @@
 #pragma once
-// How the CPU backend makes kernels: one factory per operator, which checks the record's shapes and returns something to run.
+// How the CPU backend makes kernels: one factory per operator, which returns something to run.
 
 #include <algorithm>
 #include <memory>
@@ -27,31 +27,6 @@ KernelResult make_kernel(Body body) {
     };
     return std::unique_ptr<Kernel>(std::make_unique<BodyKernel>(std::move(body)));
 }
-
-/// Collects the first mismatch between a record's operands and the contract.
-class Checker {
-public:
-    explicit Checker(const Bound& bound) : bound_(bound) {}
-
-    /// The slot must be there with this type and shape. Zero-sized views need no memory.
-    Checker& require(int slot, tensor::DType dtype, int k, int g, int rows, int cols);
-    /// The same when the slot is there.
-    Checker& allow(int slot, tensor::DType dtype, int k, int g, int rows, int cols);
-    /// The same shape and type as another slot.
-    Checker& like(int slot, int other);
-    Checker& allow_like(int slot, int other);
-    Checker& state(int slot, int k);
-    Checker& groups(int slot, int k);
-    Checker& segments(int slot);
-    Checker& dropout(float probability, int state_slot, int k);  ///< in [0, 1); the state is needed when there is some
-    Checker& that(bool condition, const char* message);
-
-    [[nodiscard]] base::Status status() const;
-
-private:
-    const Bound& bound_;
-    std::string problem_;
-};
 
 /// c (+) = a b, or a^T b: the products of the gradients.
 KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,

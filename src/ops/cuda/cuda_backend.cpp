@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "ops/check.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublas.h"
 #include "ops/cuda/region.h"
@@ -232,7 +233,8 @@ base::Status CudaBackend::check_record(const Bound& record) const {
                 fmt::format("{} members of {} groups are more than the {} blocks that a launch takes; use fewer members", o.k,
                             o.g, kMostBlocks)};
     if (record.record->op->cuda == nullptr) return missing_operator(*record.record->op, DeviceKind::cuda);
-    return base::ok();
+    constexpr tensor::DType kReals[] = {tensor::DType::f32, tensor::DType::bf16, tensor::DType::f16};
+    return ops::check_record(*record.record, kReals);
 }
 
 base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records, std::span<const Group> groups) {

@@ -50,17 +50,6 @@ void backward_columns(const Context& context, const Bound& b, int member, int gr
 }  // namespace
 
 KernelResult make_dense_backward(Context& context, const Bound& bound) {
-    const auto& p = bound.params<DenseParams>();
-    const tensor::Operand& out = bound[dz];
-    Checker check(bound);
-    check.require(dz, DType::f32, out.k, out.g, out.rows, out.cols).like(dy, dz).allow_like(saved, dz);
-    for (const int slot : {dgamma, dbeta, dbias}) check.allow(slot, DType::f32, out.k, out.g, 1, out.cols);
-    check.that(p.norm != Norm::batch_eval, "a norm with running statistics has no backward pass");
-    if (p.norm == Norm::batch_train) {
-        for (const int slot : {gamma, beta, inv_std}) check.require(slot, DType::f32, out.k, out.g, 1, out.cols);
-    }
-    if (p.norm != Norm::none || p.activation != Activation::none) check.like(saved, dz);
-    MILLRACE_TRY(check.dropout(p.dropout, state, out.k).status());
     return make_kernel([&context, b = bound]() noexcept {
         for_each_columns(
             context, b[dz],

@@ -108,19 +108,6 @@ private:
 
 }  // namespace
 
-KernelResult make_dense_forward(Context& context, const Bound& bound) {
-    const auto& p = bound.params<DenseParams>();
-    const tensor::Operand& weight = bound[w];
-    const int k = weight.k, g = weight.g, out = weight.rows;
-    Checker check(bound);
-    check.require(x, DType::f32, k, g, bound[x].rows, weight.cols).require(w, DType::f32, k, g, out, weight.cols);
-    check.allow(bias, DType::f32, k, g, 1, out).require(y, DType::f32, k, g, bound[x].rows, out).allow_like(saved, y);
-    if (p.norm != Norm::none) {
-        for (const int slot : {gamma, beta, running_mean, running_var}) check.require(slot, DType::f32, k, g, 1, out);
-    }
-    if (p.norm == Norm::batch_train) check.require(inv_std, DType::f32, k, g, 1, out).like(saved, y);
-    MILLRACE_TRY(check.dropout(p.dropout, state, k).status());
-    return make_kernel(DenseForward(context, bound));
-}
+KernelResult make_dense_forward(Context& context, const Bound& bound) { return make_kernel(DenseForward(context, bound)); }
 
 }  // namespace millrace::ops::cpu

@@ -24,11 +24,6 @@ KernelResult make_grad_product(Context& context, const tensor::Operand& a, const
 KernelResult make_linear_dgrad(Context& context, const Bound& bound) {
     using namespace linear_dgrad;
     const tensor::Operand& weight = bound[w];
-    Checker check(bound);
-    check.require(w, DType::f32, weight.k, weight.g, weight.rows, weight.cols);
-    check.require(dz, DType::f32, weight.k, weight.g, bound[dz].rows, weight.rows);
-    check.require(dx, DType::f32, weight.k, weight.g, bound[dz].rows, bound[dx].cols);
-    MILLRACE_TRY(check.that(bound[dx].cols >= weight.cols, "dx has fewer columns than w").status());
     const tensor::Operand out = first_columns(bound[dx], weight.cols);
     if (bound[dx].cols == weight.cols || bound.accumulates(dx))
         return make_grad_product(context, bound[dz], weight, out, false, bound.accumulates(dx));
@@ -44,21 +39,12 @@ KernelResult make_linear_dgrad(Context& context, const Bound& bound) {
 KernelResult make_linear_wgrad(Context& context, const Bound& bound) {
     using namespace linear_wgrad;
     const tensor::Operand& out = bound[dw];
-    Checker check(bound);
-    check.require(dw, DType::f32, out.k, out.g, out.rows, out.cols);
-    check.require(dz, DType::f32, out.k, out.g, bound[dz].rows, out.rows);
-    check.require(x, DType::f32, out.k, out.g, bound[dz].rows, bound[x].cols);
-    MILLRACE_TRY(check.that(bound[x].cols >= out.cols, "x has fewer columns than dw").status());
     return make_grad_product(context, bound[dz], first_columns(bound[x], out.cols), out, true, bound.accumulates(dw));
 }
 
 KernelResult make_column_sum(Context& context, const Bound& bound) {
     namespace at = column_sum;
     const tensor::Operand from = bound[at::in];
-    Checker check(bound);
-    check.require(at::in, DType::f32, from.k, from.g, from.rows, from.cols)
-        .require(at::out, DType::f32, from.k, from.g, 1, from.cols);
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, from]() noexcept {
         for_each_columns(context, from, [&](int member, int group, int col, int cols) {
             float sums[kMaxColumns];

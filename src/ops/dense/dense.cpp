@@ -30,4 +30,44 @@ MILLRACE_OPERATOR_WITH(linear_wgrad, Phase::backward,
                        kLinearWgradRewrites, {"dz"}, {"x"}, {"dw", add});
 MILLRACE_OPERATOR_WITH(column_sum, Phase::backward, nullptr, kColumnSumRewrites, {"in"}, {"out", add});
 
+void dense_forward::check(Checker& c) {
+    const auto& p = c.params<DenseParams>();
+    const auto [k, g, out, in] = c.shape(w);
+    const int rows = c.shape(x).rows;
+    c.require({x}, real, {k, g, rows, in}).require({w}, real, {k, g, out, in});
+    c.require({y}, real, {k, g, rows, out}).allow({saved}, real, {k, g, rows, out}).dropout(p.dropout, state, k);
+    c.allow({bias, gamma, beta, running_mean, running_var, inv_std}, stat, {k, g, 1, out});
+    c.needs({gamma, beta, running_mean, running_var}, p.norm != Norm::none);
+    c.needs({inv_std, saved}, p.norm == Norm::batch_train);
+}
+
+void dense_backward::check(Checker& c) {
+    const auto& p = c.params<DenseParams>();
+    const auto [k, g, rows, cols] = c.shape(dz);
+    c.require({dz, dy}, real, {k, g, rows, cols}).allow({saved}, real, {k, g, rows, cols}).dropout(p.dropout, state, k);
+    c.allow({gamma, beta, inv_std, dgamma, dbeta, dbias}, stat, {k, g, 1, cols});
+    c.needs({gamma, beta, inv_std}, p.norm == Norm::batch_train);
+    c.needs({saved}, p.norm != Norm::none || p.activation != Activation::none);
+    c.that(p.norm != Norm::batch_eval, "a norm with running statistics has no backward pass");
+}
+
+void linear_dgrad::check(Checker& c) {
+    const auto [k, g, out, in] = c.shape(w);
+    const int rows = c.shape(dz).rows, cols = c.shape(dx).cols;
+    c.require({w}, real, {k, g, out, in}).require({dz}, real, {k, g, rows, out}).require({dx}, floating, {k, g, rows, cols});
+    c.that(cols >= in, "dx has fewer columns than w");
+}
+
+void linear_wgrad::check(Checker& c) {
+    const auto [k, g, out, in] = c.shape(dw);
+    const int rows = c.shape(dz).rows, cols = c.shape(x).cols;
+    c.require({dz}, real, {k, g, rows, out}).require({x}, real, {k, g, rows, cols}).require({dw}, stat, {k, g, out, in});
+    c.that(cols >= in, "x has fewer columns than dw");
+}
+
+void column_sum::check(Checker& c) {
+    const auto [k, g, rows, cols] = c.shape(in);
+    c.require({out}, stat, {k, g, 1, cols}).require({in}, floating, {k, g, rows, cols});
+}
+
 }  // namespace millrace::ops

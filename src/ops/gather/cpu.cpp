@@ -96,15 +96,6 @@ void gather_image(const Context& context, const Bound& b, const GatherImagesPara
 KernelResult make_gather_images(Context& context, const Bound& bound) {
     using namespace gather_images;
     const auto p = bound.params<GatherImagesParams>();
-    const Operand& out = bound[x];
-    Checker check(bound);
-    check.require(x, DType::f32, out.k, 1, out.rows, out.cols).require(y, DType::i32, out.k, 1, out.rows, 1).state(state, out.k);
-    check.require(images, DType::u8, 1, 1, bound[images].rows, out.cols).require(labels, DType::u8, 1, 1, bound[images].rows, 1);
-    check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1);
-    check.that(p.std > 0, "std must be positive");
-    check.that(!p.augment || p.side * p.side == static_cast<std::uint32_t>(out.cols),
-               "augmentation needs square images of side * side pixels");
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, p]() noexcept {
         for_each_sample(context, p, b[state], b[subset], b[x],
                         [&](int member, int row, std::int32_t sample) { gather_image(context, b, p, member, row, sample); });
@@ -114,12 +105,6 @@ KernelResult make_gather_images(Context& context, const Bound& bound) {
 KernelResult make_gather_rows(Context& context, const Bound& bound) {
     using namespace gather_rows;
     const auto p = bound.params<GatherRowsParams>();
-    const Operand& result = bound[out];
-    Checker check(bound);
-    const DType type = result.dtype == DType::i32 ? DType::i32 : DType::f32;
-    check.require(out, type, result.k, 1, result.rows, result.cols).state(state, result.k);
-    check.require(table, type, 1, 1, bound[table].rows, result.cols);
-    MILLRACE_TRY(check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1).status());
     return make_kernel([&context, b = bound, p]() noexcept {
         const Operand& to = b[out];
         for_each_sample(context, p, b[state], b[subset], to, [&](int member, int row, std::int32_t sample) {
@@ -134,14 +119,6 @@ KernelResult make_gather_rows(Context& context, const Bound& bound) {
 KernelResult make_gather_features(Context& context, const Bound& bound) {
     using namespace gather_features;
     const auto p = bound.params<GatherFeaturesParams>();
-    const Operand& out = bound[x];
-    Checker check(bound);
-    check.require(x, DType::f32, out.k, 1, out.rows, out.cols).require(y, DType::i32, out.k, 1, out.rows, 1).state(state, out.k);
-    check.require(table, DType::f16, 1, 1, bound[table].rows, out.cols).require(labels, DType::i32, 1, 1, bound[labels].rows, 1);
-    check.require(mean, DType::f32, 1, 1, 1, out.cols).require(inverse, DType::f32, 1, 1, 1, out.cols);
-    if (p.window == 0) check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1);
-    check.that(p.window == 0 || static_cast<std::int64_t>(p.window) * 2 <= bound[table].rows, "a table of windows holds two");
-    MILLRACE_TRY(check.that(p.rows_per_label > 0, "a label has at least one row").status());
     return make_kernel([&context, b = bound, p]() noexcept {
         const int width = b[x].cols;
         for_each_sample(context, p, b[state], b[subset], b[x], [&](int member, int row, std::int32_t sample) {
@@ -166,15 +143,6 @@ KernelResult make_gather_features(Context& context, const Bound& bound) {
 KernelResult make_gather_windows(Context& context, const Bound& bound) {
     using namespace gather_windows;
     const auto p = bound.params<GatherWindowsParams>();
-    const Operand& result = bound[out];
-    Checker check(bound);
-    check.require(out, DType::i32, result.k, 1, result.rows, result.cols)
-        .require(lengths, DType::i32, result.k, 1, result.rows, 1);
-    check.require(stream, DType::i32, 1, 1, bound[stream].rows, 1).state(state, result.k);
-    check.require(ranges, DType::i32, 1, 1, bound[ranges].rows, kTokenRangeColumns);
-    check.that(bound[ranges].rows > 0 && bound[ranges].stride_row == kTokenRangeColumns, "ranges are rows of four, one at least");
-    check.that(p.epochs > 0, "a range is read for one epoch at least");
-    MILLRACE_TRY(check.that(result.cols > 1, "a window holds an input and a target").status());
     return make_kernel([&context, b = bound, p]() noexcept {
         const Operand& to = b[out];
         const auto* table = reinterpret_cast<const TokenRange*>(b[ranges].at<std::int32_t>(0));

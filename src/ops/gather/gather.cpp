@@ -10,4 +10,43 @@ MILLRACE_OPERATOR(gather_features, Phase::data, {"table"}, {"labels"}, {"mean"},
                   {"y", write});
 MILLRACE_OPERATOR(gather_windows, Phase::data, {"stream"}, {"ranges"}, {"state"}, {"out", write}, {"lengths", write});
 
+void gather_images::check(Checker& c) {
+    const auto& p = c.params<GatherImagesParams>();
+    const auto [k, g, rows, cols] = c.shape(x);
+    const int count = c.shape(images).rows;
+    c.require({x}, real, {k, 1, rows, cols}).require({y}, i32, {k, 1, rows, 1}).state(state, k);
+    c.require({images}, u8, {1, 1, count, cols}).require({labels}, u8, {1, 1, count, 1});
+    c.require({subset}, i32, {1, 1, static_cast<int>(p.samples), 1}).that(p.std > 0, "std must be positive");
+    c.that(!p.augment || p.side * p.side == static_cast<std::uint32_t>(cols), "augmentation needs images of side * side pixels");
+}
+
+void gather_rows::check(Checker& c) {
+    const auto [k, g, rows, cols] = c.shape(out);
+    const bool whole = c[out].dtype == tensor::DType::i32;
+    c.require({table}, whole ? i32 : stat, {1, 1, c.shape(table).rows, cols}).state(state, k);
+    c.require({out}, whole ? i32 : floating, {k, 1, rows, cols});
+    c.require({subset}, i32, {1, 1, static_cast<int>(c.params<GatherRowsParams>().samples), 1});
+}
+
+void gather_features::check(Checker& c) {
+    const auto& p = c.params<GatherFeaturesParams>();
+    const auto [k, g, rows, cols] = c.shape(x);
+    const int count = c.shape(table).rows;
+    c.require({x}, real, {k, 1, rows, cols}).require({y}, i32, {k, 1, rows, 1}).state(state, k);
+    c.require({table}, f16, {1, 1, count, cols}).require({labels}, i32, {1, 1, c.shape(labels).rows, 1});
+    c.require({mean, inverse}, stat, {1, 1, 1, cols}).that(p.rows_per_label > 0, "a label has at least one row");
+    c.allow({subset}, i32, {1, 1, static_cast<int>(p.samples), 1}).needs({subset}, p.window == 0);
+    c.that(p.window == 0 || std::int64_t{p.window} * 2 <= count, "a table of windows holds two");
+}
+
+void gather_windows::check(Checker& c) {
+    const auto [k, g, rows, cols] = c.shape(out);
+    const int count = c.shape(ranges).rows;
+    c.require({out}, i32, {k, 1, rows, cols}).require({lengths}, i32, {k, 1, rows, 1}).state(state, k);
+    c.require({stream}, i32, {1, 1, c.shape(stream).rows, 1}).require({ranges}, i32, {1, 1, count, kTokenRangeColumns});
+    c.that(count > 0 && c[ranges].stride_row == kTokenRangeColumns, "ranges are rows of four, one at least");
+    c.that(c.params<GatherWindowsParams>().epochs > 0, "a range is read for one epoch at least");
+    c.that(cols > 1, "a window holds an input and a target");
+}
+
 }  // namespace millrace::ops

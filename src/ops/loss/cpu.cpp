@@ -32,11 +32,6 @@ double cross_entropy_row(const float* logits, int classes, std::int32_t label, f
 KernelResult make_cross_entropy(Context& context, const Bound& bound) {
     using namespace cross_entropy;
     const Operand in = bound[logits];
-    Checker check(bound);
-    check.require(logits, DType::f32, in.k, 1, in.rows, in.cols)
-        .require(labels, DType::i32, in.k, 1, in.rows, 1)
-        .state(state, in.k);
-    MILLRACE_TRY(check.allow_like(dlogits, logits).that(in.cols > 0, "needs at least one class").status());
     return make_kernel([&context, b = bound, in, scale = bound.params<LossParams>().scale]() noexcept {
         context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) {
             MemberState& s = state_of(b[state], member);
@@ -65,11 +60,6 @@ KernelResult make_cross_entropy(Context& context, const Bound& bound) {
 KernelResult make_mse(Context& context, const Bound& bound) {
     using namespace mse;
     const Operand in = bound[prediction];
-    Checker check(bound);
-    check.require(prediction, DType::f32, in.k, in.g, in.rows, in.cols)
-        .like(target, prediction)
-        .allow_like(dprediction, prediction);
-    MILLRACE_TRY(check.state(state, in.k).that(in.g == 1 && in.cols > 0, "takes one group of at least one column").status());
     return make_kernel([&context, b = bound, in, params = bound.params<LossParams>()]() noexcept {
         const auto factor = static_cast<float>(2 * params.scale / (static_cast<double>(in.rows) * in.cols));
         context.pool.for_each_if(in.k > 1 && in.count() >= kParallelElements, in.k, [&](int member, int) {

@@ -104,9 +104,6 @@ private:
 
 KernelResult make_cosine_diversity(Context& context, const Bound& bound) {
     const Operand& in = bound[o];
-    Checker check(bound);
-    check.require(o, DType::f32, in.k, in.g, in.rows, in.cols).state(state, in.k).allow_like(dout, o);
-    MILLRACE_TRY(check.that(bound.params<DiversityParams>().temperature != 0, "temperature must not be 0").status());
     return make_kernel([&context, work = Diversity(context.simd, bound), members = in.k]() mutable noexcept {
         context.pool.for_each_if(members > 1, members, [&](int member, int) { work.member(member); });
     });

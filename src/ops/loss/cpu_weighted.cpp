@@ -93,15 +93,6 @@ private:
 KernelResult make_weighted_cross_entropy(Context& context, const Bound& bound) {
     using namespace weighted_cross_entropy;
     const Operand in = bound[logits];
-    Checker check(bound);
-    check.require(logits, DType::f32, in.k, 1, in.rows, in.cols)
-        .require(labels, DType::i32, in.k, 1, in.rows, 1)
-        .require(weights, DType::f32, in.k, 1, 1, in.cols)
-        .require(gamma, DType::f32, in.k, 1, 1, 1)
-        .state(state, in.k);
-    check.allow_like(dlogits, logits).allow(total, DType::f32, in.k, 1, 1, 2);
-    check.that(!bound[total].present() || !bound.params<WeightedLossParams>().by_rows, "rows are counted without a total");
-    MILLRACE_TRY(check.that(in.cols > 0, "needs at least one class").status());
     return make_kernel([&context, b = bound, in]() noexcept {
         context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) { WeightedPass(b, member).run(); });
     });
@@ -110,9 +101,6 @@ KernelResult make_weighted_cross_entropy(Context& context, const Bound& bound) {
 KernelResult make_loss_total(Context& /*context*/, const Bound& bound) {
     using namespace loss_total;
     const Operand in = bound[values];
-    Checker check(bound);
-    check.require(values, DType::i32, in.k, 1, in.rows, 1).require(total, DType::f32, in.k, 1, 1, 2);
-    MILLRACE_TRY(check.allow(weights, DType::f32, in.k, 1, 1, bound[weights].cols).status());
     return make_kernel([b = bound, in, most = bound.params<LossTotalParams>().most]() noexcept {
         for (int member = 0; member < in.k; ++member) {
             const float* weight = b[weights].present() ? b[weights].at<float>(member) : nullptr;
@@ -133,9 +121,6 @@ KernelResult make_loss_total(Context& /*context*/, const Bound& bound) {
 KernelResult make_binary_cross_entropy(Context& context, const Bound& bound) {
     using namespace binary_cross_entropy;
     const Operand in = bound[logit];
-    Checker check(bound);
-    check.require(logit, DType::f32, in.k, 1, in.rows, 1).require(labels, DType::i32, in.k, 1, in.rows, 1);
-    MILLRACE_TRY(check.require(weight, DType::f32, in.k, 1, 1, 1).state(state, in.k).allow_like(dlogit, logit).status());
     return make_kernel([&context, b = bound, in, p = bound.params<BinaryLossParams>()]() noexcept {
         context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) {
             const double share = p.scale * static_cast<double>(*b[weight].at<float>(member)) / std::max(in.rows, 1);

@@ -10,9 +10,6 @@ KernelResult make_mix_groups(Context& context, const Bound& bound) {
     namespace at = mix_groups;
     const Operand in = bound[at::in], out = bound[at::out];
     const auto& params = bound.params<MixParams>();
-    Checker check(bound);
-    check.require(at::in, DType::f32, out.k, 1, out.rows, in.cols).require(at::out, DType::f32, out.k, 1, out.rows, out.cols);
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, in, out, params, add = bound.accumulates(at::out)]() noexcept {
         for_each_row(context, out, [&](int member, int, int row) {
             const float* from = in.at<float>(member, 0, row);

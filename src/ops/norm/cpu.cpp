@@ -37,12 +37,6 @@ void parameter_gradients(const SimdKernels& simd, const Bound& b, int member, in
 KernelResult make_layernorm_forward(Context& context, const Bound& bound) {
     using namespace layernorm_forward;
     const Operand out = bound[y];
-    Checker check(bound);
-    check.require(y, DType::f32, out.k, out.g, out.rows, out.cols).like(x, y).allow_like(residual, y).allow_like(sum, y);
-    check.that(bound[residual].present() == bound[sum].present(), "residual and sum come together");
-    for (const int slot : {gamma, beta}) check.require(slot, DType::f32, out.k, out.g, 1, out.cols);
-    for (const int slot : {mean, inv_std}) check.require(slot, DType::f32, out.k, out.g, out.rows, 1);
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, out, eps = bound.params<LayerNormParams>().eps]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {
             const float* in = b[x].at<float>(member, group, row);
@@ -63,15 +57,6 @@ KernelResult make_layernorm_forward(Context& context, const Bound& bound) {
 KernelResult make_layernorm_backward(Context& context, const Bound& bound) {
     using namespace layernorm_backward;
     const Operand in = bound[x];
-    Checker check(bound);
-    check.require(x, DType::f32, in.k, in.g, in.rows, in.cols)
-        .like(dy, x)
-        .allow_like(dx, x)
-        .allow_like(dresidual, x)
-        .require(gamma, DType::f32, in.k, in.g, 1, in.cols);
-    for (const int slot : {mean, inv_std}) check.require(slot, DType::f32, in.k, in.g, in.rows, 1);
-    for (const int slot : {dgamma, dbeta}) check.allow(slot, DType::f32, in.k, in.g, 1, in.cols);
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, in]() noexcept {
         for_each_columns(context, in, [&](int member, int group, int col, int cols) {
             parameter_gradients(context.simd, b, member, group, col, cols);

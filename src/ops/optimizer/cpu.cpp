@@ -69,9 +69,6 @@ void update(const Context& context, const Bound& b, const OptimizerParams& param
 KernelResult make_grad_norm(Context& context, const Bound& bound) {
     using namespace grad_norm;
     const Operand in = bound[grads];
-    Checker check(bound);
-    check.require(grads, DType::f32, in.k, 1, 1, in.cols).state(state, in.k).groups(groups, in.k).segments(segments);
-    MILLRACE_TRY(check.status());
     // Sums of squares stay in double: the scratch of the record is f32, which overflows where the norm itself does not.
     return make_kernel([&context, in, states = bound[state], table = bound[groups], pieces = bound[segments],
                         parts = std::vector<double>(static_cast<std::size_t>(in.k) * kNormBlocks)]() mutable noexcept {
@@ -106,15 +103,6 @@ KernelResult make_optimizer(Context& context, const Bound& bound) {
     using namespace optimizer;
     const Operand p = bound[optimizer::params];
     const auto options = bound.params<OptimizerParams>();
-    Checker check(bound);
-    check.require(optimizer::params, DType::f32, p.k, 1, 1, p.cols)
-        .like(grads, optimizer::params)
-        .allow_like(m, optimizer::params);
-    check.allow_like(v, optimizer::params)
-        .allow(copy16, bound[copy16].dtype == DType::f16 ? DType::f16 : DType::bf16, p.k, 1, 1, p.cols);
-    check.state(state, p.k).groups(groups, p.k).segments(segments);
-    if (options.kind != OptimizerKind::sgd) check.like(m, optimizer::params).like(v, optimizer::params);
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, p, options]() noexcept {
         const Blocks blocks(p.cols, 16, p.cols / kUpdateBlock + 1);
         context.pool.for_each_if(p.count() >= kParallelElements, p.k * blocks.count, [&](int task, int) {

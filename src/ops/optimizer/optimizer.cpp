@@ -12,4 +12,18 @@ MILLRACE_OPERATOR_WITH(grad_norm, Phase::optimizer, nullptr, kGradNormRewrites, 
 MILLRACE_OPERATOR(optimizer, Phase::optimizer, {"params", update}, {"grads", update}, {"m", update}, {"v", update},
                   {"copy16", write}, {"state", update}, {"groups", update}, {"segments"});
 
+void grad_norm::check(Checker& c) {
+    const auto [k, g, rows, cols] = c.shape(grads);
+    c.require({grads}, stat, {k, 1, 1, cols}).require({scratch}, stat, {k, 1, 1, kNormBlocks});
+    c.state(state, k).groups(groups, k).segments(segments);
+}
+
+void optimizer::check(Checker& c) {
+    const auto& p = c.params<OptimizerParams>();
+    const auto [k, g, rows, cols] = c.shape(params);
+    c.require({params, grads}, stat, {k, 1, 1, cols}).allow({m, v}, stat, {k, 1, 1, cols}).allow({copy16}, half, {k, 1, 1, cols});
+    c.needs({m, v}, p.kind != OptimizerKind::sgd).state(state, k).groups(groups, k).segments(segments);
+    c.that(p.first_copied >= 0 && p.first_copied % 4 == 0, "first_copied must be a multiple of 4");
+}
+
 }  // namespace millrace::ops

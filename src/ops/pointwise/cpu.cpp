@@ -83,10 +83,6 @@ std::byte* row_address(const Operand& o, int member, int group, int row) {
 
 KernelResult make_fill(Context& context, const Bound& bound) {
     const Operand out = bound[fill::out];
-    MILLRACE_TRY(Checker(bound)
-                     .require(fill::out, out.dtype, out.k, out.g, out.rows, out.cols)
-                     .that(out.dtype != DType::u8, "u8 cannot be filled")
-                     .status());
     auto* fill_one = out.dtype == DType::f64   ? fill_row<double>
                      : out.dtype == DType::f32 ? fill_row<float>
                      : out.dtype == DType::i32 ? fill_row<std::int32_t>
@@ -101,10 +97,6 @@ KernelResult make_fill(Context& context, const Bound& bound) {
 KernelResult make_copy(Context& context, const Bound& bound) {
     const Operand in = bound[copy::in], out = bound[copy::out];
     const ConvertRow convert = converter(in.dtype, out.dtype);
-    MILLRACE_TRY(Checker(bound)
-                     .require(copy::in, in.dtype, out.k, out.g, out.rows, out.cols)
-                     .that(convert != nullptr, "u8 cannot be copied")
-                     .status());
     return make_kernel([&context, in, out, convert]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {
             convert(row_address(in, member, group, row), row_address(out, member, group, row), out.cols);
@@ -114,9 +106,6 @@ KernelResult make_copy(Context& context, const Bound& bound) {
 
 KernelResult make_add(Context& context, const Bound& bound) {
     const Operand a = bound[add::a], b = bound[add::b], out = bound[add::out];
-    Checker check(bound);
-    check.require(add::out, DType::f32, out.k, out.g, out.rows, out.cols).like(add::a, add::out).allow_like(add::b, add::out);
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, a, b, out, accumulate = bound.accumulates(add::out)]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {
             const float* left = a.at<float>(member, group, row);
@@ -131,9 +120,6 @@ KernelResult make_pointwise_forward(Context& context, const Bound& bound) {
     using namespace pointwise_forward;
     const auto p = bound.params<PointwiseParams>();
     const Operand out = bound[y];
-    Checker check(bound);
-    check.require(y, DType::f32, out.k, out.g, out.rows, out.cols).like(x, y);
-    MILLRACE_TRY(check.dropout(p.dropout, state, out.k).status());
     return make_kernel([&context, p, in = bound[x], out, states = bound[state]]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {
             for (int col = 0; col < out.cols; col += kMaxColumns) {
@@ -154,9 +140,6 @@ KernelResult make_pointwise_backward(Context& context, const Bound& bound) {
     using namespace pointwise_backward;
     const auto p = bound.params<PointwiseParams>();
     const Operand out = bound[dx];
-    Checker check(bound);
-    check.require(dx, DType::f32, out.k, out.g, out.rows, out.cols).like(dy, dx).like(x, dx);
-    MILLRACE_TRY(check.dropout(p.dropout, state, out.k).status());
     return make_kernel([&context, p, grad = bound[dy], in = bound[x], states = bound[state], out,
                         accumulate = bound.accumulates(dx)]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {

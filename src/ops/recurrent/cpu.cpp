@@ -128,39 +128,19 @@ private:
 
 }  // namespace
 
-KernelResult make_gru_forward(Context& context, const Bound& bound) {
-    namespace at = gru_forward;
-    const Operand& state = bound[at::h];
-    const int k = state.k, n = state.rows, hidden = state.cols, in = bound[at::w_ih].cols;
-    Checker check(bound);
-    check.require(at::h, DType::f32, k, 1, n, hidden).like(at::out, at::h);
-    check.require(at::x, DType::f32, k, 1, n, bound[at::x].cols).that(bound[at::x].cols >= in, "x has fewer columns than w_ih");
-    check.require(at::w_ih, DType::f32, k, 1, 3 * hidden, in).require(at::w_hh, DType::f32, k, 1, 3 * hidden, hidden);
-    for (const int slot : {at::b_ih, at::b_hh}) check.require(slot, DType::f32, k, 1, 1, 3 * hidden);
-    check.allow(at::scratch, DType::f32, k, 1, n, 6 * hidden).allow(at::gates, DType::f32, k, 1, n, 4 * hidden);
-    check.allow(at::mask, DType::f32, k, 1, n, 1).allow(at::flag, DType::i32, k, 1, 1, 1);
-    MILLRACE_TRY(check.that(bound[at::out].data != bound[at::h].data || n == 0, "out must not be the memory of h").status());
-    return make_kernel(GruForward(context, bound));
-}
+KernelResult make_gru_forward(Context& context, const Bound& bound) { return make_kernel(GruForward(context, bound)); }
 
 KernelResult make_gru_backward(Context& context, const Bound& bound) {
     namespace at = gru_backward;
     const Operand& state = bound[at::h];
     const int k = state.k, n = state.rows, hidden = state.cols;
-    Checker check(bound);
-    check.require(at::h, DType::f32, k, 1, n, hidden).like(at::dh, at::h);
-    check.require(at::gates, DType::f32, k, 1, n, 4 * hidden).like(at::dgates, at::gates);
-    check.allow(at::mask, DType::f32, k, 1, n, 1).allow(at::flag, DType::i32, k, 1, 1, 1);
     bool empty = bound.params<GruBackwardParams>().begins;  // dh holds nothing yet
     std::vector<std::unique_ptr<Kernel>> products;
     for (int a = at::a0, w = at::w0; a <= at::a3 && bound[a].present(); a += 2, w += 2) {
-        check.require(a, DType::f32, k, 1, n, bound[a].cols).require(w, DType::f32, k, 1, bound[a].cols, hidden);
-        MILLRACE_TRY(check.status());
         MILLRACE_LET(product, make_grad_product(context, bound[a], bound[w], bound[at::dh], false, !empty));
         products.push_back(std::move(product));
         empty = false;
     }
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, k, n, hidden, empty, products = std::move(products)]() noexcept {
         for (const auto& product : products) product->run();
         for_each_piece(context, k, n, 5 * hidden, [&](int m, int begin, int end) {

@@ -2,15 +2,13 @@
 
 #include <memory>
 
-#include <fmt/format.h>
-
+#include "ops/check.h"
 #include "ops/host_backend.h"
-#include "ops/optimizer/optimizer.h"
-#include "ops/pointwise/pointwise.h"
-#include "ops/ref/kernels.h"
 
 namespace millrace::ops::ref {
 namespace {
+
+constexpr tensor::DType kReals[] = {tensor::DType::f64};
 
 class RefKernel : public Kernel {
 public:
@@ -22,21 +20,6 @@ private:
     void (*function_)(const Bound&);
 };
 
-/// Floating operands are f64, but for those whose type is a matter of the operator: copy, fill and the optimizer's 16-bit copy.
-base::Status check_types(const Record& record, const Bound& bound) {
-    if (record.op == &copy::kDef || record.op == &fill::kDef) return base::ok();
-    for (int slot = 0; slot < record.op->slot_count(); ++slot) {
-        const tensor::Operand& operand = bound[slot];
-        const bool floating = operand.dtype == tensor::DType::f32 || operand.dtype == tensor::DType::bf16;
-        const bool copy16 = record.op == &optimizer::kDef && slot == optimizer::copy16;
-        if (operand.present() && floating && !copy16)
-            return base::Error{fmt::format("operator {} has a slot {} of {}; the ref backend computes in f64", record.op->name,
-                                           record.op->slot(slot).name, tensor::name_of(operand.dtype)),
-                               record.layer};
-    }
-    return base::ok();
-}
-
 class RefBackend : public HostBackend {
 public:
     DeviceKind kind() const override { return DeviceKind::ref; }
@@ -47,7 +30,7 @@ public:
         for (std::size_t i = 0; i < records.size(); ++i) {
             const Record& record = *records[i].record;
             if (record.op->ref == nullptr) return missing_operator(*record.op, DeviceKind::ref);
-            MILLRACE_TRY(check_types(record, records[i]));
+            MILLRACE_TRY(check_record(record, kReals));
             kernels.push_back(std::make_unique<RefKernel>(records[i], record.op->ref));
             kernels.back()->first = i;
         }

@@ -104,24 +104,12 @@ void run_metrics_push(const Bound& bound) {
 namespace cpu {
 
 KernelResult make_step_begin(Context&, const Bound& bound) {
-    const int members = bound[step_begin::state].k;
-    MILLRACE_TRY(Checker(bound).state(step_begin::state, members).groups(step_begin::groups, members).status());
     return make_kernel([b = bound]() noexcept { ref::run_step_begin(b); });
 }
-
 KernelResult make_micro_end(Context&, const Bound& bound) {
-    MILLRACE_TRY(Checker(bound).state(micro_end::state, bound[micro_end::state].k).status());
     return make_kernel([b = bound]() noexcept { ref::run_micro_end(b); });
 }
-
 KernelResult make_metrics_push(Context&, const Bound& bound) {
-    using namespace metrics_push;
-    const auto capacity = static_cast<int>(bound.params<MetricsPushParams>().capacity);
-    const int members = bound[state].k;
-    Checker check(bound);
-    check.state(state, members).require(counter, tensor::DType::u8, 1, 1, 1, 8);
-    check.require(ring, tensor::DType::u8, 1, 1, capacity, members * static_cast<int>(sizeof(MetricsRow)));
-    MILLRACE_TRY(check.that(capacity > 0, "the ring needs at least one row").status());
     return make_kernel([b = bound]() noexcept { ref::run_metrics_push(b); });
 }
 

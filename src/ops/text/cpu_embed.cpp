@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "ops/text/cpu_sequences.h"
+#include "ops/cpu/kernel.h"
+#include "ops/text/sequences.h"
 #include "ops/text/text.h"
 
 namespace millrace::ops::cpu {
@@ -48,15 +49,7 @@ void embed_backward_columns(const SimdKernels& simd, const Bound& b, int prefix,
 
 KernelResult make_token_embed(Context& context, const Bound& bound) {
     namespace at = token_embed;
-    const Operand y = bound[at::y], ids = bound[at::ids], lengths = bound[at::lengths];
-    const int prefix = bound.params<TokenParams>().prefix, positions = prefix + ids.cols;
-    Checker check(bound);
-    check.require(at::y, DType::f32, y.k, 1, lengths.rows * positions, y.cols);
-    check.require(at::table, DType::f32, y.k, 1, bound[at::table].rows, y.cols)
-        .require(at::position, DType::f32, y.k, 1, positions, y.cols);
-    check.require(at::ids, DType::i32, y.k, 1, lengths.rows, ids.cols).require(at::lengths, DType::i32, y.k, 1, lengths.rows, 1);
-    if (prefix > 0) check.require(at::before, DType::f32, y.k, 1, lengths.rows, prefix * y.cols);
-    MILLRACE_TRY(check.state(at::state, y.k).status());
+    const int prefix = bound.params<TokenParams>().prefix, positions = prefix + bound[at::ids].cols;
     return make_kernel([&context, b = bound, prefix, positions]() noexcept {
         const Operand &out = b[at::y], &table = b[at::table], &words = b[at::ids];
         const int sequences = b[at::lengths].rows;
@@ -89,16 +82,7 @@ KernelResult make_token_embed(Context& context, const Bound& bound) {
 
 KernelResult make_token_embed_backward(Context& context, const Bound& bound) {
     namespace at = token_embed_backward;
-    const Operand dy = bound[at::dy], ids = bound[at::ids], lengths = bound[at::lengths];
-    const int prefix = bound.params<TokenParams>().prefix, positions = prefix + ids.cols;
-    Checker check(bound);
-    check.require(at::dy, DType::f32, dy.k, 1, lengths.rows * positions, dy.cols);
-    check.require(at::ids, DType::i32, dy.k, 1, lengths.rows, ids.cols)
-        .require(at::lengths, DType::i32, dy.k, 1, lengths.rows, 1);
-    check.allow(at::dtable, DType::f32, dy.k, 1, bound[at::dtable].rows, dy.cols)
-        .allow(at::dposition, DType::f32, dy.k, 1, positions, dy.cols);
-    MILLRACE_TRY(check.allow(at::dbefore, DType::f32, dy.k, 1, lengths.rows, prefix * dy.cols).status());
-    return make_kernel([&context, b = bound, prefix, dy]() noexcept {
+    return make_kernel([&context, b = bound, prefix = bound.params<TokenParams>().prefix, dy = bound[at::dy]]() noexcept {
         // Threads share columns, not rows: two rows may hold the same token.
         const bool parallel = dy.count() + b[at::dtable].count() >= kParallelElements;
         const Blocks columns(dy.cols, 16, parallel ? 2 * context.pool.threads() : 1);
@@ -117,10 +101,6 @@ template <class Body>
 KernelResult make_mean(Context& context, const Bound& bound, int values_slot, int mean_slot, int lengths_slot, Body body) {
     const Operand values = bound[values_slot], mean = bound[mean_slot], lengths = bound[lengths_slot];
     const int prefix = bound.params<TokenParams>().prefix;
-    Checker check(bound);
-    check.require(values_slot, DType::f32, values.k, 1, values.rows, values.cols);
-    check.require(mean_slot, DType::f32, values.k, 1, lengths.rows, values.cols);
-    MILLRACE_TRY(require_positions(check, lengths_slot, lengths, values, prefix).status());
     return make_kernel([&context, values, mean, lengths, prefix, body, positions = positions_of(values, lengths)]() noexcept {
         context.pool.for_each_if(values.count() >= kParallelElements, mean.k * mean.rows, [&](int task, int) {
             const int member = task / mean.rows, sequence = task % mean.rows;

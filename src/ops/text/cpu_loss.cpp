@@ -2,7 +2,8 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/text/cpu_sequences.h"
+#include "ops/cpu/kernel.h"
+#include "ops/text/sequences.h"
 #include "ops/text/text.h"
 
 namespace millrace::ops::cpu {
@@ -98,31 +99,13 @@ private:
 
 }  // namespace
 
-KernelResult make_token_cross_entropy(Context& context, const Bound& bound) {
-    namespace at = token_cross_entropy;
-    const Operand logits = bound[at::logits], lengths = bound[at::lengths], ids = bound[at::ids];
-    const int first = bound.params<TokenLossParams>().first;
-    Checker check(bound);
-    check.require(at::logits, DType::f32, logits.k, 1, logits.rows, logits.cols).allow_like(at::dlogits, at::logits);
-    require_positions(check, at::lengths, lengths, logits, 0);
-    check.require(at::ids, DType::i32, logits.k, 1, lengths.rows, ids.cols).state(at::state, logits.k);
-    check.allow(at::tally, DType::f32, logits.k, 1, 1, kTallyColumns).allow(at::total, DType::f32, logits.k, 1, 1, 2);
-    check.that(first >= 0 && (first + ids.cols <= positions_of(logits, lengths) || lengths.rows == 0), "tokens have no position");
-    MILLRACE_TRY(check.status());
-    return make_kernel(TokenLoss(context, bound));
-}
+KernelResult make_token_cross_entropy(Context& context, const Bound& bound) { return make_kernel(TokenLoss(context, bound)); }
 
 KernelResult make_token_choose(Context& context, const Bound& bound) {
     namespace at = token_choose;
     const Operand logits = bound[at::logits], ids = bound[at::ids], lengths = bound[at::lengths];
     const auto params = bound.params<TokenChooseParams>();
     const int positions = positions_of(logits, lengths);
-    Checker check(bound);
-    check.require(at::logits, DType::f32, logits.k, 1, logits.rows, logits.cols);
-    require_positions(check, at::lengths, lengths, logits, 0);
-    check.require(at::ids, DType::i32, logits.k, 1, lengths.rows, ids.cols).that(logits.cols > 0, "there is no token to choose");
-    check.that(params.first >= 0 && (params.first + ids.cols <= positions || lengths.rows == 0), "tokens have no position");
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, logits, ids, lengths, params, positions]() noexcept {
         const bool parallel = std::int64_t{lengths.rows} * logits.cols >= kParallelElements;
         context.pool.for_each_if(parallel, logits.k * lengths.rows, [&](int task, int) {

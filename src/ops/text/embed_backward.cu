@@ -297,9 +297,6 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
     const Operand &dy = b[at::dy], &ids = b[at::ids], &l = b[at::lengths], &dt = b[at::dtable], &dp = b[at::dposition],
                   &db = b[at::dbefore];
     const EmbedShape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, dy.cols};
-    if (dy.rows != shape.sequences * shape.positions())
-        return base::Error{std::to_string(dy.rows) + " rows for " + std::to_string(l.rows) + " sequences of " +
-                           std::to_string(shape.positions()) + " positions"};
     const bool table = dt.present() && dt.count() > 0, positions = dp.present() && dp.count() > 0,
                before = db.present() && db.count() > 0;
     const int chunks = table ? static_cast<int>(blocks_for(std::int64_t{shape.sequences} * shape.tokens, kChunk)) : 0;

@@ -169,7 +169,6 @@ KernelResult make_token_cross_entropy(Context& c, const Bound& b) {
     const Operand &logits = b[at::logits], &ids = b[at::ids], &lengths = b[at::lengths];
     const auto& p = b.params<TokenLossParams>();
     const TokenShape shape{lengths.rows, ids.cols, positions_of(logits, lengths), logits.cols};
-    MILLRACE_TRY(check_positions(logits, lengths, p.first + ids.cols));
     MILLRACE_LET(found, found_table(c, logits));
     const TokenSums sums{static_cast<Found*>(found), lengths,     b[at::state], b[at::tally], shape, p,
                          b.accumulates(at::tally),   b[at::total]};
@@ -184,8 +183,6 @@ KernelResult make_token_choose(Context& c, const Bound& b) {
     const Operand &logits = b[at::logits], &ids = b[at::ids], &l = b[at::lengths];
     const auto& p = b.params<TokenChooseParams>();
     const TokenShape shape{l.rows, ids.cols, positions_of(logits, l), logits.cols};
-    MILLRACE_TRY(check_positions(logits, l, p.first + ids.cols));
-    if (logits.cols == 0) return base::Error{"there is no token to choose"};
     if (ids.count() == 0) return make_kernel([] {});
     return by_real(logits.dtype, [&]<class T>(T) {
         return make_launch(c, choose_kernel<T>, dim3(l.rows, 1, logits.k), threads_for(shape.vocabulary), 0, logits, ids, l,

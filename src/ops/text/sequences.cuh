@@ -1,8 +1,6 @@
 #pragma once
 // How many positions of a sequence are filled (ops/text/text.h), and the largest logit of a row.
 
-#include <string>
-
 #include "ops/cuda/device.cuh"
 #include "ops/text/sequences.h"
 
@@ -11,15 +9,6 @@ namespace millrace::ops::cuda {
 /// Tokens of one sequence, at most `most`.
 __device__ inline int tokens_of(const Mat<const std::int32_t>& lengths, int k, int sequence, int most) {
     return min(max(*lengths.row(k, 0, sequence), 0), most);
-}
-
-/// `value` has whole sequences, and `least` positions or more in each.
-inline base::Status check_positions(const tensor::Operand& value, const tensor::Operand& lengths, int least) {
-    const int positions = positions_of(value, lengths);
-    if (positions * lengths.rows != value.rows || (positions < least && lengths.rows > 0))
-        return base::Error{std::to_string(value.rows) + " rows are not " + std::to_string(lengths.rows) + " sequences of " +
-                           std::to_string(least) + " or more positions"};
-    return base::ok();
 }
 
 /// Largest of a row's logits logit(0), logit(1), ... and its number (lowest on ties; a NaN is never the largest; 0 when there is

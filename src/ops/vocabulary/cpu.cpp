@@ -3,7 +3,8 @@
 #include <vector>
 
 #include "ops/cpu/gemm.h"
-#include "ops/text/cpu_sequences.h"
+#include "ops/cpu/kernel.h"
+#include "ops/text/sequences.h"
 #include "ops/vocabulary/logit_loops.h"
 #include "ops/vocabulary/vocabulary.h"
 
@@ -276,20 +277,6 @@ private:
 
 }  // namespace
 
-KernelResult make_vocabulary_loss(Context& context, const Bound& bound) {
-    const Operand &x = bound[at::x], &weight = bound[at::weight], &ids = bound[at::ids], &lengths = bound[at::lengths];
-    const int first = bound.params<TokenLossParams>().first, vocabulary = weight.rows;
-    Checker check(bound);
-    check.require(at::x, DType::f32, x.k, 1, x.rows, x.cols).require(at::weight, DType::f32, x.k, 1, vocabulary, x.cols);
-    check.allow(at::bias, DType::f32, x.k, 1, 1, vocabulary).that(vocabulary > 0, "the vocabulary is empty");
-    require_positions(check, at::lengths, lengths, x, 0);
-    check.require(at::ids, DType::i32, x.k, 1, lengths.rows, ids.cols).state(at::state, x.k);
-    check.require(at::logsumexp, DType::f32, x.k, 1, x.rows, 1).allow_like(at::dx, at::x).allow_like(at::dweight, at::weight);
-    check.allow(at::dbias, DType::f32, x.k, 1, 1, vocabulary).allow(at::tally, DType::f32, x.k, 1, 1, kTallyColumns);
-    check.allow(at::total, DType::f32, x.k, 1, 1, 2);
-    check.that(first >= 0 && (first + ids.cols <= positions_of(x, lengths) || lengths.rows == 0), "tokens have no position");
-    MILLRACE_TRY(check.status());
-    return make_kernel(VocabularyLoss(context, bound));
-}
+KernelResult make_vocabulary_loss(Context& context, const Bound& bound) { return make_kernel(VocabularyLoss(context, bound)); }
 
 }  // namespace millrace::ops::cpu

@@ -154,8 +154,6 @@ KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
     const Operand &x = b[at::x], &ids = b[at::ids], &lengths = b[at::lengths];
     const auto& params = b.params<TokenLossParams>();
     const TokenShape shape{lengths.rows, ids.cols, positions_of(x, lengths), b[at::weight].rows};
-    MILLRACE_TRY(check_positions(x, lengths, params.first + ids.cols));
-    if (shape.vocabulary < 1) return base::Error{"the vocabulary is empty"};
     MILLRACE_LET(found, found_table(c, x));
     const TokenSums sums{static_cast<Found*>(found), lengths,     b[at::state], b[at::tally], shape, params,
                          b.accumulates(at::tally),   b[at::total]};

@@ -8,12 +8,9 @@
 namespace millrace::ops::cpu {
 namespace {
 
-using tensor::DType;
 using tensor::Operand;
 
 constexpr int kHidden = kNeuronHidden, kFeatures = kNeuronFeatures, kTile = kNeuronTile;
-constexpr std::array<int, kNeuronTensors> kSizes{
-    9, 3, kHidden * 4, kHidden, kHidden, kHidden, kHidden* kHidden, kHidden, kHidden, kHidden, kFeatures* kHidden, kFeatures};
 
 template <class Pointer, class Offset>
 NeuronTensors<Pointer> tensors_at(Pointer base, const Offset* at) {
@@ -24,7 +21,7 @@ NeuronTensors<Pointer> tensors_at(Pointer base, const Offset* at) {
 /// The tensors one behind the other, as partial sums keep them.
 constexpr std::array<int, kNeuronTensors + 1> packed_offsets() {
     std::array<int, kNeuronTensors + 1> at{};
-    for (std::size_t t = 0; t < kNeuronTensors; ++t) at[t + 1] = at[t] + kSizes[t];
+    for (std::size_t t = 0; t < kNeuronTensors; ++t) at[t + 1] = at[t] + kNeuronSizes[t];
     return at;
 }
 constexpr auto kPacked = packed_offsets();
@@ -143,10 +140,10 @@ private:
         const bool add = b_.accumulates(at::dparams);
         for (std::size_t t = 0; t < kNeuronTensors; ++t) {
             float* target = to + offsets[t];
-            if (!add) std::fill_n(target, kSizes[t], 0.0f);
+            if (!add) std::fill_n(target, kNeuronSizes[t], 0.0f);
             for (int index = 0; index < blocks_.count; ++index) {
                 const float* part = sums_of(member, index) + kPacked[t];
-                for (int i = 0; i < kSizes[t]; ++i) target[i] += part[i];
+                for (int i = 0; i < kNeuronSizes[t]; ++i) target[i] += part[i];
             }
         }
     }
@@ -156,23 +153,10 @@ private:
     Blocks blocks_;
 };
 
-void check_parameters(FlowChecker& check, const Bound& bound, int slot, const Operand& features, const char* too_few) {
-    const int total = bound[slot].cols;
-    check.require(slot, DType::f32, check.k, 1, 1, total).that(features.cols > kFeatures, too_few);
-    const auto& params = bound.params<NeuronParams>();
-    for (std::size_t t = 0; t < kNeuronTensors; ++t)
-        check.that(params.offsets[t] >= 0 && params.offsets[t] + kSizes[t] <= total,
-                   "a tensor lies outside the span of parameters");
-}
-
 }  // namespace
 
 KernelResult make_flow_neuron_forward(Context& context, const Bound& bound) {
     namespace at = flow_neuron_forward;
-    FlowChecker check(bound, at::flow);
-    check.tables({at::flow}).counters({at::counters}).rows({at::out}, bound[at::out].cols);
-    check_parameters(check, bound, at::params, bound[at::out], "out has fewer than 65 columns");
-    MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound]() noexcept {
         for_each_piece(context, b[at::flow].k, b[at::flow].rows, 3000,
                        [&](int m, int begin, int end) { forward_rows(context, b, m, begin, end); });
@@ -180,11 +164,6 @@ KernelResult make_flow_neuron_forward(Context& context, const Bound& bound) {
 }
 
 KernelResult make_flow_neuron_backward(Context& context, const Bound& bound) {
-    namespace at = flow_neuron_backward;
-    FlowChecker check(bound, at::flow);
-    check.tables({at::flow, at::dflow}).counters({at::counters}).rows({at::dout}, bound[at::dout].cols);
-    check_parameters(check, bound, at::params, bound[at::dout], "dout has fewer than 65 columns");
-    MILLRACE_TRY(check.like(at::dparams, at::params).status());
     return make_kernel(NeuronBackward(context, bound));
 }
 

@@ -42,7 +42,7 @@ namespace flow_begin_backward { enum Slot { dflow, de, slots }; extern const OpD
 /// Where the tensors of the neuron lie in its span of parameters (elements), in this order: place.weight [3,3], place.bias [3],
 /// net.0.weight [32,4], .bias [32], net.1.weight [32], .bias [32] (LayerNorm, eps 1e-5), net.3.weight [32,32], .bias [32], net.4.weight [32],
 /// .bias [32], net.6.weight [64,32], .bias [64].
-constexpr int kNeuronTensors = 12, kNeuronHidden = 32, kNeuronFeatures = 64;
+constexpr int kNeuronTensors = 12, kNeuronHidden = 32, kNeuronFeatures = 64, kNeuronSizes[kNeuronTensors] = {9, 3, 128, 32, 32, 32, 1024, 32, 32, 32, 2048, 64};
 struct NeuronParams { std::int32_t offsets[kNeuronTensors] = {}; };
 /// flow_neuron_forward. v = (place.weight p + place.bias, energy); f = net.6(gelu(LN(net.3(gelu(LN(net.0(v))))))), in stat.
 /// out real [K,1,N,C], C >= 65: columns 0..63 f, 64 energy, the rest 0. Rows that are not alive: zeros. params stat [K,1,1,P]: the span.

@@ -207,79 +207,42 @@ KernelResult at_once(const Bound& bound, void (*all)(const Bound&)) {
 }  // namespace
 
 KernelResult make_flow_begin(Context& context, const Bound& bound) {
-    namespace at = flow_begin;
-    const Operand& energy = bound[at::e];
-    FlowChecker check(bound, at::flow);
-    check.grid(bound.params<FlowGridParams>(), at::e, energy).tables({at::flow}).counters({at::counters});
-    check.that(std::int64_t{energy.rows} * energy.cols <= check.n, "fewer rows than cells: every cell starts a flow");
-    MILLRACE_TRY(check.status());
-    return by_rows(context, bound, at::flow, 10, begin_row<float>, begin_counters);
+    return by_rows(context, bound, flow_begin::flow, 10, begin_row<float>, begin_counters);
 }
 
 KernelResult make_flow_begin_backward(Context& context, const Bound& bound) {
     namespace at = flow_begin_backward;
-    const Operand& to = bound[at::de];
-    FlowChecker check(bound, at::dflow);
-    check.tables({at::dflow}).require(at::de, DType::f32, check.k, 1, to.rows, to.cols);
-    MILLRACE_TRY(check.that(std::int64_t{to.rows} * to.cols <= check.n, "fewer rows than cells").status());
-    return by_rows(context, bound, at::de, to.cols, begin_backward_row<float>);
+    return by_rows(context, bound, at::de, bound[at::de].cols, begin_backward_row<float>);
 }
 
-KernelResult make_flow_spawn(Context&, const Bound& bound) {
-    namespace at = flow_spawn;
-    FlowChecker check(bound, at::flow);
-    MILLRACE_TRY(check.tables({at::before, at::flow}).moved(at::moved).counters({at::counters}).status());
-    return at_once(bound, spawn<float>);
-}
+KernelResult make_flow_spawn(Context&, const Bound& bound) { return at_once(bound, spawn<float>); }
 
 KernelResult make_flow_spawn_state(Context& context, const Bound& bound) {
     namespace at = flow_spawn_state;
-    FlowChecker check(bound, at::h);
-    MILLRACE_TRY(check.tables({at::flow}).rows({at::h}, bound[at::h].cols).status());
     return by_rows(context, bound, at::h, bound[at::h].cols, spawn_state_row<float>);
 }
 
 KernelResult make_flow_spawn_backward(Context& context, const Bound& bound) {
-    namespace at = flow_spawn_backward;
-    FlowChecker check(bound, at::dafter);
-    MILLRACE_TRY(check.tables({at::dafter, at::dbefore}).moved(at::moved).status());
-    return by_rows(context, bound, at::dafter, 10, spawn_backward_row<float>);
+    return by_rows(context, bound, flow_spawn_backward::dafter, 10, spawn_backward_row<float>);
 }
 
 KernelResult make_flow_spawn_state_backward(Context& context, const Bound& bound) {
     namespace at = flow_spawn_state_backward;
-    FlowChecker check(bound, at::dh);
-    MILLRACE_TRY(check.moved(at::moved).rows({at::dh}, bound[at::dh].cols).status());
     return by_rows(context, bound, at::dh, bound[at::dh].cols, spawn_state_backward_row<float>);
 }
 
-KernelResult make_flow_count(Context&, const Bound& bound) {
-    namespace at = flow_count;
-    FlowChecker check(bound, at::flow);
-    MILLRACE_TRY(check.tables({at::flow}).moved(at::moved).counters({at::counters, at::next}).status());
-    return at_once(bound, count<float>);
-}
+KernelResult make_flow_count(Context&, const Bound& bound) { return at_once(bound, count<float>); }
 
 KernelResult make_flow_skip(Context& context, const Bound& bound) {
-    namespace at = flow_skip;
-    FlowChecker check(bound, at::before);
-    MILLRACE_TRY(check.tables({at::before, at::after}).counters({at::counters, at::next}).status());
-    return by_rows(context, bound, at::before, 2 * kFlowColumns, skip_row<float>, skip_counters);
+    return by_rows(context, bound, flow_skip::before, 2 * kFlowColumns, skip_row<float>, skip_counters);
 }
 
 KernelResult make_flow_skip_backward(Context& context, const Bound& bound) {
-    namespace at = flow_skip_backward;
-    FlowChecker check(bound, at::dafter);
-    MILLRACE_TRY(check.tables({at::dafter, at::dbefore}).counters({at::counters}).status());
-    return by_rows(context, bound, at::dafter, 2 * kFlowColumns, skip_backward_row<float>);
+    return by_rows(context, bound, flow_skip_backward::dafter, 2 * kFlowColumns, skip_backward_row<float>);
 }
 
 KernelResult make_flow_clear(Context& context, const Bound& bound) {
     namespace at = flow_clear;
-    FlowChecker check(bound, at::out0);
-    for (int slot = at::out0; slot < at::slots && bound[slot].present(); ++slot)
-        check.require(slot, DType::f32, check.k, 1, bound[slot].rows, bound[slot].cols);
-    MILLRACE_TRY(check.counters({at::counters, at::earlier}).status());
     return make_kernel([&context, b = bound]() noexcept {
         for (int slot = at::out0; slot < at::slots && b[slot].present(); ++slot)
             for_each_piece(context, b[slot].k, b[slot].rows, b[slot].cols,

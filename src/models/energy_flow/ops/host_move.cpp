@@ -91,22 +91,11 @@ void run_flow_move_backward(const Bound& b) { in_order(b, flow_move_backward::da
 namespace cpu {
 
 KernelResult make_flow_move(Context& context, const Bound& bound) {
-    namespace at = flow_move;
-    const auto& p = bound.params<FlowMoveParams>();
-    FlowChecker check(bound, at::before);
-    check.tables({at::before, at::after}).rows({at::u}, 4).moved(at::moved).counters({at::counters});
-    check.that(p.width >= 2 && p.height >= 2, "width and height must be at least 2");
-    check.that(p.max_spawn == 0 || p.spawn_length > 0, "spawn_length must be above 0");
-    if (p.noise > 0) check.state(at::state, check.k);
-    MILLRACE_TRY(check.status());
-    return by_rows(context, bound, at::before, 100, move_row<float>);
+    return by_rows(context, bound, flow_move::before, 100, move_row<float>);
 }
 
 KernelResult make_flow_move_backward(Context& context, const Bound& bound) {
-    namespace at = flow_move_backward;
-    FlowChecker check(bound, at::dafter);
-    MILLRACE_TRY(check.tables({at::dafter, at::dbefore}).rows({at::du}, 4).moved(at::moved).status());
-    return by_rows(context, bound, at::dafter, 20, move_backward_row<float>);
+    return by_rows(context, bound, flow_move_backward::dafter, 20, move_backward_row<float>);
 }
 
 }  // namespace cpu

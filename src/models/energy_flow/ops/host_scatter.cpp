@@ -160,20 +160,10 @@ private:
 
 }  // namespace
 
-KernelResult make_flow_scatter(Context& context, const Bound& bound) {
-    namespace at = flow_scatter;
-    FlowChecker check(bound, at::flow);
-    check.tables({at::flow}).state(at::state, check.k);
-    MILLRACE_TRY(check.grid(bound.params<FlowGridParams>(), at::surface, bound[at::surface]).status());
-    return make_kernel(FlowScatter(context, bound));
-}
+KernelResult make_flow_scatter(Context& context, const Bound& bound) { return make_kernel(FlowScatter(context, bound)); }
 
 KernelResult make_flow_scatter_backward(Context& context, const Bound& bound) {
-    namespace at = flow_scatter_backward;
-    FlowChecker check(bound, at::flow);
-    check.tables({at::flow, at::dflow});
-    MILLRACE_TRY(check.grid(bound.params<FlowGridParams>(), at::dsurface, bound[at::dsurface]).status());
-    return by_rows(context, bound, at::flow, 20, scatter_backward_row<float>);
+    return by_rows(context, bound, flow_scatter_backward::flow, 20, scatter_backward_row<float>);
 }
 
 }  // namespace cpu

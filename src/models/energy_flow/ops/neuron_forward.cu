@@ -65,9 +65,6 @@ KernelResult make_flow_neuron_forward(Context& c, const Bound& b) {
     namespace at = flow_neuron_forward;
     const Operand &table = b[at::flow], &out = b[at::out];
     if (out.count() == 0) return make_kernel([] {});
-    if (out.cols <= kFeatures)
-        return base::Error{"the neuron's output has " + std::to_string(out.cols) + " columns; it needs at least " +
-                           std::to_string(kFeatures + 1)};
     return by_real(out.dtype, [&]<class T>(T) -> KernelResult {
         const ForwardArgs<T> a{{table, b[at::counters]}, b[at::params], out, out.rows, out.cols, b.params<NeuronParams>()};
         const auto kernel = whole_runs(out) && out.cols % 8 == 0 ? neuron_forward_kernel<T, 8> : neuron_forward_kernel<T, 1>;
