@@ -172,6 +172,7 @@ void add_bench(const Command& program) {
     command.flag("--parts", given->options.parts, "JSON: also the times of a step's parts");
     command.flag("--kernels", given->options.kernels, "also the time of every kernel alone, its form and what was predicted");
     command.option("--form", given->options.forms, "take this form of an operator where it applies on CUDA: dense_forward=tiles")
+        .one_value_each()
         .placeholder("OPERATOR=FORM");
     command.flag("--list", given->list, "name every workload and stop");
     command.footer(

@@ -53,6 +53,7 @@ base::Result<int> parse_and_run(Context& context) {
     add_data(program);
     add_bench(program);
     add_tune(program);
+    add_plan(program);
     add_watch(program, context);
     add_record(program, context);
     add_diagnose(program);

@@ -34,6 +34,7 @@ void add_models(const Command& program);
 void add_data(const Command& program);
 void add_bench(const Command& program);
 void add_tune(const Command& program);
+void add_plan(const Command& program);
 void add_watch(const Command& program, Context& context);
 void add_record(const Command& program, Context& context);
 void add_diagnose(const Command& program);

@@ -24,15 +24,24 @@ struct Group {
     const Rewrite* rewrite = nullptr;
 };
 
+/// A way to do the records of a kernel that its backend knows.
+struct FormOffer {
+    std::string name;
+    std::string refusal;   ///< why it does not apply; empty: it does
+    double predicted = 0;  ///< microseconds
+};
+
 /// One prepared launch. It may cover several adjacent records (a rewrite, a region); `first` and `count` say which.
 class Kernel {
 public:
     virtual ~Kernel() = default;
     virtual void run() noexcept = 0;
     std::size_t first = 0, count = 1;
-    const char* form = nullptr;  ///< how the backend does its records, where it has a choice
-    double predicted = 0;        ///< microseconds, of that form
-    std::size_t inner = 0;  ///< fused: outputs of so many covered records, from the first on, may not be written
+    const char* form = nullptr;     ///< how the backend does its records, where it has a choice
+    double predicted = 0;           ///< microseconds, of that form
+    std::vector<FormOffer> offers;  ///< all forms of the choice
+    std::size_t scratch = 0;        ///< bytes of its own that the backend allocated for it
+    std::size_t inner = 0;          ///< fused: outputs of so many covered records, from the first on, may not be written
 };
 
 /// Device memory owned by a backend; zeroed when allocated.
@@ -85,8 +94,8 @@ struct BackendOptions {
     /// Rewrites that are left out, by name (rewrite_names()), or "all": CUDA then runs every record by itself.
     std::vector<std::string> rewrites_off = {};
     std::vector<std::string> forms = {};  ///< forms that CUDA takes where they apply: "dense_forward=tiles"
-    std::string cpu_table = {};  ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
-    bool warpgroups = true;      ///< vocabulary_loss multiplies with whole warpgroups where the GPU can (capability 9.0a)
+    std::string cpu_table = {};           ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
+    bool warpgroups = true;  ///< vocabulary_loss multiplies with whole warpgroups where the GPU can (capability 9.0a)
 };
 
 class Backend {

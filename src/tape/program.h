@@ -30,6 +30,17 @@ struct KernelTime {
     double predicted = 0;  ///< microseconds of that form
 };
 
+/// One kernel of a program as it was planned.
+struct KernelPlan {
+    std::vector<std::string> records;     ///< "dense_forward layers.0.linear1 [1,1,2048,1024]bf16"
+    std::string form;                     ///< as in KernelTime
+    double predicted = 0;                 ///< microseconds; 0: not known
+    std::vector<ops::FormOffer> offers;   ///< all forms that there were to choose from
+    std::int64_t flops = 0;               ///< of its matrix products
+    std::int64_t bytes = 0, scratch = 0;  ///< of its operands, each counted once; of memory that is its own
+    int repeat = 1;
+};
+
 /// Activation memory shared by programs that never run at the same time: as large as the largest of them.
 class Arena {
 public:
@@ -82,6 +93,9 @@ public:
     /// Times every kernel alone, `repeats` times back to back (captured where the backend can). For profiling: parameters,
     /// counters and statistics are left as those runs leave them.
     base::Result<std::vector<KernelTime>> time_kernels(int repeats);
+
+    /// Every kernel in order, those of repeated sections once; in the order of time_kernels().
+    [[nodiscard]] std::vector<KernelPlan> kernel_plans() const;
 
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const MemoryPlan& plan() const { return plan_; }

@@ -95,6 +95,8 @@ public:
     [[nodiscard]] const std::vector<std::string>& row_couplings() const { return row_couplings_; }
     /// The arena's plan of the largest program and the programs by name, for the log.
     [[nodiscard]] std::string plan_text() const;
+    /// The kernels of the regular training step.
+    [[nodiscard]] const tape::Program& step_program() const { return *steps_[0].program; }
     /// The records of the training steps: what makes two engines run the same programs.
     [[nodiscard]] std::string step_listing() const;
 

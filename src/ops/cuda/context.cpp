@@ -23,7 +23,8 @@ base::Status raise_shared_memory(const Context& c, const void* kernel) {
 
 namespace {
 
-base::Result<DeviceTable> allocate_table(std::size_t bytes) {
+base::Result<DeviceTable> allocate_table(const Context& c, std::size_t bytes) {
+    c.table_bytes += bytes;
     void* data = nullptr;
     if (auto code = cudaMalloc(&data, bytes); code != cudaSuccess)
         return cuda_error(code, fmt::format("allocating {} bytes for a kernel", bytes));
@@ -34,7 +35,7 @@ base::Result<DeviceTable> allocate_table(std::size_t bytes) {
 }  // namespace
 
 base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::size_t bytes) {
-    MILLRACE_LET(table, allocate_table(bytes));
+    MILLRACE_LET(table, allocate_table(c, bytes));
     // On the compute stream, which does not wait for the legacy one.
     if (auto code = cudaMemcpyAsync(table.get(), host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess)
         return cuda_error(code, "copying a table");
@@ -43,7 +44,7 @@ base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::
 }
 
 base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes) {
-    MILLRACE_LET(table, allocate_table(bytes));
+    MILLRACE_LET(table, allocate_table(c, bytes));
     if (auto code = cudaMemsetAsync(table.get(), 0, bytes, c.stream); code != cudaSuccess)
         return cuda_error(code, "clearing a kernel's memory");
     return table;

@@ -35,6 +35,7 @@ struct Context {
     bool early = false;  ///< of the record being prepared: not the first launch of its program, so its parameters are older than
                          ///< its predecessor (device.cuh, begin_kernel)
     int multiprocessors = 0;
+    std::size_t memory_bytes = 0;  ///< of the device
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
@@ -47,6 +48,7 @@ struct Context {
     /// stream.
     std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;
     cudaStream_t ahead_stream = nullptr;
+    mutable std::size_t table_bytes = 0;      ///< that tables took so far
     cudaError_t capture_error = cudaSuccess;  ///< first failure inside a capture
     int product_status = 0;                   ///< the first cublasStatus_t that was no success since the last check
 };

@@ -156,6 +156,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     peak_f16_ = ops::peak_flops(chip, tensor::DType::f16);
     peak_f32_ = ops::peak_flops(chip, tensor::DType::f32);
     context_.multiprocessors = properties.multiProcessorCount;
+    context_.memory_bytes = properties.totalGlobalMem;
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
     context_.warpgroups = options.warpgroups;
@@ -272,12 +273,14 @@ base::Status CudaBackend::prepare_next(std::span<const Bound> records, const Gro
     for (const Bound& record : inside)
         if (fits.ok()) fits = check_record(record);
     std::size_t older_squares = context_.squares.size();
+    const std::size_t tables = context_.table_bytes;
     auto made = !fits.ok()      ? KernelResult(fits.error())
                 : group.rewrite ? group.rewrite->make(context_, inside)
                                 : r.op->cuda(context_, inside.front());
     if (!made.ok())
         return base::Error{fmt::format("cannot prepare {}{}{}", r.op->name, r.layer.empty() ? "" : " of ", r.layer)}.because(
             made.error());
+    made.value()->scratch = context_.table_bytes - tables;
     made.value()->first = group.first;
     made.value()->count = group.count;
     kernels.push_back(std::move(made).value());

@@ -23,12 +23,14 @@ const Form* choose_form(const Context& c, const char* subject, std::span<const F
 KernelResult make_form(Context& c, const char* subject, std::span<const Form> forms, std::span<const Bound> records) {
     const Form* form = choose_form(c, subject, forms, records);
     if (form == nullptr) return base::Error{std::string("there is no way to do ") + subject + " here"};
-    auto made = form->make(c, records);
-    if (made.ok()) {
-        (*made)->form = form->name;
-        (*made)->predicted = form->predict(c, records);
+    MILLRACE_LET(made, form->make(c, records));
+    made->form = form->name;
+    made->predicted = form->predict(c, records);
+    for (const Form& other : forms) {
+        const char* refusal = other.refuses(c, records);
+        made->offers.push_back({other.name, refusal ? refusal : "", refusal ? 0 : other.predict(c, records)});
     }
-    return made;
+    return KernelResult(std::move(made));
 }
 
 }  // namespace millrace::ops::cuda
