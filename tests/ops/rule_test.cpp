@@ -59,6 +59,7 @@ const std::map<std::string, std::string> kFree = {
     {"layernorm_backward", "dbeta.absent dgamma.absent dresidual.absent dx.absent"},
     {"linear_dgrad", "dx.cols dx.floating w.cols"},
     {"linear_wgrad", "dw.cols x.cols"},
+    {"loss_total", "total.floating values.rows weights.absent weights.cols"},
     {"masked_mean", "x.rows"},
     {"masked_mean_backward", "dx.rows"},
     {"mel_bands", "x.floating y.floating"},
@@ -66,11 +67,11 @@ const std::map<std::string, std::string> kFree = {
     {"mse", "dprediction.absent"},
     {"optimizer", "copy16.absent copy16.floating m.absent segments.rows"},
     {"token_choose", "ids.cols logits.cols logits.floating logits.rows"},
-    {"token_cross_entropy", "dlogits.absent ids.cols logits.cols logits.floating tally.absent"},
+    {"token_cross_entropy", "dlogits.absent ids.cols logits.cols logits.floating tally.absent total.absent"},
     {"token_embed", "table.rows y.floating"},
     {"token_embed_backward", "dbefore.absent dposition.absent dtable.absent dtable.rows dy.floating"},
-    {"vocabulary_loss", "bias.absent dbias.absent dweight.absent dx.absent ids.cols tally.absent weight.rows"},
-    {"weighted_cross_entropy", "dlogits.absent logits.floating"},
+    {"vocabulary_loss", "bias.absent dbias.absent dweight.absent dx.absent ids.cols tally.absent total.absent weight.rows"},
+    {"weighted_cross_entropy", "dlogits.absent logits.floating total.absent"},
 };
 
 std::set<std::string> free_of(const OpDef& op) {

@@ -15,14 +15,9 @@ KernelResult make_fused_dense_forward(Context&, const Bound& forward);
 /// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel.
 bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);
 KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward);
-/// Predicted microseconds of these.
+/// Predicted microseconds of these, from what the busiest multiprocessor reads.
 double strips_forward_time(const Context&, const Bound& forward);
 double strips_backward_time(const Context&, const Bound* dgrad, const Bound* backward);
-/// From the rows and columns that the busiest multiprocessor reads, of `summed` elements each.
-inline double strips_time(std::int64_t cost, int summed) {
-    constexpr double kLaunch = 2.6, kBytesPerMicrosecond = 38e3;
-    return kLaunch + static_cast<double>(2 * cost * summed) / kBytesPerMicrosecond;
-}
 /// The same in wide tiles.
 KernelResult make_wide_forward(Context&, const Bound& forward, const wide::Tiling&);
 KernelResult make_wide_backward(Context&, const Bound& dgrad, const Bound* backward, const wide::Tiling&);

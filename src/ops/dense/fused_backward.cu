@@ -294,8 +294,11 @@ BackwardCovering cover_backward(const Context& c, const Bound* d, const Bound* b
 }  // namespace
 
 double strips_backward_time(const Context& c, const Bound* d, const Bound* b) {
-    constexpr double kStagedWeights = 2.4;  // they are transposed in shared memory first
-    return strips_time(cover_backward(c, d, b).cost, d ? (*d)[linear_dgrad::dz].cols : 0) + kStagedWeights;
+    constexpr double kLaunch = 4.1, kStatistics = 1, kBytesPerMicrosecond = 60e3;
+    const int summed = d ? (*d)[linear_dgrad::dz].cols : 0;
+    const bool batch = b && b->params<DenseParams>().norm == Norm::batch_train;
+    return kLaunch + static_cast<double>(2 * cover_backward(c, d, b).cost * summed) / kBytesPerMicrosecond +
+           (batch ? kStatistics : 0);
 }
 
 KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {

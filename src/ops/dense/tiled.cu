@@ -32,7 +32,7 @@ int members(const Context& c, const Operand& out) { return c.deterministic ? 1 :
 /// Efforts of epilogues, measured on an H200 (docs/performance/cliffs.md).
 double forward_effort(const DenseParams& p) {
     const bool simple = p.activation == Activation::none || p.activation == Activation::relu;
-    return (simple ? 1 : 2.4) + (p.dropout > 0 ? 1 : 0);
+    return (simple ? 1 : 4) + (p.dropout > 0 ? 1 : 0);
 }
 constexpr double kBackwardEffort = 6;
 
