@@ -207,7 +207,14 @@ ForwardCovering cover(const Context& c, const Bound& b) {
 
 }  // namespace
 
-double strips_forward_time(const Context& c, const Bound& b) { return strips_time(cover(c, b).cost, b[dense_forward::x].cols); }
+double strips_forward_time(const Context& c, const Bound& b) {
+    constexpr double kLaunch = 2.6, kBytesPerMicrosecond = 38e3, kStatistics = 1.6, kErrorFunctions = 72e3;  // a microsecond
+    const auto& p = b.params<DenseParams>();
+    const double slow =
+        wide::has_activation(p.activation) ? 0 : static_cast<double>(b[dense_forward::y].count()) / kErrorFunctions;
+    const double bytes = static_cast<double>(2 * cover(c, b).cost * b[dense_forward::x].cols);
+    return kLaunch + bytes / kBytesPerMicrosecond + slow + (p.norm == Norm::batch_train ? kStatistics : 0);
+}
 
 KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
