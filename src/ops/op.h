@@ -20,8 +20,8 @@
 //   Programs for evaluation pass p = 0, then no state is needed.
 
 #include <any>
-#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -88,12 +88,33 @@ struct OpDef : OpTraits {
 /// All definitions that are linked into this program, in order of their names.
 std::vector<const OpDef*> definitions();
 
-constexpr int kMaxSlots = 16;
+/// What the slots of a record name, in their order. Those that were never set are absent.
+template <class T>
+class SlotList {
+public:
+    SlotList() = default;
+    SlotList(std::initializer_list<T> all) : all_(all) {}
+    T& operator[](std::size_t slot) {
+        if (slot >= all_.size()) all_.resize(slot + 1);
+        return all_[slot];
+    }
+    const T& operator[](std::size_t slot) const {
+        static const T absent{};
+        return slot < all_.size() ? all_[slot] : absent;
+    }
+    [[nodiscard]] std::size_t size() const { return all_.size(); }
+    [[nodiscard]] auto begin() const { return all_.begin(); }
+    [[nodiscard]] auto end() const { return all_.end(); }
+
+private:
+    std::vector<T> all_;
+};
+
 /// One line of the step program: plain data.
 struct Record {
     const OpDef* op = nullptr;
     std::any params;  ///< the operator's parameters, a struct that its contract names
-    std::array<tensor::View, kMaxSlots> slots;
+    SlotList<tensor::View> slots;
     std::uint32_t accumulate = 0;  ///< bit per slot: add instead of overwrite
     std::string layer;             ///< that appended it, for messages: "analysts.0", "encoder"
     /// Optional, i32 [K,1,1,1]. Neighbours that name the same one are done only if some member's flag is not 0 when the first of
@@ -113,7 +134,7 @@ struct Record {
 /// A record whose views are bound to memory.
 struct Bound {
     const Record* record = nullptr;
-    std::array<tensor::Operand, kMaxSlots> operands;
+    SlotList<tensor::Operand> operands;
     tensor::Operand condition;
 
     [[nodiscard]] const tensor::Operand& operator[](int slot) const { return operands[static_cast<std::size_t>(slot)]; }

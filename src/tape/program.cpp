@@ -119,7 +119,7 @@ void Program::join_records() {
     std::vector<ops::Bound> bound(records_.size());
     for (std::size_t r = 0; r < records_.size(); ++r) {
         bound[r].record = &records_[r];
-        for (std::size_t s = 0; s < ops::kMaxSlots; ++s)
+        for (std::size_t s = 0; s < records_[r].slots.size(); ++s)
             if (const View& v = records_[r].slots[s]; v.present()) bound[r].operands[s] = operand(v, stand_in(v));
         if (const View& v = records_[r].condition; v.present()) bound[r].condition = operand(v, stand_in(v));
     }
@@ -148,7 +148,7 @@ base::Status Program::prepare() {
     bound_.resize(records_.size());
     for (std::size_t r = 0; r < records_.size(); ++r) {
         bound_[r].record = &records_[r];
-        for (std::size_t s = 0; s < ops::kMaxSlots; ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
+        for (std::size_t s = 0; s < records_[r].slots.size(); ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
         bound_[r].condition = bind(records_[r].condition);
     }
     store_.backend().begin_program();

@@ -98,7 +98,7 @@ inline std::vector<ops::Bound> stand_ins(const std::vector<ops::Record>& records
     std::vector<ops::Bound> all(records.size());
     for (std::size_t r = 0; r < records.size(); ++r) {
         all[r].record = &records[r];
-        for (std::size_t slot = 0; slot < ops::kMaxSlots; ++slot) {
+        for (std::size_t slot = 0; slot < records[r].slots.size(); ++slot) {
             const tensor::View& v = records[r].slots[slot];
             if (!v.present()) continue;
             const std::uintptr_t address =

@@ -59,7 +59,8 @@ tensor::View view_of(const Slot& slot, Precision precision, std::int64_t& elemen
 
 class Run {
 public:
-    Run(Backend& backend, Precision precision, const OpCase& op_case) : backend_(backend), case_(op_case) {
+    Run(Backend& backend, Precision precision, const OpCase& op_case)
+        : backend_(backend), case_(op_case), buffers_(static_cast<std::size_t>(op_case.op->slot_count())) {
         record_.op = op_case.op;
         record_.params = op_case.params;
         record_.accumulate = op_case.accumulate;
@@ -212,7 +213,7 @@ private:
     Precision precision_ = Precision::f64;
     Record record_;
     Bound bound_;
-    std::array<Buffer, kMaxSlots> buffers_;
+    std::vector<Buffer> buffers_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
     std::uint32_t variation_ = 0;
 };
