@@ -122,7 +122,15 @@ struct Record {
     /// is not read, or written again behind them.
     tensor::View condition = {};
 
-    [[nodiscard]] bool accumulates(int slot) const { return (accumulate >> slot & 1u) != 0; }
+    [[nodiscard]] bool accumulates(int slot) const { return slot < 32 && (accumulate >> slot & 1u) != 0; }
+    [[nodiscard]] int slot_count() const { return op->slot_count(); }
+    [[nodiscard]] const SlotDef& slot(int index) const { return op->slot(index); }
+    [[nodiscard]] bool writes(int index) const { return slot(index).written(); }
+    /// Whether it depends on what is there.
+    [[nodiscard]] bool reads(int index) const {
+        const Access access = slot(index).access;
+        return access == Access::read || access == Access::update || (access == Access::add && accumulates(index));
+    }
     template <class P>
     [[nodiscard]] const P& params_as() const {
         const P* found = std::any_cast<P>(&params);
