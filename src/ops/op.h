@@ -56,15 +56,6 @@ namespace cuda {
 struct Context;
 }
 
-/// Neighbouring records that CUDA does in one kernel. Rewrites are looked for before memory is planned, in records whose operands
-/// have stand-in addresses: equal, adjacent and aligned as they will be.
-struct Rewrite {
-    const char* name;
-    /// How many records from the first on it takes; 0: it does not fit.
-    std::size_t (*match)(const cuda::Context&, std::span<const Bound>);
-    KernelResult (*make)(cuda::Context&, std::span<const Bound>);
-};
-
 struct OpTraits {
     const char* name = nullptr;
     std::span<const SlotDef> slots;
@@ -73,7 +64,8 @@ struct OpTraits {
     void (*ref)(const Bound&) = nullptr;             ///< scalar, in f64
     KernelResult (*cpu)(cpu::Context&, const Bound&) = nullptr;
     KernelResult (*cuda)(cuda::Context&, const Bound&) = nullptr;
-    std::span<const Rewrite> rewrites = {};  ///< that begin with this operator; the first that fits is taken
+    /// Fused operators (ops/fused.h) have as many slots as a record names; this says what a slot is. Null: it is one of `slots`.
+    const SlotDef& (*slot_of)(const Record&, int slot) = nullptr;
 };
 
 /// The definition of an operator; lives as long as the process.
@@ -85,7 +77,7 @@ struct OpDef : OpTraits {
     [[nodiscard]] const SlotDef& slot(int index) const { return slots[static_cast<std::size_t>(index)]; }
     const OpDef* next;  ///< of definitions()
 };
-/// All definitions that are linked into this program, in order of their names.
+/// All definitions that are linked into this program but fused ones (ops/fused.h), in order of their names.
 std::vector<const OpDef*> definitions();
 
 /// What the slots of a record name, in their order. Those that were never set are absent.
@@ -123,8 +115,10 @@ struct Record {
     tensor::View condition = {};
 
     [[nodiscard]] bool accumulates(int slot) const { return slot < 32 && (accumulate >> slot & 1u) != 0; }
-    [[nodiscard]] int slot_count() const { return op->slot_count(); }
-    [[nodiscard]] const SlotDef& slot(int index) const { return op->slot(index); }
+    [[nodiscard]] int slot_count() const { return op->slot_of != nullptr ? static_cast<int>(slots.size()) : op->slot_count(); }
+    [[nodiscard]] const SlotDef& slot(int index) const {
+        return op->slot_of != nullptr ? op->slot_of(*this, index) : op->slot(index);
+    }
     [[nodiscard]] bool writes(int index) const { return slot(index).written(); }
     /// Whether it depends on what is there.
     [[nodiscard]] bool reads(int index) const {

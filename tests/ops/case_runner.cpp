@@ -86,7 +86,7 @@ public:
             }
             bind(s, owner_of(s));
         }
-        MILLRACE_LET(kernels, backend_.prepare({&bound_, 1}, backend_.group({&bound_, 1})));
+        MILLRACE_LET(kernels, backend_.prepare({&bound_, 1}, {}));
         kernels_ = std::move(kernels);
         return base::ok();
     }

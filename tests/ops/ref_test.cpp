@@ -33,7 +33,7 @@ TEST(RefBackend, RefusesOperandsThatAreNotDouble) {
     bound.record = &record;
     for (const int slot : {add::a, add::out})
         bound.operands[static_cast<std::size_t>(slot)] = {&data, tensor::DType::f32, 1, 1, 1, 1, 1, 1, 1};
-    const auto kernels = backend->prepare({&bound, 1}, backend->group({&bound, 1}));
+    const auto kernels = backend->prepare({&bound, 1}, {});
     ASSERT_FALSE(kernels.ok());
     EXPECT_EQ(kernels.error().text(), "head: operator add has a slot a of f32; the ref backend computes in f64");
 }

@@ -19,9 +19,9 @@ std::int64_t backward_flops(const Record& r) {
 
 }  // namespace
 
-MILLRACE_OPERATOR_WITH(attention_forward, Phase::forward, forward_flops, {}, {"qkv"}, {"lengths"}, {"logsumexp", write},
+MILLRACE_OPERATOR_WITH(attention_forward, Phase::forward, forward_flops, {"qkv"}, {"lengths"}, {"logsumexp", write},
                        {"out", write});
-MILLRACE_OPERATOR_WITH(attention_backward, Phase::backward, backward_flops, {}, {"dout"}, {"qkv"}, {"lengths"}, {"logsumexp"},
+MILLRACE_OPERATOR_WITH(attention_backward, Phase::backward, backward_flops, {"dout"}, {"qkv"}, {"lengths"}, {"logsumexp"},
                        {"out"}, {"delta", write}, {"dqkv", write});
 
 }  // namespace millrace::ops

@@ -18,9 +18,9 @@ std::int64_t conv_backward_flops(const Record& r) {
 
 }  // namespace
 
-MILLRACE_OPERATOR_WITH(conv_forward, Phase::forward, conv_forward_flops, {}, {"x"}, {"w"}, {"bias"}, {"state"}, {"chosen", write},
+MILLRACE_OPERATOR_WITH(conv_forward, Phase::forward, conv_forward_flops, {"x"}, {"w"}, {"bias"}, {"state"}, {"chosen", write},
                        {"y", write});
-MILLRACE_OPERATOR_WITH(conv_backward, Phase::backward, conv_backward_flops, {}, {"dy"}, {"chosen"}, {"x"}, {"w"}, {"state"},
+MILLRACE_OPERATOR_WITH(conv_backward, Phase::backward, conv_backward_flops, {"dy"}, {"chosen"}, {"x"}, {"w"}, {"state"},
                        {"dx", add}, {"dw", add}, {"dbias", add});
 
 }  // namespace millrace::ops

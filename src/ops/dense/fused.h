@@ -23,7 +23,7 @@ KernelResult make_wide_backward(Context&, const Bound& dgrad, const Bound* backw
 bool has_wide_runs(const Bound& dgrad, const Bound& backward);
 /// Whether a weight gradient can share a launch; sums over very many rows stay with the library, which splits them.
 bool groups_wgrad(const Context&, const Bound& wgrad);
-std::size_t match_grouped_wgrad(const Context&, std::span<const Bound> records);
+Match match_grouped_wgrad(const Context&, const Window& records);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
 
 /// How many weight gradients from the first on `takes(record)` accepts, each of another weight: the sums of a weight that is used

@@ -140,8 +140,8 @@ bool groups_wgrad(const Context& c, const Bound& b) {
     return c.deterministic || x.rows < c.library_rows;
 }
 
-std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records) {
-    return count_wgrads(records, [&](const Bound& b) { return groups_wgrad(c, b); });
+Match match_grouped_wgrad(const Context& c, const Window& records) {
+    return Match::first(count_wgrads(records, [&](const Bound& b) { return groups_wgrad(c, b); }));
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {

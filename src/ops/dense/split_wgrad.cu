@@ -202,14 +202,14 @@ bool is_small(const Context& c, const Bound& b) {
 
 }  // namespace
 
-std::size_t match_split_wgrad(const Context& c, std::span<const Bound> records) {
+Match match_split_wgrad(const Context& c, const Window& records) {
     // Pinned runs keep the order of each sum whatever stands beside it.
     const std::size_t count = count_wgrads(records, [&](const Bound& b) { return !c.deterministic && is_small(c, b); });
     int tiles = 0;
     for (const Bound& b : records.first(count)) tiles += tiles_of(b[linear_wgrad::dw]);
     // The library splits each product over the whole device; on a part of it this kernel would be slower.
     const bool fills = 4 * tiles * shares_for(c, tiles) >= 3 * c.multiprocessors;
-    return count > 1 && fills && has_tile_products() && c.shared_limit >= kBytes ? count : 0;
+    return Match::first(count > 1 && fills && has_tile_products() && c.shared_limit >= kBytes ? count : 0);
 }
 
 KernelResult make_split_wgrad(Context& c, std::span<const Bound> wgrads) {

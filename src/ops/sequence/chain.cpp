@@ -64,12 +64,6 @@ bool attends(const LayerChain& c) {
            c.positions * rows.rows == in.rows && is_aligned(in) && is_aligned(c.attention[dqkv]) && is_aligned(c.attention[out]);
 }
 
-bool is_kept_inside(std::span<const Bound> others, const LayerChain& c) {
-    const Operand* inside[] = {&c.narrow_product[linear_dgrad::dx], &c.widen_product[linear_dgrad::dx],
-                               &c.project_product[linear_dgrad::dx], &c.attention[attention_backward::delta]};
-    return std::none_of(std::begin(inside), std::end(inside), [&](const Operand* o) { return is_named(others, *o); });
-}
-
 }  // namespace
 
 LayerChain::LayerChain(std::span<const Bound> r)
@@ -110,7 +104,15 @@ bool is_layer_chain(std::span<const Bound> records) {
            is_identity(c.project) && is_identity(c.attend) && is_product(c.narrow_product, kLayerColumns, inner) &&
            is_product(c.widen_product, inner, kLayerColumns) && is_product(c.project_product, kLayerColumns, kLayerColumns) &&
            is_product(c.attend_product, 3 * kLayerColumns, kLayerColumns) && attends(c) && are_linked(c) &&
-           accumulate_as_expected(c) && is_kept_inside(records.subspan(LayerChain::kRecords), c);
+           accumulate_as_expected(c);
+}
+
+Match match_layer_chain(const Window& window) {
+    if (!is_layer_chain(window)) return {};
+    constexpr std::size_t kNarrow = 2, kWiden = 4, kProject = 7, kAttention = 8;
+    using linear_dgrad::dx;
+    return Match::first(LayerChain::kRecords,
+                        {{kNarrow, dx}, {kWiden, dx}, {kProject, dx}, {kAttention, attention_backward::delta}});
 }
 
 }  // namespace millrace::ops

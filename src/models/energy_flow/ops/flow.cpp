@@ -4,16 +4,12 @@
 
 namespace millrace::ops {
 
-MILLRACE_DECLARE_REWRITE(counted_move)
-constexpr Rewrite kFlowMoveRewrites[] = {MILLRACE_REWRITE(counted_move)};
-
 MILLRACE_OPERATOR(flow_begin, Phase::forward, {"e"}, {"flow", write}, {"counters", write});
 MILLRACE_OPERATOR(flow_begin_backward, Phase::backward, {"dflow"}, {"de", write});
 MILLRACE_OPERATOR(flow_neuron_forward, Phase::forward, {"flow"}, {"params"}, {"counters"}, {"out", write});
 MILLRACE_OPERATOR(flow_neuron_backward, Phase::backward, {"flow"}, {"params"}, {"counters"}, {"dout"}, {"dparams", add},
                   {"dflow", add});
-MILLRACE_OPERATOR_WITH(flow_move, Phase::forward, nullptr, kFlowMoveRewrites, {"before"}, {"u"}, {"state"}, {"counters"},
-                       {"moved", write}, {"after", write});
+MILLRACE_OPERATOR(flow_move, Phase::forward, {"before"}, {"u"}, {"state"}, {"counters"}, {"moved", write}, {"after", write});
 MILLRACE_OPERATOR(flow_move_backward, Phase::backward, {"dafter"}, {"moved"}, {"du", write}, {"dbefore", add});
 MILLRACE_OPERATOR(flow_spawn, Phase::forward, {"before"}, {"flow", update}, {"moved", update}, {"counters", update});
 MILLRACE_OPERATOR(flow_spawn_state, Phase::forward, {"flow"}, {"h", update});
@@ -27,5 +23,7 @@ MILLRACE_OPERATOR(flow_skip_backward, Phase::backward, {"counters"}, {"dafter"},
 MILLRACE_OPERATOR(flow_clear, Phase::backward, {"counters"}, {"earlier"}, {"out0", update}, {"out1", update}, {"out2", update},
                   {"out3", update}, {"out4", update}, {"out5", update}, {"out6", update}, {"out7", update}, {"out8", update},
                   {"out9", update}, {"out10", update}, {"out11", update}, {"out12", update});
+
+MILLRACE_REWRITE(counted_move, flow_move, 0);
 
 }  // namespace millrace::ops
