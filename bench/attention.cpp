@@ -54,7 +54,7 @@ public:
         }
         bound_[0].operands = {qkv, lengths, logsumexp, out};
         bound_[1].operands = {dout, qkv, lengths, logsumexp, out, delta, dqkv};
-        MILLRACE_LET(kernels, backend_.prepare(bound_, backend_.group(bound_)));
+        MILLRACE_LET(kernels, backend_.prepare(bound_, {}));
         kernels_ = std::move(kernels);
         return base::ok();
     }
