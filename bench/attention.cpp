@@ -58,7 +58,7 @@ public:
             for (std::size_t s = 0; s < bound_[i].operands.size(); ++s)
                 if (const tensor::Operand& o = bound_[i].operands[s]; o.present())
                     records_[i].slots[s] = {0, o.dtype, o.k, o.g, o.rows, o.cols, 0, o.stride_k, o.stride_g, o.stride_row};
-        MILLRACE_LET(kernels, backend_.prepare(bound_, backend_.group(bound_)));
+        MILLRACE_LET(kernels, backend_.prepare(bound_, {}));
         kernels_ = std::move(kernels);
         return base::ok();
     }

@@ -47,7 +47,7 @@ base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision prec
         memory.push_back(std::move(matrix));
     }
     bound.record = &record;
-    MILLRACE_LET(kernels, backend.prepare({&bound, 1}, backend.group({&bound, 1})));
+    MILLRACE_LET(kernels, backend.prepare({&bound, 1}, {}));
     const auto window = [&](int count) {
         const std::chrono::nanoseconds begin = clock.now();
         for (int i = 0; i < count; ++i)

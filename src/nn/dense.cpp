@@ -127,7 +127,6 @@ void Dense::backward(tape::Builder& builder, const Call& call) const {
     dw.view = matrix(dw.view);
     append_weight_product(builder, dz, call.x.view, dw, label_);
 
-    // Last, so that the layer below continues right behind it: backends fuse that pair.
     if (!call.x.needs_gradient) return;
     tape::Value part = call.x;
     tensor::View w = matrix(builder.store().weight(weight_));

@@ -24,19 +24,6 @@ base::Error missing_operator(const OpDef& op, DeviceKind kind) {
     return base::Error{std::string("operator ") + op.name + " has no " + name_of(kind) + " backend"};
 }
 
-std::vector<Group> Backend::group(std::span<const Bound> records) const {
-    std::vector<Group> groups;
-    for (std::size_t i = 0; i < records.size(); ++i) groups.push_back({i, 1, nullptr});
-    return groups;
-}
-
-std::vector<std::string> rewrite_names() {
-    std::vector<std::string> names;
-    for (const OpDef* op : definitions())
-        for (const Rewrite& rewrite : op->rewrites) names.emplace_back(rewrite.name);
-    return names;
-}
-
 base::Result<std::unique_ptr<Backend>> make_backend(DeviceKind kind, const BackendOptions& options) {
     const std::vector<std::string> known = rewrite_names();
     for (const std::string& name : options.rewrites_off)

@@ -12,17 +12,12 @@
 
 #include "base/result.h"
 #include "ops/op.h"
+#include "ops/rewrite.h"
 
 namespace millrace::ops {
 
 enum class DeviceKind : std::uint8_t { ref, cpu, cuda };
 const char* name_of(DeviceKind kind);
-
-/// Adjacent records that become one kernel; without a rewrite it is one record.
-struct Group {
-    std::size_t first = 0, count = 1;
-    const Rewrite* rewrite = nullptr;
-};
 
 /// A way to do the records of a kernel that its backend knows.
 struct FormOffer {
@@ -31,7 +26,7 @@ struct FormOffer {
     double predicted = 0;  ///< microseconds
 };
 
-/// One prepared launch. It may cover several adjacent records (a rewrite, a region); `first` and `count` say which.
+/// One prepared launch. It may cover several adjacent records (a region); `first` and `count` say which.
 class Kernel {
 public:
     virtual ~Kernel() = default;
@@ -41,7 +36,6 @@ public:
     double predicted = 0;           ///< microseconds, of that form
     std::vector<FormOffer> offers;  ///< all forms of the choice
     std::size_t scratch = 0;        ///< bytes of its own that the backend allocated for it
-    std::size_t inner = 0;          ///< fused: outputs of so many covered records, from the first on, may not be written
 };
 
 /// Device memory owned by a backend; zeroed when allocated.
@@ -91,7 +85,7 @@ struct MemoryState {
 struct BackendOptions {
     bool deterministic = false;  ///< pin kernels and tiles so that K members equal K separate runs to the bit
     int threads = 0;             ///< CPU threads; 0: one per core
-    /// Rewrites that are left out, by name (rewrite_names()), or "all": CUDA then runs every record by itself.
+    /// Rewrites that are left out, by name (rewrite_names()), or "all": every record is then run by itself.
     std::vector<std::string> rewrites_off = {};
     std::vector<std::string> forms = {};  ///< forms that CUDA takes where they apply: "dense_forward=tiles"
     std::string cpu_table = {};           ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
@@ -126,15 +120,16 @@ public:
         return std::nullopt;
     }
 
-    /// How the records, bound to memory or to stand-in addresses, are joined.
-    [[nodiscard]] virtual std::vector<Group> group(std::span<const Bound> records) const;
-    /// What is prepared between these always runs one after the other, in this order and each at least once, so that a kernel may
-    /// rely on what an earlier one left.
-    virtual void begin_program() {}
-    virtual void end_program() {}
-    /// Kernels for the records, in order and joined as `groups` says. `records` must outlive the kernels.
+    /// The records of a window that the rewrite takes on this backend; none where it is switched off.
+    [[nodiscard]] virtual Match match(const Rewrite& rewrite, const Window& window) const {
+        (void)rewrite, (void)window;
+        return {};
+    }
+    /// Kernels for the records of a program, in order. They always run one after the other, those of a section as often as it
+    /// repeats, so that a kernel may rely on what an earlier one left; none covers records of two sections. No sections: all
+    /// records are one. `records` must outlive the kernels.
     [[nodiscard]] virtual base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
-                                                                                     std::span<const Group> groups) = 0;
+                                                                                     std::span<const Section> sections) = 0;
 
     [[nodiscard]] virtual bool can_capture() const { return false; }
     /// Captures what `enqueue` runs. Everything it runs must have run once before on this backend (warm-up).
@@ -146,8 +141,6 @@ public:
 
 /// What prepare() answers for an operator whose definition lacks a backend: "operator X has no cpu backend".
 base::Error missing_operator(const OpDef& op, DeviceKind kind);
-/// Names of the rewrites of all definitions.
-std::vector<std::string> rewrite_names();
 /// Whether the machine has a usable CUDA device; the error says why not.
 base::Status cuda_available();
 /// Whether there is one and it has no bf16: compute capability below 8.0.

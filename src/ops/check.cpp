@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ops/fused.h"
+
 namespace millrace::ops {
 namespace {
 
@@ -111,7 +113,8 @@ base::Status Checker::run() {
         if (at.present() && def.written() && shared && at.count() > 0) refuse(slot, "is written, but members or groups share it");
         if (record_.accumulates(slot) && def.access != Access::add) refuse(slot, "cannot be added to");
     }
-    for (int slot = record_.op->slot_count(); slot < kMaxSlots; ++slot)
+    const int last = std::max(static_cast<int>(record_.slots.size()), 32);
+    for (int slot = record_.op->slot_count(); slot < last; ++slot)
         that(!(*this)[slot].present() && !record_.accumulates(slot), "the record has more slots than its operator");
     const tensor::View& flags = record_.condition;
     that(!flags.present() || (flags.dtype == DType::i32 && flags.g == 1 && flags.rows == 1 && flags.cols == 1),
@@ -124,6 +127,10 @@ base::Status Checker::run() {
     return base::Error{problem_, record_.layer};
 }
 
-base::Status check_record(const Record& record, std::span<const DType> reals) { return Checker(record, reals).run(); }
+base::Status check_record(const Record& record, std::span<const DType> reals) {
+    if (fused_params(record) == nullptr) return Checker(record, reals).run();
+    for (const Record* part : parts_of(record)) MILLRACE_TRY(Checker(*part, reals).run());
+    return base::ok();
+}
 
 }  // namespace millrace::ops

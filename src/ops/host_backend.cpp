@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -41,12 +42,16 @@ private:
     std::vector<std::unique_ptr<Kernel>> inner_;
 };
 
-/// Number of records from `first` on that name the same condition; 1 where none is named.
-std::size_t region_length(std::span<const Bound> records, std::size_t first) {
+/// Number of records of a section from `first` on that name the same condition; 1 where none is named.
+std::size_t region_length(std::span<const Bound> records, std::span<const Section> sections, std::size_t first) {
     const tensor::Operand& flags = records[first].condition;
-    std::size_t length = 1;
-    while (flags.present() && first + length < records.size() && records[first + length].condition.data == flags.data) ++length;
-    return length;
+    std::size_t end = first + 1;
+    const auto same = [&] {
+        return end < records.size() && records[end].condition.data == flags.data &&
+               std::ranges::find(sections, end, &Section::first) == sections.end();
+    };
+    while (flags.present() && same()) ++end;
+    return end - first;
 }
 
 }  // namespace
@@ -79,10 +84,11 @@ void HostBackend::clear(std::byte* device, std::size_t bytes) {
     if (bytes > 0) std::memset(device, 0, bytes);
 }
 
-void gather_regions(std::span<const Bound> records, std::vector<std::unique_ptr<Kernel>>& kernels) {
+void gather_regions(std::span<const Bound> records, std::span<const Section> sections,
+                    std::vector<std::unique_ptr<Kernel>>& kernels) {
     std::vector<std::unique_ptr<Kernel>> gathered;
     for (std::size_t at = 0; at < kernels.size();) {
-        const std::size_t length = region_length(records, at);
+        const std::size_t length = region_length(records, sections, at);
         if (!records[at].condition.present()) {
             gathered.push_back(std::move(kernels[at]));
         } else {

@@ -19,8 +19,9 @@ public:
     [[nodiscard]] base::Status check() override { return base::ok(); }
 };
 
-/// Takes neighbours with one condition (ops::Record::condition) together in a kernel that asks it. `kernels` holds one per
-/// record.
-void gather_regions(std::span<const Bound> records, std::vector<std::unique_ptr<Kernel>>& kernels);
+/// Takes neighbours of a section with one condition (ops::Record::condition) together in a kernel that asks it. `kernels` holds
+/// one per record.
+void gather_regions(std::span<const Bound> records, std::span<const Section> sections,
+                    std::vector<std::unique_ptr<Kernel>>& kernels);
 
 }  // namespace millrace::ops

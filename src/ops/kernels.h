@@ -7,12 +7,14 @@
 
 #include "ops/backend.h"
 #include "ops/check.h"
+#include "ops/fused.h"
+#include "ops/op.h"
 
 /// The definition of an operator whose header declares it: MILLRACE_OPERATOR(name, phase, slots...);
-#define MILLRACE_OPERATOR(operation, when, ...) MILLRACE_OPERATOR_WITH(operation, when, nullptr, {}, __VA_ARGS__)
+#define MILLRACE_OPERATOR(operation, when, ...) MILLRACE_OPERATOR_WITH(operation, when, nullptr, __VA_ARGS__)
 
-/// The same with a function that counts its FLOPs and an array of rewrites.
-#define MILLRACE_OPERATOR_WITH(operation, when, count_flops, rewritten, ...) \
+/// The same with a function that counts its FLOPs.
+#define MILLRACE_OPERATOR_WITH(operation, when, count_flops, ...) \
     namespace ref { \
     void run_##operation(const Bound& bound); \
     } \
@@ -38,20 +40,30 @@
                                  .flops = count_flops, \
                                  .ref = ref::run_##operation, \
                                  .cpu = cpu::make_##operation, \
-                                 .cuda = MILLRACE_CUDA_FUNCTION(make_##operation), \
-                                 .rewrites = rewritten})
+                                 .cuda = MILLRACE_CUDA_FUNCTION(make_##operation)})
 
-/// Of a rewrite: cuda::match_NAME and cuda::make_NAME.
-#define MILLRACE_DECLARE_REWRITE(name) \
+/// A rewrite of records from operator `first` on, for CUDA: cuda::match_NAME says which, and cuda::make_NAME makes the kernel of
+/// the fused operator NAME that they become. MILLRACE_REWRITE(NAME, first, priority);
+#define MILLRACE_REWRITE(title, first, order) \
     namespace cuda { \
-    std::size_t match_##name(const Context& context, std::span<const Bound> records); \
-    KernelResult make_##name(Context& context, std::span<const Bound> records); \
-    }
-#define MILLRACE_REWRITE(title) \
-    { .name = #title, .match = MILLRACE_CUDA_FUNCTION(match_##title), .make = MILLRACE_CUDA_FUNCTION(make_##title) }
+    Match match_##title(const Context& context, const Window& records); \
+    KernelResult make_##title(Context& context, std::span<const Bound> records); \
+    } \
+    namespace title##_rewrite { \
+        extern const OpDef kDef; \
+        extern const Rewrite kRewrite; \
+    } \
+    const OpDef title##_rewrite::kDef(fused_traits(#title, MILLRACE_CUDA_FUNCTION_OF_PARTS(make_##title))); \
+    const Rewrite title##_rewrite::kRewrite({.name = #title, \
+                                             .fused = &title##_rewrite::kDef, \
+                                             .begins = &first::kDef, \
+                                             .priority = order, \
+                                             .cuda = MILLRACE_CUDA_FUNCTION(match_##title)})
 
 #ifdef MILLRACE_HAVE_CUDA
 #define MILLRACE_CUDA_FUNCTION(function) cuda::function
+#define MILLRACE_CUDA_FUNCTION_OF_PARTS(function) make_from_parts<cuda::function>
 #else
 #define MILLRACE_CUDA_FUNCTION(function) nullptr
+#define MILLRACE_CUDA_FUNCTION_OF_PARTS(function) nullptr
 #endif

@@ -20,8 +20,8 @@
 //   Programs for evaluation pass p = 0, then no state is needed.
 
 #include <any>
-#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,15 +57,6 @@ namespace cuda {
 struct Context;
 }
 
-/// Neighbouring records that CUDA does in one kernel. Rewrites are looked for before memory is planned, in records whose operands
-/// have stand-in addresses: equal, adjacent and aligned as they will be.
-struct Rewrite {
-    const char* name;
-    /// How many records from the first on it takes; 0: it does not fit.
-    std::size_t (*match)(const cuda::Context&, std::span<const Bound>);
-    KernelResult (*make)(cuda::Context&, std::span<const Bound>);
-};
-
 /// What a record's types, shapes and parameters must be (ops/check.h). A definition without one does not compile.
 struct Rule {
     Rule(void (*function)(Checker&)) : run(function) {}
@@ -81,7 +72,8 @@ struct OpTraits {
     void (*ref)(const Bound&) = nullptr;             ///< scalar, in f64
     KernelResult (*cpu)(cpu::Context&, const Bound&) = nullptr;
     KernelResult (*cuda)(cuda::Context&, const Bound&) = nullptr;
-    std::span<const Rewrite> rewrites = {};  ///< that begin with this operator; the first that fits is taken
+    /// Fused operators (ops/fused.h) have as many slots as a record names; this says what a slot is. Null: it is one of `slots`.
+    const SlotDef& (*slot_of)(const Record&, int slot) = nullptr;
 };
 
 /// The definition of an operator; lives as long as the process.
@@ -93,15 +85,36 @@ struct OpDef : OpTraits {
     [[nodiscard]] const SlotDef& slot(int index) const { return slots[static_cast<std::size_t>(index)]; }
     const OpDef* next;  ///< of definitions()
 };
-/// All definitions that are linked into this program, in order of their names.
+/// All definitions that are linked into this program but fused ones (ops/fused.h), in order of their names.
 std::vector<const OpDef*> definitions();
 
-constexpr int kMaxSlots = 16;
+/// What the slots of a record name, in their order. Those that were never set are absent.
+template <class T>
+class SlotList {
+public:
+    SlotList() = default;
+    SlotList(std::initializer_list<T> all) : all_(all) {}
+    T& operator[](std::size_t slot) {
+        if (slot >= all_.size()) all_.resize(slot + 1);
+        return all_[slot];
+    }
+    const T& operator[](std::size_t slot) const {
+        static const T absent{};
+        return slot < all_.size() ? all_[slot] : absent;
+    }
+    [[nodiscard]] std::size_t size() const { return all_.size(); }
+    [[nodiscard]] auto begin() const { return all_.begin(); }
+    [[nodiscard]] auto end() const { return all_.end(); }
+
+private:
+    std::vector<T> all_;
+};
+
 /// One line of the step program: plain data.
 struct Record {
     const OpDef* op = nullptr;
     std::any params;  ///< the operator's parameters, a struct that its contract names
-    std::array<tensor::View, kMaxSlots> slots;
+    SlotList<tensor::View> slots;
     std::uint32_t accumulate = 0;  ///< bit per slot: add instead of overwrite
     std::string layer;             ///< that appended it, for messages: "analysts.0", "encoder"
     /// Optional, i32 [K,1,1,1]. Neighbours that name the same one are done only if some member's flag is not 0 when the first of
@@ -109,7 +122,17 @@ struct Record {
     /// is not read, or written again behind them.
     tensor::View condition = {};
 
-    [[nodiscard]] bool accumulates(int slot) const { return (accumulate >> slot & 1u) != 0; }
+    [[nodiscard]] bool accumulates(int slot) const { return slot < 32 && (accumulate >> slot & 1u) != 0; }
+    [[nodiscard]] int slot_count() const { return op->slot_of != nullptr ? static_cast<int>(slots.size()) : op->slot_count(); }
+    [[nodiscard]] const SlotDef& slot(int index) const {
+        return op->slot_of != nullptr ? op->slot_of(*this, index) : op->slot(index);
+    }
+    [[nodiscard]] bool writes(int index) const { return slot(index).written(); }
+    /// Whether it depends on what is there.
+    [[nodiscard]] bool reads(int index) const {
+        const Access access = slot(index).access;
+        return access == Access::read || access == Access::update || (access == Access::add && accumulates(index));
+    }
     template <class P>
     [[nodiscard]] const P& params_as() const {
         const P* found = std::any_cast<P>(&params);
@@ -121,7 +144,7 @@ struct Record {
 /// A record whose views are bound to memory.
 struct Bound {
     const Record* record = nullptr;
-    std::array<tensor::Operand, kMaxSlots> operands;
+    SlotList<tensor::Operand> operands;
     tensor::Operand condition;
 
     [[nodiscard]] const tensor::Operand& operator[](int slot) const { return operands[static_cast<std::size_t>(slot)]; }

@@ -61,7 +61,17 @@ void Builder::keep(const View& view) {
 void Builder::append(ops::Record record) {
     if (scan_ != nullptr) scan_->prepare(record);
     if (!record.condition.present()) record.condition = condition_;
+    if (!deferred_.empty()) place_deferred(record);
     push(std::move(record));
+}
+
+void Builder::place_deferred(const ops::Record& before) {
+    const ops::Bound next = ops::stand_in(before);
+    const auto last = std::find_if(deferred_.rbegin(), deferred_.rend(),
+                                   [&](const ops::Record& waiting) { return ops::depend(ops::stand_in(waiting), next); });
+    std::vector<ops::Record> placed(std::make_move_iterator(deferred_.begin()), std::make_move_iterator(last.base()));
+    deferred_.erase(deferred_.begin(), last.base());
+    for (ops::Record& record : placed) push(std::move(record));
 }
 
 void Builder::push(ops::Record record) {
@@ -100,8 +110,7 @@ void Builder::defer_weight_gradient(ops::Record record) {
 }
 
 void Builder::flush_weight_gradients() {
-    for (ops::Record& r : deferred_) push(std::move(r));
-    deferred_.clear();
+    for (ops::Record& r : std::exchange(deferred_, {})) push(std::move(r));
 }
 
 std::int64_t Builder::row_width(const View& view) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "ops/uses.h"
 #include "tape/buffer.h"
 #include "tape/rectangle.h"
 #include "tape/store.h"
@@ -41,11 +42,7 @@ struct BuildOptions {
     int memory_level = 0;  ///< 0: as the model is set; more: the model's ways of sparing memory, in order
 };
 
-/// Consecutive records that run `repeat` times.
-struct Section {
-    std::size_t first = 0, count = 0;
-    int repeat = 1;
-};
+using ops::Section;
 
 /// a w, which belongs to some gradient.
 struct Product {
@@ -97,7 +94,8 @@ public:
     void only_if(const tensor::View& flags) { condition_ = flags; }
     /// Called in reverse order of registration by backward().
     void on_backward(std::function<void()> rule) { rules_.push_back(std::move(rule)); }
-    /// Weight gradients go through here so that they can be moved behind the chain.
+    /// Weight gradients go through here so that they can be moved behind the chain, or up to the first record that needs the
+    /// memory which they read, or what they write.
     void append_weight_gradient(ops::Record record);
     /// Weight gradients of several steps become one: sums over rows are records of their own, and dz stays in the memory of dy.
     [[nodiscard]] bool merges_weight_gradients() const;
@@ -154,6 +152,7 @@ private:
     };
     tensor::BufferId add_buffer(Buffer buffer);
     void push(ops::Record record);
+    void place_deferred(const ops::Record& before);
     void defer_weight_gradient(ops::Record record);
     Gradient& gradient_of(tensor::BufferId activation);
     [[nodiscard]] tensor::View gradient_view(const Gradient& gradient, tensor::View value) const;

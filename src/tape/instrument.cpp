@@ -20,7 +20,7 @@ base::Result<std::unique_ptr<PhaseProgram>> PhaseProgram::create(Program& progra
     made->components_ = components.size();
     const std::vector<Phase> by_record = phases_of(program.records());
     program.for_each_launch([&](ops::Kernel& kernel) {
-        // A kernel that covers several records counts as the last of them: dgrad + dense_backward, norm + update + metrics.
+        // A kernel that covers several records counts as the last of them, as a fused record does.
         const std::size_t last = kernel.first + kernel.count - 1;
         const Owner owner{by_record[last], component_of(program.records()[last].layer, by_record[last], components)};
         if (made->spans_.empty() || made->spans_.back() != owner) made->spans_.push_back(owner);

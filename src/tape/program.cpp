@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cmath>
 
+#include "ops/fused.h"
 #include "tape/captures.h"
+#include "tape/rewriting.h"
 #include "tensor/element.h"
 
 namespace millrace::tape {
@@ -19,24 +21,7 @@ namespace {
 
 std::atomic<std::uint64_t> capture_count{0};
 
-/// A kernel may read and write everything of its records at any time while it runs.
-void touch(std::vector<Buffer>& buffers, const View& view, const ops::Group& group) {
-    if (view.buffer < kLocalBase) return;
-    Buffer& b = buffers[static_cast<std::size_t>(view.buffer - kLocalBase)];
-    if (b.first < 0) b.first = static_cast<int>(group.first);
-    b.last = static_cast<int>(group.first + group.count) - 1;
-}
-
-/// What a repeated section finds from before must still be there in its last round.
-void keep_through_repeats(std::vector<Buffer>& buffers, const std::vector<Section>& sections) {
-    for (const Section& section : sections) {
-        const auto first = static_cast<int>(section.first), last = static_cast<int>(section.first + section.count) - 1;
-        for (Buffer& b : buffers)
-            if (section.repeat > 1 && b.first >= 0 && b.first < first && b.last >= first) b.last = std::max(b.last, last);
-    }
-}
-
-/// Neighbours that run once become one, so that a kernel may cover records of both.
+/// Neighbours that run once become one, so that a fused record may cover records of both.
 std::vector<Section> join_sections(const std::vector<Section>& sections) {
     std::vector<Section> joined;
     for (const Section& section : sections) {
@@ -69,6 +54,14 @@ tensor::Operand operand(const View& v, void* data) {
 
 std::string shape_text(const View& v) { return fmt::format("[{},{},{},{}]{}", v.k, v.g, v.rows, v.cols, name_of(v.dtype)); }
 
+std::string line_of(const ops::Record& record) {
+    std::string out = fmt::format(" {:20} {:16}", record.op->name, record.layer);
+    for (int slot = 0; slot < record.slot_count(); ++slot)
+        if (const View& v = record.slots[static_cast<std::size_t>(slot)]; v.present())
+            out += fmt::format(" {}{}{}", record.slot(slot).name, record.accumulates(slot) ? "+" : "", shape_text(v));
+    return out + '\n';
+}
+
 }  // namespace
 
 std::string NonFinite::text() const {
@@ -96,39 +89,10 @@ Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena
     std::size_t closed = sections_.empty() ? 0 : sections_.back().first + sections_.back().count;
     if (closed < records_.size()) sections_.push_back({closed, records_.size() - closed, 1});
     sections_ = join_sections(sections_);
-    join_records();
-    for (const ops::Group& group : groups_)
-        for (std::size_t r = group.first; r < group.first + group.count; ++r) {
-            for (const View& v : records_[r].slots) touch(buffers_, v, group);
-            touch(buffers_, records_[r].condition, group);
-        }
-    keep_through_repeats(buffers_, sections_);
-    for (Buffer& b : buffers_)
-        if (b.kept && b.first >= 0) b.last = static_cast<int>(records_.size()) - 1;
+    rewrite_records(store_.backend(), buffers_, records_, sections_);
+    set_lifetimes(records_, sections_, buffers_);
     plan_ = plan_memory(buffers_);
     arena_.reserve(plan_.bytes);
-}
-
-void Program::join_records() {
-    constexpr int kBufferBits = 40;  // bytes that a buffer may have
-    const auto stand_in = [](const View& v) {
-        const auto base = (static_cast<std::uintptr_t>(v.buffer) + 1) << kBufferBits;
-        const auto address = base + static_cast<std::uintptr_t>(v.offset) * tensor::size_of(v.dtype);
-        return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): it is compared, never followed
-    };
-    std::vector<ops::Bound> bound(records_.size());
-    for (std::size_t r = 0; r < records_.size(); ++r) {
-        bound[r].record = &records_[r];
-        for (std::size_t s = 0; s < ops::kMaxSlots; ++s)
-            if (const View& v = records_[r].slots[s]; v.present()) bound[r].operands[s] = operand(v, stand_in(v));
-        if (const View& v = records_[r].condition; v.present()) bound[r].condition = operand(v, stand_in(v));
-    }
-    for (const Section& section : sections_)
-        for (ops::Group group :
-             store_.backend().group(std::span<const ops::Bound>(bound).subspan(section.first, section.count))) {
-            group.first += section.first;
-            groups_.push_back(group);
-        }
 }
 
 std::byte* Program::address(const View& view) const {
@@ -148,28 +112,16 @@ base::Status Program::prepare() {
     bound_.resize(records_.size());
     for (std::size_t r = 0; r < records_.size(); ++r) {
         bound_[r].record = &records_[r];
-        for (std::size_t s = 0; s < ops::kMaxSlots; ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
+        for (std::size_t s = 0; s < records_[r].slots.size(); ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
         bound_[r].condition = bind(records_[r].condition);
     }
-    store_.backend().begin_program();
-    const base::Status prepared = prepare_sections();
-    store_.backend().end_program();
-    return prepared;
-}
-
-base::Status Program::prepare_sections() {
+    auto kernels = store_.backend().prepare(bound_, sections_);
+    if (!kernels.ok()) return base::Error{fmt::format("cannot build the program '{}'", name_)}.because(kernels.error());
     kernels_.clear();
-    auto next = groups_.begin();
-    for (const Section& section : sections_) {
-        std::vector<ops::Group> groups;
-        for (; next != groups_.end() && next->first < section.first + section.count; ++next)
-            groups.push_back({next->first - section.first, next->count, next->rewrite});
-        auto kernels =
-            store_.backend().prepare(std::span<const ops::Bound>(bound_).subspan(section.first, section.count), groups);
-        if (!kernels.ok()) return base::Error{fmt::format("cannot build the program '{}'", name_)}.because(kernels.error());
-        for (auto& kernel : kernels.value()) kernel->first += section.first;
-        kernels_.push_back(std::move(kernels).value());
-    }
+    auto next = kernels->begin();
+    for (const Section& section : sections_)
+        for (kernels_.emplace_back(); next != kernels->end() && (*next)->first < section.first + section.count; ++next)
+            kernels_.back().push_back(std::move(*next));
     return base::ok();
 }
 
@@ -195,19 +147,21 @@ void Program::launch() noexcept {
         run();
 }
 
-std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
-    const ops::Record& record = *bound.record;
-    for (int slot = 0; slot < record.op->slot_count(); ++slot) {
+std::optional<NonFinite> Program::scan(const ops::Record& record) const {
+    for (int slot = 0; slot < record.slot_count(); ++slot) {
         const View& v = record.slots[static_cast<std::size_t>(slot)];
-        if (!v.present() || !record.op->slot(slot).written() || v.dtype == DType::u8 || v.dtype == DType::i32) continue;
+        if (!v.present() || !record.writes(slot) || v.dtype == DType::u8 || v.dtype == DType::i32) continue;
+        const ops::FusedParams* fused = ops::fused_params(record);
+        if (fused != nullptr && fused->slots[static_cast<std::size_t>(slot)].unwritten) continue;
         std::vector<std::byte> host(static_cast<std::size_t>(extent(v)) * tensor::size_of(v.dtype));
         store_.backend().download(host.data(), address(v), host.size());
         std::optional<NonFinite> found;
         for_each(v, [&](int k, int g, int r, int c, std::int64_t at) {
             if (found) return;
             const double value = tensor::read_element(host.data() + at, v.dtype);
+            const ops::Record& writer = ops::writer_of(record, slot);
             if (!std::isfinite(value))
-                found = NonFinite{record.op->name, record.layer, record.op->slot(slot).name, k, g, r, c, value};
+                found = NonFinite{writer.op->name, writer.layer, record.slot(slot).name, k, g, r, c, value};
         });
         if (found) return found;
     }
@@ -216,14 +170,15 @@ std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
 
 std::optional<NonFinite> Program::find_new_mark(const ops::Record& record, std::vector<bool>& marked) const {
     std::optional<NonFinite> found;
-    for (int slot = 0; slot < record.op->slot_count(); ++slot) {
+    for (int slot = 0; slot < record.slot_count(); ++slot) {
         const View& view = record.slots[static_cast<std::size_t>(slot)];
-        if (!view.present() || view.buffer != store_.state().buffer || !record.op->slot(slot).written()) continue;
+        if (!view.present() || view.buffer != store_.state().buffer || !record.writes(slot)) continue;
+        const ops::Record& writer = ops::writer_of(record, slot);
         const auto states = store_.read_states();
         for (std::size_t k = 0; k < states.size(); ++k) {
             const bool now = states[k].nonfinite != 0;
             if (now && !marked[k] && !found)
-                found = NonFinite{record.op->name, record.layer, record.op->slot(slot).name, static_cast<int>(k), 0, 0, 0, 0};
+                found = NonFinite{writer.op->name, writer.layer, record.slot(slot).name, static_cast<int>(k), 0, 0, 0, 0};
             marked[k] = now;
         }
     }
@@ -238,10 +193,9 @@ std::optional<NonFinite> Program::run_checked() {
             for (auto& kernel : kernels_[s]) {
                 kernel->run();
                 store_.backend().synchronize();
-                for (std::size_t r = kernel->inner; r < kernel->count; ++r) {
-                    const ops::Bound& bound = bound_[kernel->first + r];
-                    if (auto bad = scan(bound)) return bad;
-                    if (auto bad = find_new_mark(*bound.record, marked)) return bad;
+                for (std::size_t r = kernel->first; r < kernel->first + kernel->count; ++r) {
+                    if (auto bad = scan(records_[r])) return bad;
+                    if (auto bad = find_new_mark(records_[r], marked)) return bad;
                 }
             }
     return std::nullopt;
@@ -277,10 +231,13 @@ base::Result<std::vector<KernelTime>> Program::time_kernels(int repeats) {
 }
 
 std::string Program::text_of(const ops::Kernel& kernel) const {
+    std::vector<const ops::Record*> all;
+    for (std::size_t r = kernel.first; r < kernel.first + kernel.count; ++r)
+        for (const ops::Record* part : ops::parts_of(records_[r])) all.push_back(part);
     std::string text;
-    for (std::size_t r = kernel.first; r < kernel.first + std::min<std::size_t>(kernel.count, 2); ++r)
-        text += fmt::format("{}{} {}", text.empty() ? "" : " + ", records_[r].op->name, records_[r].layer);
-    if (kernel.count > 2) text += fmt::format(" + {} more", kernel.count - 2);
+    for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 2); ++i)
+        text += fmt::format("{}{} {}", text.empty() ? "" : " + ", all[i]->op->name, all[i]->layer);
+    if (all.size() > 2) text += fmt::format(" + {} more", all.size() - 2);
     return text;
 }
 
@@ -303,20 +260,14 @@ std::size_t Program::kernel_count() const {
 
 std::string Program::listing() const {
     std::string out = fmt::format("program {}: {} records; {}\n", name_, records_.size(), plan_.text());
-    auto group = groups_.begin();
     for (std::size_t s = 0; s < sections_.size(); ++s) {
         if (sections_[s].repeat != 1) out += fmt::format("  repeat {}:\n", sections_[s].repeat);
         for (std::size_t r = sections_[s].first; r < sections_[s].first + sections_[s].count; ++r) {
-            const ops::Record& record = records_[r];
-            for (; group != groups_.end() && group->first < r; ++group) {
-            }
-            if (group != groups_.end() && group->first == r && group->rewrite != nullptr)
-                out += fmt::format("  {} joins {}:\n", group->rewrite->name, group->count);
-            out += fmt::format("{:4} {:20} {:16}", r, record.op->name, record.layer);
-            for (int slot = 0; slot < record.op->slot_count(); ++slot)
-                if (const View& v = record.slots[static_cast<std::size_t>(slot)]; v.present())
-                    out += fmt::format(" {}{}{}", record.op->slot(slot).name, record.accumulates(slot) ? "+" : "", shape_text(v));
-            out += '\n';
+            const auto parts = ops::parts_of(records_[r]);
+            if (ops::fused_params(records_[r]) != nullptr)
+                out += fmt::format("{:4} {} joins {}:\n", r, records_[r].op->name, parts.size());
+            for (const ops::Record* part : parts)
+                out += (part == &records_[r] ? fmt::format("{:4}", r) : "    ") + line_of(*part);
         }
     }
     return out;

@@ -99,9 +99,9 @@ public:
 
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
+    /// As they are after the backend's rewrites; one of a fused operator (ops/fused.h) has the operator's name.
     [[nodiscard]] const std::vector<ops::Record>& records() const { return records_; }
-    [[nodiscard]] const std::vector<ops::Group>& groups() const { return groups_; }  ///< records that become one kernel
-    [[nodiscard]] std::size_t kernel_count() const;                                  ///< launches of one eager run
+    [[nodiscard]] std::size_t kernel_count() const;  ///< launches of one eager run
     [[nodiscard]] bool captured() const { return replay_ != nullptr; }
     [[nodiscard]] std::size_t node_count() const { return replay_ ? replay_->node_count() : 0; }  ///< of the captured form
     [[nodiscard]] std::string listing() const;  ///< one line per record, for people
@@ -110,12 +110,9 @@ public:
     void write(const tensor::View& view, const std::vector<double>& values) const;
 
 private:
-    base::Status prepare_sections();
-    /// Asks the backend for its rewrites, before memory is planned.
-    void join_records();
     [[nodiscard]] std::byte* address(const tensor::View& view) const;
     [[nodiscard]] tensor::Operand bind(const tensor::View& view) const;
-    std::optional<NonFinite> scan(const ops::Bound& bound) const;
+    std::optional<NonFinite> scan(const ops::Record& record) const;
     std::optional<NonFinite> find_new_mark(const ops::Record& record, std::vector<bool>& marked) const;
 
     std::string name_;
@@ -124,7 +121,6 @@ private:
     std::vector<ops::Record> records_;
     std::vector<Buffer> buffers_;
     std::vector<Section> sections_;
-    std::vector<ops::Group> groups_;  ///< of all records, in order
     MemoryPlan plan_;
     std::vector<ops::Bound> bound_;
     std::vector<std::vector<std::unique_ptr<ops::Kernel>>> kernels_;  ///< per section

@@ -3,6 +3,7 @@
 #include <set>
 #include <tuple>
 
+#include "ops/fused.h"
 #include "tape/program.h"
 
 namespace millrace::tape {
@@ -11,9 +12,9 @@ namespace {
 /// The operator, its layer, and the shape of what it writes last.
 std::string record_text(const ops::Record& record) {
     std::string text = fmt::format("{}{}{}", record.op->name, record.layer.empty() ? "" : " ", record.layer);
-    for (int slot = record.op->slot_count() - 1; slot >= 0; --slot) {
+    for (int slot = record.slot_count() - 1; slot >= 0; --slot) {
         const tensor::View& v = record.slots[static_cast<std::size_t>(slot)];
-        if (!v.present() || !record.op->slot(slot).written()) continue;
+        if (!v.present() || !record.writes(slot)) continue;
         return text + fmt::format(" [{},{},{},{}]{}", v.k, v.g, v.rows, v.cols, tensor::name_of(v.dtype));
     }
     return text;
@@ -34,7 +35,7 @@ std::vector<KernelPlan> Program::kernel_plans() const {
             std::set<std::tuple<tensor::BufferId, std::int64_t, std::int64_t>> counted;
             for (std::size_t r = kernel->first; r < kernel->first + kernel->count; ++r) {
                 const ops::Record& record = records_[r];
-                plan.records.push_back(record_text(record));
+                for (const ops::Record* part : ops::parts_of(record)) plan.records.push_back(record_text(*part));
                 if (record.op->flops != nullptr) plan.flops += record.op->flops(record);
                 for (const tensor::View& v : record.slots)
                     if (v.present() && counted.emplace(v.buffer, v.offset, v.count()).second)

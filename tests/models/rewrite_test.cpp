@@ -9,6 +9,7 @@
 #include "models/flow_rig.h"
 #include "models/language_rig.h"
 #include "models/registry.h"
+#include "ops/fused.h"
 
 namespace millrace {
 namespace {
@@ -29,8 +30,8 @@ StepOutcome run_once(testing::Rig& rig, tape::Builder&& builder) {
     step.run();
     rig.backend->synchronize();
     EXPECT_TRUE(rig.backend->check().ok());
-    for (const ops::Group& group : step.groups())
-        if (group.rewrite != nullptr) outcome.rewrites.insert(group.rewrite->name);
+    for (const ops::Record& record : step.records())
+        if (ops::fused_params(record) != nullptr) outcome.rewrites.insert(record.op->name);
     EXPECT_EQ(testing::norms_apart(*rig.store), "");
     outcome.listing = step.listing();
     outcome.gradients = testing::first_gradients(*rig.store);
@@ -203,8 +204,8 @@ Evaluated evaluate_windows(bool tree, int members, const std::vector<std::string
     tape::Program program("evaluation", *rig.store, std::move(builder), *rig.arena);
     EXPECT_TRUE(rig.arena->allocate().ok() && program.prepare().ok());
     program.run();
-    for (const ops::Group& group : program.groups())
-        found.joined += group.rewrite != nullptr && std::string(group.rewrite->name) == "sequence_forward" ? 1 : 0;
+    for (const ops::Record& record : program.records())
+        found.joined += std::string(record.op->name) == "sequence_forward" ? 1 : 0;
     const std::vector<double> values = program.read(last);
     found.rows.assign(values.begin(), values.end());
     return found;

@@ -49,9 +49,8 @@ public:
         start_ = testing::trained_tensors(*rig.store, Arena::value);
     }
     [[nodiscard]] bool rewritten() const {
-        return std::ranges::any_of(step->groups(), [](const ops::Group& group) {
-            return group.rewrite != nullptr && std::string(group.rewrite->name) == "wgrad_update";
-        });
+        return std::ranges::any_of(step->records(),
+                                   [](const ops::Record& record) { return std::string(record.op->name) == "wgrad_update"; });
     }
     /// Inputs around `mean`; `bad` takes the place of one value.
     void train(std::uint32_t stream, float bad = 0, float mean = 0, float spread = 1) {

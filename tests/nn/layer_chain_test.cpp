@@ -123,12 +123,13 @@ TEST_P(LayerChainOf, LeavesAGradientThatAnotherRecordReads) {
     const std::vector<ops::Record> records = builder.records();
     const std::size_t begin = first_chain(stand_ins(records));
     ASSERT_LT(begin, records.size());
+    EXPECT_EQ(taken_by(ops::match_layer_chain, records), 1);
     const auto with_reader = [&](std::size_t record, int slot) {
         std::vector<ops::Record> more = records;
         ops::Record reader = more.back();
         reader.slots[0] = more[begin + record].slots[static_cast<std::size_t>(slot)];
         more.push_back(reader);
-        return chains_in(stand_ins(more));
+        return taken_by(ops::match_layer_chain, more);
     };
     for (const std::size_t product : {2u, 4u, 7u}) EXPECT_EQ(with_reader(product, ops::linear_dgrad::dx), 0) << product;
     for (const std::size_t linear : {1u, 6u}) {  // dz is stored; in front of dropout dy is not

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/philox.h"
 #include "models/model_rig.h"
 #include "nn/transformer.h"
+#include "ops/rewrite.h"
 
 namespace millrace::nn {
 
@@ -107,29 +109,32 @@ struct SequenceRig {
     tensor::View ids, lengths;
 };
 
-/// How many launches of the program are that rewrite.
+/// How many records of the program are that rewrite's.
 inline int joined_by(const tape::Program& program, const std::string& rewrite) {
-    return static_cast<int>(std::count_if(program.groups().begin(), program.groups().end(), [&](const ops::Group& group) {
-        return group.rewrite != nullptr && group.rewrite->name == rewrite;
-    }));
+    return static_cast<int>(
+        std::ranges::count_if(program.records(), [&](const ops::Record& record) { return record.op->name == rewrite; }));
 }
 
 /// The records with addresses that stand for their buffers, as a program has them when rewrites are looked for.
 inline std::vector<ops::Bound> stand_ins(const std::vector<ops::Record>& records) {
-    std::vector<ops::Bound> all(records.size());
-    for (std::size_t r = 0; r < records.size(); ++r) {
-        all[r].record = &records[r];
-        for (std::size_t slot = 0; slot < ops::kMaxSlots; ++slot) {
-            const tensor::View& v = records[r].slots[slot];
-            if (!v.present()) continue;
-            const std::uintptr_t address =
-                ((static_cast<std::uintptr_t>(v.buffer) + 1) << 40) + static_cast<std::uintptr_t>(v.offset) * size_of(v.dtype);
-            // NOLINTNEXTLINE(performance-no-int-to-ptr): it is compared, never followed
-            all[r].operands[slot] = {
-                reinterpret_cast<void*>(address), v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
-        }
-    }
+    std::vector<ops::Bound> all;
+    for (const ops::Record& record : records) all.push_back(ops::stand_in(record));
     return all;
+}
+
+/// At how many records `match` finds something that can be taken.
+inline int taken_by(ops::Match (*match)(const ops::Window&), const std::vector<ops::Record>& records) {
+    const auto all = stand_ins(records);
+    const ops::Uses uses(all);
+    std::vector<std::size_t> numbers(all.size());
+    std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+    int count = 0;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        const ops::Window window{std::span(all).subspan(r), uses, std::span(numbers).subspan(r)};
+        const ops::Match found = match(window);
+        count += found.count() > 0 && ops::place(found, window).possible ? 1 : 0;
+    }
+    return count;
 }
 
 }  // namespace millrace::nn

@@ -146,7 +146,7 @@ Outcome member_of(const OpCase& op_case, const Outcome& outcome, int member) {
         const auto length = static_cast<std::ptrdiff_t>(all.size()) / op_case.members;
         return std::remove_cvref_t<decltype(all)>(all.begin() + index * length, all.begin() + (index + 1) * length);
     };
-    for (std::size_t s = 0; s < one.slots.size(); ++s) {
+    for (std::size_t s = 0; s < outcome.slots.size(); ++s) {
         const Content& all = outcome.slots[s];
         one.slots[s] = op_case.slots[s].k == op_case.members ? Content{part(all.values), part(all.bytes), part(all.states)} : all;
     }

@@ -58,7 +58,8 @@ tensor::View view_of(const Slot& slot, Precision precision) {
 
 class Run {
 public:
-    Run(Backend& backend, Precision precision, const OpCase& op_case) : backend_(backend), case_(op_case) {
+    Run(Backend& backend, Precision precision, const OpCase& op_case)
+        : backend_(backend), case_(op_case), buffers_(static_cast<std::size_t>(op_case.op->slot_count())) {
         record_ = record_of(op_case, precision);
         bound_.record = &record_;
     }
@@ -78,7 +79,7 @@ public:
             }
             bind(s, owner_of(s));
         }
-        MILLRACE_LET(kernels, backend_.prepare({&bound_, 1}, backend_.group({&bound_, 1})));
+        MILLRACE_LET(kernels, backend_.prepare({&bound_, 1}, {}));
         kernels_ = std::move(kernels);
         return base::ok();
     }
@@ -202,7 +203,7 @@ private:
     const OpCase& case_;
     Record record_;
     Bound bound_;
-    std::array<Buffer, kMaxSlots> buffers_;
+    std::vector<Buffer> buffers_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
     std::uint32_t variation_ = 0;
 };

@@ -17,7 +17,7 @@ struct Content {
 };
 
 struct Outcome {
-    std::array<Content, kMaxSlots> slots;
+    SlotList<Content> slots;
     std::string damage;  ///< what the run wrote outside its outputs, empty when nothing
 };
 

@@ -86,7 +86,8 @@ OpCase& OpCase::segments(int index, const std::vector<Segment>& segments) {
 
 OpCase member_of(const OpCase& op_case, int member) {
     OpCase one = op_case;
-    for (Slot& slot : one.slots) {
+    for (std::size_t s = 0; s < one.slots.size(); ++s) {
+        Slot& slot = one.slots[s];
         if (slot.k != op_case.members) continue;
         slot.k = 1;
         slot.first_member = member;

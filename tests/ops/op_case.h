@@ -2,7 +2,6 @@
 // One table of operator cases from which the tests of every backend are generated: against ref, twice, member by member, captured
 // against eager, with guards around and between everything that belongs to a view.
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -72,7 +71,7 @@ struct OpCase {
     std::string name;  ///< "dense_forward/batch_train_relu_drop/K2_G3_B7_In13_Out5"
     const OpDef* op = &fill::kDef;
     std::any params;
-    std::array<Slot, kMaxSlots> slots;
+    SlotList<Slot> slots;
     std::vector<MemberState> states;  ///< content of the `state` slot, one per member
     std::uint32_t accumulate = 0;
     int members = 1;

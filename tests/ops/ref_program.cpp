@@ -104,7 +104,7 @@ void RefProgram::add(const OpDef* op, std::any params, std::initializer_list<std
 void RefProgram::run() {
     if (kernels_.size() != records_.size()) {
         backend_ = std::move(make_backend(DeviceKind::ref, {})).value();
-        kernels_ = std::move(backend_->prepare(bounds_, backend_->group(bounds_))).value();
+        kernels_ = std::move(backend_->prepare(bounds_, {})).value();
     }
     for (auto& kernel : kernels_) kernel->run();
 }

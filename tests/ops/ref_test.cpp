@@ -35,7 +35,7 @@ TEST(RefBackend, RefusesOperandsThatAreNotDouble) {
         record.slots[static_cast<std::size_t>(slot)].buffer = slot;
         bound.operands[static_cast<std::size_t>(slot)] = {&data, tensor::DType::f32, 1, 1, 1, 1, 1, 1, 1};
     }
-    const auto kernels = backend->prepare({&bound, 1}, backend->group({&bound, 1}));
+    const auto kernels = backend->prepare({&bound, 1}, {});
     ASSERT_FALSE(kernels.ok());
     EXPECT_EQ(kernels.error().text(),
               "head: add.a must be f64 [1, 1, 1, 1], got f32 [1, 1, 1, 1]; its slots: a f32 [1, 1, 1, 1], out f32 [1, 1, 1, 1]");

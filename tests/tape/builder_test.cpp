@@ -232,6 +232,33 @@ TEST(Backward, DeferredWeightGradientsComeLastInTheirOrder) {
     EXPECT_EQ(builder.records()[3].layer, "below");
 }
 
+/// A weight gradient waits no longer than what it reads and writes stays as it is.
+TEST(Backward, DeferredWeightGradientsStandBeforeWhoeverNeedsTheirMemory) {
+    TapeRig rig;
+    const ParameterId weight = rig.store->add_matrix({"w"}, 3, 3, Init::value(1));
+    rig.allocate();
+    BuildOptions options;
+    options.defer_weight_gradients = true;
+    for (const int slot : {ops::linear_wgrad::dz, ops::linear_wgrad::x, ops::linear_wgrad::dw}) {
+        Builder builder(*rig.store, options);
+        const Value used = builder.activation(4, 3, "used", true), other = builder.activation(4, 3, "other", true);
+        builder.append({&ops::fill::kDef, ops::FillParams{}, {used.view}, 0, "fill"});
+        const tensor::View of_slot[] = {slot == ops::linear_wgrad::dz ? used.view : other.view,
+                                        slot == ops::linear_wgrad::x ? used.view : other.view, rig.store->gradient(weight)};
+        builder.append_weight_gradient(
+            {&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {of_slot[0], of_slot[1], of_slot[2]}, 0, "waits"});
+        builder.append(copy_record(used.view.row_window(0, 1), other.view.row_window(1, 1).columns(0, 0)));
+        EXPECT_EQ(builder.records().size(), 2u) << "nothing that it needs is touched";
+        const tensor::View& touched = of_slot[slot];
+        builder.append({&ops::fill::kDef, ops::FillParams{}, {touched.row_window(2, 1)}, 0, "behind"});
+        ASSERT_EQ(builder.records().size(), 4u);
+        EXPECT_EQ(builder.records()[2].layer, "waits");
+        EXPECT_EQ(builder.records()[3].layer, "behind");
+        builder.backward();
+        EXPECT_EQ(builder.records().size(), 4u);
+    }
+}
+
 TEST(Sections, FollowEachOtherWithoutHoles) {
     TapeRig rig;
     rig.allocate();

@@ -237,6 +237,26 @@ TEST_P(Sections, RepeatFindsWhatCameBeforeInEveryRound) {
     EXPECT_EQ(rig.program->read(sum), (std::vector<double>{3, 6, 9, 12, 15, 18}));
 }
 
+TEST_P(Sections, RepeatFindsWhatTheRoundBeforeLeft) {
+    // `left` is read before it is written: what lives in front of that in the section must not take its memory.
+    TapeRig rig(GetParam());
+    const tensor::View one = rig.store->add_data("one", rig.real(), 2, 3), found = rig.store->add_data("found", rig.real(), 2, 3),
+                       other = rig.store->add_data("other", rig.real(), 2, 3);
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const tensor::View passing = builder.buffer(1, 2, 3, rig.real(), Role::activation, "passing"),
+                       left = builder.buffer(1, 2, 3, rig.real(), Role::activation, "left");
+    builder.append({&ops::fill::kDef, ops::FillParams{9}, {passing}, 0, "fill"});
+    builder.append(copy_record(passing, other));
+    builder.append(copy_record(left, found));
+    builder.append(copy_record(one, left));
+    builder.close_section(3);
+    rig.prepare(std::move(builder));
+    rig.program->write(one, {1, 2, 3, 4, 5, 6});
+    rig.program->run();
+    EXPECT_EQ(rig.program->read(found), (std::vector<double>{1, 2, 3, 4, 5, 6}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Places, Sections, ::testing::Values(kRefPlace, kCpuPlace), [](const auto& p) { return p.param.name; });
 
 TEST(Listing, ShowsRecordsShapesAndRepeats) {

@@ -250,8 +250,8 @@ public:
     void synchronize() override {}
     base::Status check() override { return base::ok(); }
     base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records,
-                                                                    std::span<const ops::Group> groups) override {
-        return real_->prepare(records, groups);
+                                                                    std::span<const ops::Section> sections) override {
+        return real_->prepare(records, sections);
     }
 
 private:

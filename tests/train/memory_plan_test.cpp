@@ -55,8 +55,8 @@ public:
     void synchronize() override { inner_->synchronize(); }
     base::Status check() override { return inner_->check(); }
     base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records,
-                                                                    std::span<const ops::Group> groups) override {
-        return inner_->prepare(records, groups);
+                                                                    std::span<const ops::Section> sections) override {
+        return inner_->prepare(records, sections);
     }
 
 private:

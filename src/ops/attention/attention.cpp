@@ -30,9 +30,9 @@ Checker& check_heads(Checker& c, int qkv, int lengths, std::initializer_list<int
 
 }  // namespace
 
-MILLRACE_OPERATOR_WITH(attention_forward, Phase::forward, forward_flops, {}, {"qkv"}, {"lengths"}, {"logsumexp", write},
+MILLRACE_OPERATOR_WITH(attention_forward, Phase::forward, forward_flops, {"qkv"}, {"lengths"}, {"logsumexp", write},
                        {"out", write});
-MILLRACE_OPERATOR_WITH(attention_backward, Phase::backward, backward_flops, {}, {"dout"}, {"qkv"}, {"lengths"}, {"logsumexp"},
+MILLRACE_OPERATOR_WITH(attention_backward, Phase::backward, backward_flops, {"dout"}, {"qkv"}, {"lengths"}, {"logsumexp"},
                        {"out"}, {"delta", write}, {"dqkv", write});
 
 void attention_forward::check(Checker& c) { check_heads(c, qkv, lengths, {logsumexp}, {out}); }

@@ -32,9 +32,9 @@ Checker& check_conv(Checker& c, int y, int chosen, int x, int w, int state, int 
 
 }  // namespace
 
-MILLRACE_OPERATOR_WITH(conv_forward, Phase::forward, conv_forward_flops, {}, {"x"}, {"w"}, {"bias"}, {"state"}, {"chosen", write},
+MILLRACE_OPERATOR_WITH(conv_forward, Phase::forward, conv_forward_flops, {"x"}, {"w"}, {"bias"}, {"state"}, {"chosen", write},
                        {"y", write});
-MILLRACE_OPERATOR_WITH(conv_backward, Phase::backward, conv_backward_flops, {}, {"dy"}, {"chosen"}, {"x"}, {"w"}, {"state"},
+MILLRACE_OPERATOR_WITH(conv_backward, Phase::backward, conv_backward_flops, {"dy"}, {"chosen"}, {"x"}, {"w"}, {"state"},
                        {"dx", add}, {"dw", add}, {"dbias", add});
 
 void conv_forward::check(Checker& c) { check_conv(c, y, chosen, x, w, state, bias); }

@@ -17,7 +17,8 @@ constexpr tensor::DType kReals[] = {tensor::DType::f32};
 
 class CpuBackend final : public HostBackend {
 public:
-    CpuBackend(int threads, const SimdKernels& table) : context_(threads, table) {}
+    CpuBackend(const BackendOptions& options, const SimdKernels& table)
+        : context_(options.threads, table), off_(options.rewrites_off) {}
 
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cpu; }
     [[nodiscard]] std::string description() const override {
@@ -25,8 +26,11 @@ public:
         return fmt::format("{} thread{}, built-in {} kernels", threads, threads == 1 ? "" : "s", context_.simd.name);
     }
 
+    [[nodiscard]] Match match(const Rewrite& rewrite, const Window& window) const override {
+        return rewrite.cpu == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.cpu(context_, window);
+    }
     [[nodiscard]] base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
-                                                                             std::span<const Group>) override {
+                                                                             std::span<const Section> sections) override {
         std::vector<std::unique_ptr<Kernel>> kernels;
         kernels.reserve(records.size());
         for (std::size_t i = 0; i < records.size(); ++i) {
@@ -38,12 +42,13 @@ public:
             kernels.push_back(std::move(kernel));
         }
         MILLRACE_TRY(context_.scratch.allocate());
-        gather_regions(records, kernels);
+        gather_regions(records, sections, kernels);
         return kernels;
     }
 
 private:
     Context context_;
+    std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
 };
 
 }  // namespace
@@ -57,7 +62,7 @@ base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& option
     auto table = find_table(from_environment ? set : options.cpu_table);
     if (!table.ok() && from_environment) return base::Error{table.error().message, fmt::format("{}={}", kTableVariable, set)};
     if (!table.ok()) return table.error();
-    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options.threads, **table));
+    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options, **table));
 }
 
 }  // namespace millrace::ops::cpu

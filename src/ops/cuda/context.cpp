@@ -10,6 +10,28 @@ base::Error cuda_error(cudaError_t code, const std::string& what) {
     return base::Error{fmt::format("{} failed: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code))};
 }
 
+bool Context::reads_early(std::initializer_list<const tensor::Operand*> operands) const {
+    const auto launches = [](const Bound& b) {  // a record without elements may launch nothing
+        for (int slot = 0; slot < b.record->slot_count(); ++slot)
+            if (b.record->writes(slot) && b[slot].present() && b[slot].count() > 0) return true;
+        return false;
+    };
+    // A copy of an operand is written by the launch in front of this one.
+    const auto is_own = [&](const tensor::Operand* o) {
+        const auto& own = records[at].operands;
+        return !o->present() || std::any_of(own.begin(), own.end(), [&](const tensor::Operand& s) { return s.data == o->data; });
+    };
+    if (!std::all_of(operands.begin(), operands.end(), is_own)) return false;
+    for (std::size_t before = at; before > border;) {
+        const Bound& record = records[--before];
+        if (record.condition.data != records[at].condition.data) return true;  // nothing goes on behind the end of a region
+        if (!launches(record)) continue;
+        return std::none_of(operands.begin(), operands.end(),
+                            [&](const tensor::Operand* o) { return o->present() && uses->is_written(*o, before, at); });
+    }
+    return false;
+}
+
 base::Status raise_shared_memory(const Context& c, const void* kernel) {
     // The limit leaves a kibibyte to what a kernel declares itself; a kernel with more gets so much less.
     cudaFuncAttributes declared{};

@@ -3,7 +3,9 @@
 
 #include <cuda_runtime.h>
 
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct CublasLt;
 struct PaddedCopy {
     tensor::Operand in, out;
     std::shared_ptr<Kernel> copy;
+    std::size_t made;  ///< before this record
 };
 class PackedWeights;
 struct GradientSquares;
@@ -32,8 +35,6 @@ struct Context {
     std::size_t workspace_bytes = 0;
     bool warpgroups = true;  ///< BackendOptions::warpgroups
     bool fuse = true;        ///< kernels that do a whole record at once, unless all rewrites are off
-    bool early = false;  ///< of the record being prepared: not the first launch of its program, so its parameters are older than
-                         ///< its predecessor (device.cuh, begin_kernel)
     int multiprocessors = 0;
     std::size_t memory_bytes = 0;  ///< of the device
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
@@ -44,6 +45,10 @@ struct Context {
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
     std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the program being prepared (squares.h)
+    std::span<const Bound> records;                         ///< of the program being prepared
+    const Uses* uses = nullptr;                             ///< of them
+    std::size_t at = 0;                                     ///< the record being prepared
+    std::size_t border = 0;                                 ///< the first record of its section or region
     /// Where copies of weights that a region shares with others go (they must be made even when it is left out), and their
     /// stream.
     std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;
@@ -51,6 +56,14 @@ struct Context {
     mutable std::size_t table_bytes = 0;      ///< that tables took so far
     cudaError_t capture_error = cudaSuccess;  ///< first failure inside a capture
     int product_status = 0;                   ///< the first cublasStatus_t that was no success since the last check
+
+    /// Whether the record being prepared may read these before the launch in front of it is done (device.cuh, begin_kernel):
+    /// that launch does not write them, and it is of the same program, so that what writes them there is older.
+    [[nodiscard]] bool reads_early(std::initializer_list<const tensor::Operand*> operands) const;
+    /// A copy that is made now is made before this record, a region's before all of it.
+    [[nodiscard]] std::size_t copied_at() const { return ahead != nullptr ? border : at; }
+    /// Whether a copy of `o` that was made before the record `made` is still up to date.
+    [[nodiscard]] bool is_current(const tensor::Operand& o, std::size_t made) const { return !uses->is_written(o, made, at); }
 };
 
 using KernelPtr = std::unique_ptr<Kernel>;
@@ -111,11 +124,9 @@ KernelResult make_narrow_wgrad(Context&, const tensor::Operand& dz, const tensor
 /// A copy of `in` with `cols` >= in.cols columns (the further ones zero) whose rows begin at multiples of 16 bytes. Running the
 /// kernel brings it up to date; `out` is valid as long as the kernel lives.
 KernelResult make_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);
-/// The same, made once for all kernels of a section: only the first one's run brings it up to date, so it has to run whenever the
-/// others do.
+/// The same, made once for all kernels of a section up to the next record that writes to `in`: only the first one's run brings it
+/// up to date, so it has to run whenever the others do.
 KernelResult share_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);
-/// After a record that writes to what was copied the next kernel makes a new copy.
-void forget_stale_copies(Context&, const Bound& written);
 
 // Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.

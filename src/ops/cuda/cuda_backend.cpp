@@ -13,10 +13,7 @@
 #include "ops/cuda/squares.h"
 #include "ops/cuda/timeline.h"
 #include "ops/cuda/uploader.h"
-#include "ops/dense/dense.h"
-#include "ops/optimizer/optimizer.h"
 #include "ops/peak.h"
-#include "ops/step/step.h"
 
 namespace millrace::ops {
 namespace cuda {
@@ -109,31 +106,24 @@ public:
                : operands == tensor::DType::f32 ? peak_f32_
                                                 : std::nullopt;
     }
-    [[nodiscard]] std::vector<Group> group(std::span<const Bound> records) const override;
-    void begin_program() override {
-        context_.squares.clear();
-        in_program_ = true;
+    [[nodiscard]] Match match(const Rewrite& rewrite, const Window& window) const override {
+        return rewrite.cuda == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.cuda(context_, window);
     }
-    void end_program() override {
-        context_.squares.clear();
-        in_program_ = false;
-    }
-    base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records, std::span<const Group> groups) override;
+    base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records, std::span<const Section> sections) override;
     [[nodiscard]] bool can_capture() const override { return true; }
     base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>& enqueue) override;
 
 private:
-    [[nodiscard]] bool is_off(const Rewrite& rewrite) const;
     [[nodiscard]] base::Status check_record(const Bound& record) const;
-    base::Status prepare_next(std::span<const Bound> records, const Group& group, std::vector<KernelPtr>& kernels);
-    /// Groups with one condition.
-    base::Status prepare_region(std::span<const Bound> records, std::span<const Group> groups, std::vector<KernelPtr>& kernels);
+    base::Status prepare_section(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels);
+    /// Appends the kernel of a record.
+    base::Status prepare_next(std::size_t at, std::vector<KernelPtr>& kernels);
+    /// Records with one condition.
+    base::Status prepare_region(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels);
 
     Context context_;
     std::unique_ptr<RegionStream> region_;
     std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
-    bool in_program_ = false;       ///< between begin_program and end_program
-    bool updated_ = false;          ///< an update lies behind the record being prepared
     std::string description_, capability_;
     bool has_bf16_ = false;
     std::optional<double> peak_bf16_, peak_f16_, peak_f32_;
@@ -201,28 +191,6 @@ base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t b
     return std::unique_ptr<Memory>(std::make_unique<CudaMemory>(data, bytes, cudaFreeHost));
 }
 
-std::vector<Group> CudaBackend::group(std::span<const Bound> records) const {
-    std::vector<Group> groups;
-    for (std::size_t at = 0; at < records.size(); at += groups.back().count) {
-        groups.push_back({at, 1, nullptr});
-        // No kernel covers records on both sides of a region's border.
-        std::size_t end = at + 1;
-        while (end < records.size() && records[end].condition.data == records[at].condition.data) ++end;
-        for (const Rewrite& rewrite : records[at].record->op->rewrites) {
-            if (is_off(rewrite)) continue;
-            const std::size_t count = rewrite.match(context_, records.subspan(at, end - at));
-            if (count == 0) continue;
-            groups.back() = {at, count, &rewrite};
-            break;
-        }
-    }
-    return groups;
-}
-
-bool CudaBackend::is_off(const Rewrite& rewrite) const {
-    return std::any_of(off_.begin(), off_.end(), [&](const std::string& name) { return name == "all" || name == rewrite.name; });
-}
-
 base::Status CudaBackend::check_record(const Bound& record) const {
     const auto is_bf16 = [](const tensor::Operand& o) { return o.data != nullptr && o.dtype == tensor::DType::bf16; };
     if (!has_bf16_ && std::any_of(record.operands.begin(), record.operands.end(), is_bf16))
@@ -238,88 +206,81 @@ base::Status CudaBackend::check_record(const Bound& record) const {
     return ops::check_record(*record.record, kReals);
 }
 
-base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records, std::span<const Group> groups) {
+base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records, std::span<const Section> sections) {
+    const Uses uses(records, sections);
+    context_.records = records;
+    context_.uses = &uses;
+    context_.squares.clear();  // of another program, which may not have run
     std::vector<KernelPtr> kernels;
-    context_.padded.clear();  // another section's, which may not run as often
-    context_.packed.clear();
-    if (!in_program_) context_.squares.clear();  // of another program, which may not have run
-    context_.early = updated_ = false;
-    while (!groups.empty()) {
-        const tensor::Operand& condition = records[groups.front().first].condition;
-        if (!condition.present()) {
-            MILLRACE_TRY(prepare_next(records, groups.front(), kernels));
-            groups = groups.subspan(1);
-            continue;
-        }
-        std::size_t count = 1;
-        while (count < groups.size() && records[groups[count].first].condition.data == condition.data) ++count;
-        MILLRACE_TRY(prepare_region(records, groups.first(count), kernels));
-        groups = groups.subspan(count);
-    }
+    base::Status status = base::ok();
+    const Section all{0, records.size(), 1};
+    for (const Section& section : sections.empty() ? std::span(&all, 1) : sections)
+        if (status.ok()) status = prepare_section(section.first, section.first + section.count, kernels);
+    context_.squares.clear();
     context_.padded.clear();
     context_.packed.clear();
+    context_.uses = nullptr;
+    if (!status.ok()) return status.error();
     return kernels;
 }
 
-/// Appends the kernel of a group.
-base::Status CudaBackend::prepare_next(std::span<const Bound> records, const Group& group, std::vector<KernelPtr>& kernels) {
-    const auto inside = records.subspan(group.first, group.count);
-    const Record& r = *inside.front().record;
-    const auto changes_weights = [](const Bound& b) {
-        return b.record->op == &grad_norm::kDef || b.record->op == &optimizer::kDef;
-    };
-    if (std::any_of(inside.begin(), inside.end(), changes_weights)) context_.packed.clear();
-    base::Status fits = base::ok();
-    for (const Bound& record : inside)
-        if (fits.ok()) fits = check_record(record);
-    std::size_t older_squares = context_.squares.size();
-    const std::size_t tables = context_.table_bytes;
-    auto made = !fits.ok()      ? KernelResult(fits.error())
-                : group.rewrite ? group.rewrite->make(context_, inside)
-                                : r.op->cuda(context_, inside.front());
-    if (!made.ok())
-        return base::Error{fmt::format("cannot prepare {}{}{}", r.op->name, r.layer.empty() ? "" : " of ", r.layer)}.because(
-            made.error());
-    made.value()->scratch = context_.table_bytes - tables;
-    made.value()->first = group.first;
-    made.value()->count = group.count;
-    kernels.push_back(std::move(made).value());
-    // The first kernel of a section may follow an update directly; later ones may look at parameters early.
-    context_.early = true;
-    for (const Bound& covered : inside) {
-        forget_stale_copies(context_, covered);
-        forget_squares(context_, covered, older_squares);
-        if (covered.record->op == &optimizer::kDef) updated_ = true;
+base::Status CudaBackend::prepare_section(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels) {
+    context_.padded.clear();  // another section's, which may not run as often
+    context_.packed.clear();
+    context_.border = first;
+    for (std::size_t at = first; at < end;) {
+        const tensor::Operand& condition = context_.records[at].condition;
+        if (!condition.present()) {
+            MILLRACE_TRY(prepare_next(at++, kernels));
+            continue;
+        }
+        const std::size_t begin = at;
+        while (at < end && context_.records[at].condition.data == condition.data) ++at;
+        MILLRACE_TRY(prepare_region(begin, at, kernels));
+        context_.border = first;
     }
-    if (updated_) context_.early = false;
     return base::ok();
 }
 
-base::Status CudaBackend::prepare_region(std::span<const Bound> records, std::span<const Group> groups,
-                                         std::vector<KernelPtr>& kernels) {
+base::Status CudaBackend::prepare_next(std::size_t at, std::vector<KernelPtr>& kernels) {
+    const Bound& bound = context_.records[at];
+    const Record& r = *bound.record;
+    context_.at = at;
+    const std::size_t tables = context_.table_bytes;
+    const base::Status fits = check_record(bound);
+    auto made = fits.ok() ? r.op->cuda(context_, bound) : KernelResult(fits.error());
+    if (!made.ok())
+        return base::Error{fmt::format("cannot prepare {}{}{}", r.op->name, r.layer.empty() ? "" : " of ", r.layer)}.because(
+            made.error());
+    made.value()->first = at;
+    made.value()->scratch = context_.table_bytes - tables;
+    kernels.push_back(std::move(made).value());
+    return base::ok();
+}
+
+base::Status CudaBackend::prepare_region(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels) {
     if (!region_) {
         MILLRACE_LET(made, RegionStream::make());
         region_ = std::move(made);
     }
-    const std::size_t first = groups.front().first, count = groups.back().first + groups.back().count - first;
-    context_.early = false;
     std::vector<std::shared_ptr<Kernel>> ahead;
     std::vector<KernelPtr> inner;
+    context_.border = first;
     context_.ahead = &ahead;
     context_.ahead_stream = std::exchange(context_.stream, region_->stream());
     base::Status status = base::ok();
-    for (std::size_t i = 0; i < groups.size() && status.ok(); ++i) status = prepare_next(records, groups[i], inner);
+    for (std::size_t at = first; at < end && status.ok(); ++at) status = prepare_next(at, inner);
     (void)cudaStreamSynchronize(region_->stream());  // cleared tables that the copies ahead fill
     context_.stream = context_.ahead_stream;
     context_.ahead = nullptr;
     if (!status.ok()) return status;
-    auto region = std::shared_ptr<Kernel>(make_region(context_, *region_, records[first].condition, std::move(inner)));
+    auto region = std::shared_ptr<Kernel>(make_region(context_, *region_, context_.records[first].condition, std::move(inner)));
     kernels.push_back(make_kernel([ahead = std::move(ahead), region] {
         for (const auto& copy : ahead) copy->run();
         region->run();
     }));
     kernels.back()->first = first;
-    kernels.back()->count = count;
+    kernels.back()->count = end - first;
     return base::ok();
 }
 

@@ -58,10 +58,17 @@ base::Result<std::shared_ptr<PackedWeights>> PackedWeights::of(Context& c, const
                                                                std::vector<std::shared_ptr<Kernel>>& before) {
     std::vector<Source> key;
     for (const tensor::Operand& w : weights) key.push_back({w.data, w.rows, w.cols, w.stride_row});
+    const auto are_current = [&](std::size_t since) {
+        return std::all_of(weights.begin(), weights.end(), [&](const tensor::Operand& w) { return c.is_current(w, since); });
+    };
     for (const auto& known : c.packed)
-        if (known->key_ == key && known->shape_ == shape) return known;
+        if (known->key_ == key && known->shape_ == shape && are_current(known->made_)) return known;
+    // What the region itself writes cannot be packed ahead of it, nor for others.
+    const bool shared = are_current(c.copied_at());
+    auto* const ahead = shared ? c.ahead : nullptr;
     auto made = std::make_shared<PackedWeights>();
     made->key_ = std::move(key);
+    made->made_ = c.copied_at();
     made->shape_ = shape;
     int blocks = 0;
     for (const tensor::Operand& w : weights) {
@@ -77,12 +84,12 @@ base::Result<std::shared_ptr<PackedWeights>> PackedWeights::of(Context& c, const
         PackArgs a{static_cast<const bf16*>(w.data), w.stride_row, shape.transposed ? w.rows : w.cols, made->first_[i], shape,
                    static_cast<bf16*>(made->table_)};
         const dim3 grid(shape.tiles, blocks_for(a.depth, kTileDepth));
-        const cudaStream_t stream = c.ahead != nullptr ? c.ahead_stream : c.stream;
-        (c.ahead != nullptr ? *c.ahead : before).push_back(make_kernel([stream, grid, a, made] {
+        const cudaStream_t stream = ahead != nullptr ? c.ahead_stream : c.stream;
+        (ahead != nullptr ? *ahead : before).push_back(make_kernel([stream, grid, a, made] {
             launch(pack_kernel, grid, dim3(256), 0, stream, a);
         }));
     }
-    c.packed.push_back(made);
+    if (shared) c.packed.push_back(made);
     return made;
 }
 

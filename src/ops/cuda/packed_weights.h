@@ -20,8 +20,8 @@ struct PackShape {
 /// Weight matrices one below the other along the summed index, each filled up to whole blocks of 64.
 class PackedWeights {
 public:
-    /// The packed form of `weights` for the records under preparation: an earlier one's, or a new one whose packing is added to
-    /// `before`.
+    /// The packed form of `weights` for the records under preparation: an earlier one's that no record has made stale since, or
+    /// a new one whose packing is added to `before`.
     static base::Result<std::shared_ptr<PackedWeights>> of(Context&, const std::vector<tensor::Operand>& weights,
                                                            const PackShape&, std::vector<std::shared_ptr<Kernel>>& before);
     [[nodiscard]] const void* data() const { return table_.get(); }
@@ -37,6 +37,7 @@ private:
         bool operator==(const Source&) const = default;
     };
     std::vector<Source> key_;
+    std::size_t made_ = 0;  ///< before this record
     PackShape shape_;
     std::vector<int> first_;
     DeviceTable table_;

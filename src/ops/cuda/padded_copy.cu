@@ -40,8 +40,8 @@ KernelResult make_padded_copy(Context& c, const Operand& in, int cols, Operand& 
 
 KernelResult share_padded_copy(Context& c, const Operand& in, int cols, Operand& out) {
     const auto same = [&](const PaddedCopy& p) {
-        return p.in.data == in.data && p.in.dtype == in.dtype && p.in.k == in.k && p.in.g == in.g && p.in.rows == in.rows &&
-               p.in.cols == in.cols && p.in.stride_k == in.stride_k && p.in.stride_g == in.stride_g &&
+        return c.is_current(in, p.made) && p.in.data == in.data && p.in.dtype == in.dtype && p.in.k == in.k && p.in.g == in.g &&
+               p.in.rows == in.rows && p.in.cols == in.cols && p.in.stride_k == in.stride_k && p.in.stride_g == in.stride_g &&
                p.in.stride_row == in.stride_row && p.out.cols == cols;
     };
     const auto found = std::find_if(c.padded.begin(), c.padded.end(), same);
@@ -49,30 +49,19 @@ KernelResult share_padded_copy(Context& c, const Operand& in, int cols, Operand&
         out = found->out;
         return make_kernel([held = found->copy] {});
     }
+    const std::size_t copied_at = c.copied_at();
+    if (!c.is_current(in, copied_at)) return make_padded_copy(c, in, cols, out);  // written by the region itself
     const cudaStream_t own = c.stream;
     if (c.ahead != nullptr) c.stream = c.ahead_stream;
     auto made = make_padded_copy(c, in, cols, out);
     c.stream = own;
     if (!made.ok()) return made.error();
-    c.padded.push_back({in, out, std::shared_ptr<Kernel>(std::move(*made))});
+    c.padded.push_back({in, out, std::shared_ptr<Kernel>(std::move(*made)), copied_at});
     if (c.ahead != nullptr) {
         c.ahead->push_back(c.padded.back().copy);
         return make_kernel([held = c.padded.back().copy] {});
     }
     return make_kernel([copy = c.padded.back().copy] { copy->run(); });
-}
-
-void forget_stale_copies(Context& c, const Bound& b) {
-    const auto end_of = [](const Operand& o) {
-        const std::int64_t last = std::int64_t{o.k - 1} * o.stride_k + std::int64_t{o.g - 1} * o.stride_g +
-                                  std::int64_t{o.rows - 1} * o.stride_row + o.cols;
-        return static_cast<const std::byte*>(o.data) + last * static_cast<std::int64_t>(tensor::size_of(o.dtype));
-    };
-    for (int s = 0; s < b.record->op->slot_count(); ++s) {
-        const Operand& written = b[s];
-        if (!written.present() || written.count() == 0 || !b.record->op->slot(s).written()) continue;
-        std::erase_if(c.padded, [&](const PaddedCopy& p) { return p.in.data < end_of(written) && written.data < end_of(p.in); });
-    }
 }
 
 }  // namespace millrace::ops::cuda

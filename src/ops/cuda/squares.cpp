@@ -9,20 +9,6 @@ namespace {
 using tensor::Operand;
 
 const std::byte* begin_of(const Operand& o) { return static_cast<const std::byte*>(o.data); }
-/// Bytes from the first to behind the last element, of member 0 or of all.
-std::int64_t extent(const Operand& o, int members) {
-    const std::int64_t last = std::int64_t{members - 1} * o.stride_k + std::int64_t{o.g - 1} * o.stride_g +
-                              std::int64_t{o.rows - 1} * o.stride_row + o.cols;
-    return last * static_cast<std::int64_t>(tensor::size_of(o.dtype));
-}
-
-/// Members of one arena interleave, so that two of its tensors are compared within a member.
-bool overlaps(const Operand& a, const Operand& b) {
-    const bool same_arena = a.k == b.k && a.dtype == b.dtype && a.stride_k == b.stride_k;
-    const int of_a = same_arena ? 1 : a.k, of_b = same_arena ? 1 : b.k;
-    return begin_of(a) < begin_of(b) + extent(b, of_b) && begin_of(b) < begin_of(a) + extent(a, of_a);
-}
-
 }  // namespace
 
 std::int64_t place_in(const Operand& o, const Operand& arena) {
@@ -41,7 +27,8 @@ bool leaves_squares(const Context& c, const Operand& o) {
 base::Result<DeviceTable> leave_squares(Context& c, const Operand& gradient, int parts) {
     if (!leaves_squares(c, gradient) || parts == 0) return DeviceTable{};
     MILLRACE_LET(sums, zero_table(c, sizeof(float) * static_cast<std::size_t>(parts) * static_cast<std::size_t>(gradient.k)));
-    c.squares.push_back(std::make_shared<GradientSquares>(GradientSquares{gradient, sums, parts}));
+    std::erase_if(c.squares, [&](const auto& left) { return Box(left->gradient).meets(Box(gradient)); });
+    c.squares.push_back(std::make_shared<GradientSquares>(GradientSquares{gradient, sums, parts, c.at}));
     return sums;
 }
 
@@ -55,31 +42,24 @@ base::Result<std::shared_ptr<GradientSquares>> leave_rows(Context& c, const Devi
     return left;
 }
 
-std::shared_ptr<const GradientSquares> skip_zeros(Context& c, const Operand& grads) {
-    std::shared_ptr<GradientSquares> largest;
+std::vector<std::shared_ptr<GradientSquares>> current_squares(const Context& c) {
+    std::vector<std::shared_ptr<GradientSquares>> current;
     for (const auto& left : c.squares)
-        if (left->rows.flags && !left->rows.read && place_in(left->gradient, grads) >= 0 &&
+        if (c.is_current(left->gradient, left->made + 1)) current.push_back(left);
+    return current;
+}
+
+std::shared_ptr<const GradientSquares> skip_zeros(Context& c, const Operand& grads) {
+    const auto is_read = [&](const GradientSquares& left) {
+        return c.uses->next_reader(left.gradient, left.made).value_or(c.at) < c.at || c.uses->is_read(left.gradient, c.at);
+    };
+    std::shared_ptr<GradientSquares> largest;
+    for (const auto& left : current_squares(c))
+        if (left->rows.flags && !is_read(*left) && place_in(left->gradient, grads) >= 0 &&
             (!largest || left->gradient.count() > largest->gradient.count()))
             largest = left;
     if (largest) largest->rows.skip_zeros = true;
     return largest;
-}
-
-void forget_squares(Context& c, const Bound& b, std::size_t& before) {
-    for (int s = 0; s < b.record->op->slot_count(); ++s) {
-        const Operand& used = b[s];
-        if (!used.present() || used.count() == 0) continue;
-        for (std::size_t i = 0; i < before;) {
-            const bool used_now = overlaps(c.squares[i]->gradient, used);
-            if (!used_now || !b.record->op->slot(s).written()) {
-                c.squares[i]->rows.read |= used_now;
-                ++i;
-                continue;
-            }
-            c.squares.erase(c.squares.begin() + static_cast<std::ptrdiff_t>(i));
-            --before;
-        }
-    }
 }
 
 }  // namespace millrace::ops::cuda

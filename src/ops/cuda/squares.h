@@ -12,15 +12,15 @@ namespace millrace::ops::cuda {
 struct WrittenRows {
     DeviceTable flags;  ///< [K][count / K >> shift], filled up to whole quads of 16 bytes; null: the kernel writes all rows
     int shift = 0;
-    bool read = false;        ///< by a record that knows nothing of flags
     bool skip_zeros = false;  ///< the kernel leaves rows without a gradient as they are
 };
 
-/// Of the records prepared so far (Context::squares): the newest values of a gradient have these sums.
+/// Of the records prepared so far (Context::squares): the values that a record gave a gradient have these sums.
 struct GradientSquares {
     tensor::Operand gradient;  ///< f32, each member's elements are neighbours
     DeviceTable sums;          ///< [K][parts]
     int parts = 0;
+    std::size_t made = 0;  ///< by this record
     WrittenRows rows = {};
 };
 
@@ -39,8 +39,7 @@ base::Result<std::shared_ptr<GradientSquares>> leave_rows(Context& c, const Devi
 /// For the update of the arena `grads` under preparation, which looks at the flags: the largest gradient whose zeros nothing else
 /// reads; its kernel skips them from now on. Null: there is none.
 std::shared_ptr<const GradientSquares> skip_zeros(Context& c, const tensor::Operand& grads);
-/// After the group of a record that writes to a gradient its earlier sums are wrong; of one that is read all rows are needed.
-/// `before`: sums that are older than the group.
-void forget_squares(Context& c, const Bound& written, std::size_t& before);
+/// Those of gradients that no record has written to since, up to the one under preparation.
+std::vector<std::shared_ptr<GradientSquares>> current_squares(const Context& c);
 
 }  // namespace millrace::ops::cuda

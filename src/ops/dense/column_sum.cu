@@ -129,7 +129,7 @@ struct Span {
 
 }  // namespace
 
-std::size_t match_column_sums(const Context& c, std::span<const Bound> records) {
+Match match_column_sums(const Context& c, const Window& records) {
     std::size_t count = 0;
     Span span;
     // Pinned runs sum every record by itself: the cut of its rows depends on its own columns.
@@ -146,7 +146,7 @@ std::size_t match_column_sums(const Context& c, std::span<const Bound> records) 
         span = {low, high, span.read + in.cols};
         ++count;
     }
-    return count > 1 ? count : 0;
+    return Match::first(count > 1 ? count : 0);
 }
 
 KernelResult make_column_sums(Context& c, std::span<const Bound> records) {

@@ -25,11 +25,13 @@ KernelResult make_wide_backward(Context&, const Bound& dgrad, const Bound* backw
 bool has_wide_runs(const Bound& dgrad, const Bound& backward);
 /// Whether a weight gradient can share a launch; sums over very many rows stay with the library, which splits them.
 bool groups_wgrad(const Context&, const Bound& wgrad);
-std::size_t match_grouped_wgrad(const Context&, std::span<const Bound> records);
+Match match_grouped_wgrad(const Context&, const Window& records);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
 
+/// Whether one launch can do them all; the kernel's form is chosen.
+bool shares_launch(const Context&, const Bound& wgrad);
 /// Many rows: clusters of blocks share the rows of each tile.
-std::size_t match_split_wgrad(const Context&, std::span<const Bound> records);
+bool fits_split_wgrad(const Context&, std::span<const Bound> wgrads);
 KernelResult make_split_wgrad(Context&, std::span<const Bound> wgrads);
 
 /// How many weight gradients from the first on `takes(record)` accepts, each of another weight: the sums of a weight that is used

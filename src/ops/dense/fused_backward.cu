@@ -303,7 +303,7 @@ double strips_backward_time(const Context& c, const Bound* d, const Bound* b) {
 
 KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     BackwardArgs a{};
-    a.early = c.early;
+    a.early = d == nullptr || c.reads_early({&(*d)[linear_dgrad::w]});
     if (b) fill_layer(a, *b);
     if (d) fill_product(a, *d);
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
@@ -321,9 +321,7 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), shape.g, shape.k * tiling.row_tiles);
     const dim3 block(tiling.threads());
     const auto cluster = static_cast<unsigned>(tiling.cluster ? tiling.row_tiles : 1);
-    auto made = make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
-    made->inner = d != nullptr && b != nullptr ? 1 : 0;
-    return KernelResult(std::move(made));
+    return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
 }
 
 constexpr Form kPairForms[] = {
@@ -346,11 +344,19 @@ double apart_time(const Bound& d, const Bound& b) {
     return product + (batch ? statistics_time(4 * elements) + statistics_time(6 * elements) : statistics_time(6 * elements));
 }
 
-/// linear_dgrad of a layer and dense_backward of the one below it.
-std::size_t match_backward_pair(const Context& c, std::span<const Bound> records) {
-    if (records.size() < 2 || records[1].record->op != &dense_backward::kDef) return 0;
-    const Form* form = choose_form(c, "backward_pair", kPairForms, records);
-    return form != nullptr && form->predict(c, records) < apart_time(records[0], records[1]) ? 2 : 0;
+/// linear_dgrad of a layer and dense_backward of the one below it, which reads dx next. dx is stored where the kernels of batch
+/// statistics read it again.
+Match match_backward_pair(const Context& c, const Window& records) {
+    const Operand& dx = records[0][linear_dgrad::dx];
+    const auto below = records.next_reader(dx, 0);
+    if (!below || records[*below].record->op != &dense_backward::kDef) return {};
+    const Bound pair[] = {records[0], records[*below]};
+    const Form* form = choose_form(c, "backward_pair", kPairForms, pair);
+    if (form == nullptr || form->predict(c, pair) >= apart_time(pair[0], pair[1])) return {};
+    Match match{{0, *below}};
+    const bool stored = form == &kPairForms[0] && pair[1].params<DenseParams>().norm == Norm::batch_train;
+    if (!stored && !Box(pair[1][dense_backward::dz]).meets(Box(dx))) match.inner = {{0, linear_dgrad::dx}};
+    return match;
 }
 KernelResult make_backward_pair(Context& c, std::span<const Bound> records) {
     return make_form(c, "backward_pair", kPairForms, records);

@@ -101,7 +101,7 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {
     using namespace linear_wgrad;
     if (b[dw].count() == 0) return make_kernel([] {});
-    if (match_grouped_wgrad(c, std::span(&b, 1)) == 1) return make_grouped_wgrad(c, std::span(&b, 1));
+    if (shares_launch(c, b)) return make_grouped_wgrad(c, std::span(&b, 1));
     Operand in = b[x];
     const bool wide = in.dtype != DType::f32 && in.cols > b[dw].cols && in.cols % 8 == 0 && whole_runs(in);
     if (wide && !is_narrow(c, b[dz])) return make_wide_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));

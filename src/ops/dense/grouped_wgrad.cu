@@ -218,10 +218,12 @@ constexpr Form kWgradForms[] = {
 
 }  // namespace
 
-std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records) {
-    return count_wgrads(records, [&](const Bound& b) {
-        return !is_narrow(c, b[linear_wgrad::dz]) && (groups_wgrad(c, b) || tiled::refuses_wgrad(c, b) == nullptr);
-    });
+bool shares_launch(const Context& c, const Bound& b) {
+    return !is_narrow(c, b[linear_wgrad::dz]) && (groups_wgrad(c, b) || tiled::refuses_wgrad(c, b) == nullptr);
+}
+
+Match match_grouped_wgrad(const Context& c, const Window& records) {
+    return Match::first(count_wgrads(records, [&](const Bound& b) { return shares_launch(c, b); }));
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {

@@ -167,12 +167,12 @@ std::size_t count_pairs(const Context& c, std::span<const Bound> records, int ro
 
 }  // namespace
 
-std::size_t match_heads_forward(const Context& c, std::span<const Bound> records) {
-    return count_pairs(c, records, dense_forward::y, is_head);
+Match match_heads_forward(const Context& c, const Window& records) {
+    return Match::first(count_pairs(c, records, dense_forward::y, is_head));
 }
 
-std::size_t match_heads_backward(const Context& c, std::span<const Bound> records) {
-    return count_pairs(c, records, linear_dgrad::dz, is_head_back);
+Match match_heads_backward(const Context& c, const Window& records) {
+    return Match::first(count_pairs(c, records, linear_dgrad::dz, is_head_back));
 }
 
 KernelResult make_heads_forward(Context& c, std::span<const Bound> records) {

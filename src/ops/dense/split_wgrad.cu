@@ -202,14 +202,14 @@ bool is_small(const Context& c, const Bound& b) {
 
 }  // namespace
 
-std::size_t match_split_wgrad(const Context& c, std::span<const Bound> records) {
-    // Pinned runs keep the order of each sum whatever stands beside it.
-    const std::size_t count = count_wgrads(records, [&](const Bound& b) { return !c.deterministic && is_small(c, b); });
+bool fits_split_wgrad(const Context& c, std::span<const Bound> wgrads) {
     int tiles = 0;
-    for (const Bound& b : records.first(count)) tiles += tiles_of(b[linear_wgrad::dw]);
-    // The library splits each product over the whole device; on a part of it this kernel would be slower.
-    const bool fills = 4 * tiles * shares_for(c, tiles) >= 3 * c.multiprocessors;
-    return count > 1 && fills && has_tile_products() && c.shared_limit >= kBytes ? count : 0;
+    for (const Bound& b : wgrads) tiles += tiles_of(b[linear_wgrad::dw]);
+    // Pinned runs keep the order of each sum whatever stands beside it. The library splits each product over the whole device; on
+    // a part of it this kernel would be slower.
+    return !c.deterministic && wgrads.size() > 1 && has_tile_products() && c.shared_limit >= kBytes &&
+           4 * tiles * shares_for(c, tiles) >= 3 * c.multiprocessors &&
+           std::ranges::all_of(wgrads, [&](const Bound& b) { return is_small(c, b); });
 }
 
 KernelResult make_split_wgrad(Context& c, std::span<const Bound> wgrads) {

@@ -126,7 +126,6 @@ KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
         }));
     }
     auto made = in_turn(std::move(steps), {table});
-    made->inner = 1;
     return KernelResult(std::move(made));
 }
 

@@ -244,7 +244,7 @@ KernelResult make_wide_backward(Context& c, const Bound& d, const Bound* b, cons
     a.add_dx = d.accumulates(linear_dgrad::dx);
     a.row_tile = tiling.row_tile;
     a.row_tiles = tiling.row_tiles;
-    a.early = c.early;
+    a.early = c.reads_early({&w});
     const dim3 grid(blocks_for(dx.cols, tiling.columns), dx.g, dx.k * tiling.row_tiles);
     const std::int64_t blocks = std::int64_t{grid.x} * grid.y * grid.z;
     const std::size_t kept = a.dz.data != nullptr && a.saved.data != nullptr ? std::size_t{64} * tiling.threads() : 0;
@@ -259,9 +259,7 @@ KernelResult make_wide_backward(Context& c, const Bound& d, const Bound* b, cons
     a.stages = rolled && tiling.ring_bytes(a.summed, kDeep) + kept <= c.shared_limit ? kDeep : kStages;
     const std::size_t ring = tiling.ring_bytes(a.summed, a.stages);
     a.ring = static_cast<int>(ring / 16);
-    auto made = make_launch(c, kernel, grid, dim3(tiling.threads()), ring + kept, a);
-    made->inner = b != nullptr ? 1 : 0;
-    return KernelResult(std::move(made));
+    return make_launch(c, kernel, grid, dim3(tiling.threads()), ring + kept, a);
 }
 
 }  // namespace millrace::ops::cuda

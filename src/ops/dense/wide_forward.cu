@@ -179,8 +179,17 @@ KernelResult make_wide_forward(Context& c, const Bound& b, const Tiling& tiling)
     using namespace dense_forward;
     const Operand &ox = b[x], &ow = b[w], &oy = b[y];
     const bool whole_runs = aligned16(oy) && (!b[saved].present() || aligned16(b[saved]));
-    WideForward a{layer_forward<bf16>(b), ox,      ow,         oy.rows, ox.cols, oy.cols, tiling.row_tile,
-                  tiling.row_tiles,       kStages, whole_runs, c.early};
+    WideForward a{layer_forward<bf16>(b),
+                  ox,
+                  ow,
+                  oy.rows,
+                  ox.cols,
+                  oy.cols,
+                  tiling.row_tile,
+                  tiling.row_tiles,
+                  kStages,
+                  whole_runs,
+                  c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
     if (std::int64_t{oy.k} * tiling.row_tiles > 65535)
         return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
                            " members is more than a launch takes; use a smaller eval.batch"};

@@ -199,7 +199,8 @@ KernelResult make_norm_slices(Context& c, const Bound& b) {
     const Operand& g = b[grad_norm::grads];
     const auto members = static_cast<unsigned>(g.k);
     MILLRACE_LET(segments, read_segments(c, b[grad_norm::segments]));
-    const std::vector<Piece> pieces = pieces_of(g, c.squares, segments);
+    const auto squares = current_squares(c);
+    const std::vector<Piece> pieces = pieces_of(g, squares, segments);
     if (pieces.empty()) return make_zeros(c, b[grad_norm::scratch]);
     MILLRACE_LET(table, upload_table(c, pieces.data(), pieces.size() * sizeof(Piece)));
     const bool in_quads = quads(g) && g.cols % 4 == 0;
@@ -208,14 +209,13 @@ KernelResult make_norm_slices(Context& c, const Bound& b) {
     const auto short_piece = [](const Piece& p) { return p.sums != nullptr ? p.parts <= 4 * 32 : p.end - p.begin <= 4 * 1024; };
     if (in_quads && !c.deterministic && pieces.size() > blocks && pieces.size() <= kNormBlocks &&
         std::ranges::all_of(pieces, short_piece))
-        return make_kernel([=, stream = c.stream, held = c.squares, scratch = b[grad_norm::scratch],
-                            groups = b[grad_norm::groups], segments = b[grad_norm::segments],
-                            count = static_cast<int>(pieces.size()),
+        return make_kernel([=, stream = c.stream, held = squares, scratch = b[grad_norm::scratch], groups = b[grad_norm::groups],
+                            segments = b[grad_norm::segments], count = static_cast<int>(pieces.size()),
                             grid = dim3(blocks_for(static_cast<std::int64_t>(pieces.size()), kThreads / 32), members)] {
             launch(norm_pieces_kernel, grid, dim3(kThreads), 0, stream, g, scratch, groups, segments,
                    Pieces{static_cast<const Piece*>(table), count});
         });
-    return make_kernel([=, stream = c.stream, held = c.squares, quads = in_quads, scratch = b[grad_norm::scratch],
+    return make_kernel([=, stream = c.stream, held = squares, quads = in_quads, scratch = b[grad_norm::scratch],
                         groups = b[grad_norm::groups], segments = b[grad_norm::segments], count = static_cast<int>(pieces.size()),
                         grid = dim3(blocks, members)] {
         launch(norm_slices_kernel, grid, dim3(kThreads), 0, stream, g, scratch, quads, groups, segments,

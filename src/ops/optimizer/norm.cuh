@@ -70,7 +70,7 @@ base::Result<std::vector<ops::Segment>> read_segments(const Context& c, const te
 /// Fills the slot `scratch` of a grad_norm: kNormBlocks sums of squares that make up those of the gradients of trainable groups.
 KernelResult make_norm_slices(Context& c, const Bound& grad_norm);
 /// grad_norm, optimizer and metrics_push as two launches.
-std::size_t match_fused_update(const Context& c, std::span<const Bound> records);
+Match match_fused_update(const Context& c, const Window& records);
 KernelResult make_fused_update(Context& c, std::span<const Bound> records);
 
 }  // namespace millrace::ops::cuda

@@ -1,14 +1,11 @@
 #include "ops/optimizer/optimizer.h"
 
+#include "ops/dense/dense.h"
 #include "ops/kernels.h"
 
 namespace millrace::ops {
 
-MILLRACE_DECLARE_REWRITE(fused_update)
-constexpr Rewrite kGradNormRewrites[] = {MILLRACE_REWRITE(fused_update)};
-
-MILLRACE_OPERATOR_WITH(grad_norm, Phase::optimizer, nullptr, kGradNormRewrites, {"grads"}, {"scratch", write}, {"state", update},
-                       {"groups"}, {"segments"});
+MILLRACE_OPERATOR(grad_norm, Phase::optimizer, {"grads"}, {"scratch", write}, {"state", update}, {"groups"}, {"segments"});
 MILLRACE_OPERATOR(optimizer, Phase::optimizer, {"params", update}, {"grads", update}, {"m", update}, {"v", update},
                   {"copy16", write}, {"state", update}, {"groups", update}, {"segments"});
 
@@ -25,5 +22,7 @@ void optimizer::check(Checker& c) {
     c.needs({m, v}, p.kind != OptimizerKind::sgd).state(state, k).groups(groups, k).segments(segments);
     c.that(p.first_copied >= 0 && p.first_copied % 4 == 0, "first_copied must be a multiple of 4");
 }
+MILLRACE_REWRITE(wgrad_update, linear_wgrad, 1);
+MILLRACE_REWRITE(fused_update, grad_norm, 0);
 
 }  // namespace millrace::ops

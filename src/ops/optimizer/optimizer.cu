@@ -177,13 +177,13 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
     });
 }
 
-std::size_t match_fused_update(const Context&, std::span<const Bound> records) {
-    if (records.size() < 3 || records[1].record->op != &optimizer::kDef || records[2].record->op != &metrics_push::kDef) return 0;
+Match match_fused_update(const Context&, const Window& records) {
+    if (records.size() < 3 || records[1].record->op != &optimizer::kDef || records[2].record->op != &metrics_push::kDef)
+        return {};
     const Operand& p = records[1][optimizer::params];
-    return takes_quads(records[1]) && p.cols % 4 == 0 && p.count() > 0 &&
-                   records[0][grad_norm::grads].data == records[1][optimizer::grads].data
-               ? 3
-               : 0;
+    const bool fits = takes_quads(records[1]) && p.cols % 4 == 0 && p.count() > 0 &&
+                      records[0][grad_norm::grads].data == records[1][optimizer::grads].data;
+    return Match::first(fits ? 3 : 0);
 }
 
 KernelResult make_fused_update(Context& c, std::span<const Bound> records) {

@@ -149,24 +149,25 @@ std::vector<UpdateTile> balance_tiles(const std::vector<UpdateTile>& tiles, int 
 
 }  // namespace
 
-std::size_t match_wgrad_update(const Context& c, std::span<const Bound> records) {
-    const std::size_t wgrads = match_grouped_wgrad(c, records);
-    if (wgrads == 0 || c.deterministic || records[0].condition.present()) return 0;
-    auto behind = records.subspan(wgrads);
-    const std::size_t closes = !behind.empty() && behind[0].record->op == &micro_end::kDef ? 1 : 0;
-    behind = behind.subspan(closes);
-    if (behind.empty() || behind[0].record->op != &grad_norm::kDef || match_fused_update(c, behind) == 0) return 0;
+Match match_wgrad_update(const Context& c, const Window& records) {
+    const std::size_t wgrads = match_grouped_wgrad(c, records).count();
+    if (wgrads == 0 || c.deterministic || records[0].condition.present()) return {};
+    const bool closes = wgrads < records.size() && records[wgrads].record->op == &micro_end::kDef;
+    const Window behind = records.from(wgrads + (closes ? 1 : 0));
+    if (behind.empty() || behind[0].record->op != &grad_norm::kDef || match_fused_update(c, behind).count() == 0) return {};
     const Bound& update = behind[1];
-    if (update.params<OptimizerParams>().zero_grads || !share_places(update)) return 0;
-    // The sums of squares of a gradient that is added to would be known twice: those of its first part are forgotten only when
-    // this whole group is made.
-    if (std::ranges::any_of(records.first(wgrads), [](const Bound& b) { return b.accumulates(linear_wgrad::dw); })) return 0;
+    if (update.params<OptimizerParams>().zero_grads || !share_places(update)) return {};
+    // Only a gradient that begins here can stay inside.
+    if (std::ranges::any_of(records.first(wgrads), [](const Bound& b) { return b.accumulates(linear_wgrad::dw); })) return {};
     std::int64_t tiles = 0;
     for (const Bound& b : records.first(wgrads))
         if (const Operand& dw = b[linear_wgrad::dw]; stays_inside(c, b, update)) tiles += count_tiles(dw, kSmallestTile);
     // Four rounds of all blocks: a last round that is all but empty then costs less than the third of the bytes that is saved.
     const int blocks = tile_update_blocks(c);
-    return blocks > 0 && tiles >= 4 * blocks ? wgrads + closes + 3 : 0;
+    if (blocks == 0 || tiles < 4 * blocks) return {};
+    Match match = Match::first(records.size() - behind.size() + 3);
+    for (std::size_t i = 0; i < wgrads; ++i) match.unwritten.push_back({i, linear_wgrad::dw});
+    return match;
 }
 
 KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
@@ -218,11 +219,9 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         tiles = balance_tiles(tiles, blocks, arena.at<const float>(0));
         MILLRACE_TRY(add(make_tile_update(c, args, tiles, blocks_done)));
     }
-    auto made = make_kernel([parts] {
+    return make_kernel([parts] {
         for (const auto& part : parts) part->run();
     });
-    made->inner = records.size() - last.size();
-    return KernelResult(std::move(made));
 }
 
 }  // namespace millrace::ops::cuda

@@ -60,12 +60,12 @@ std::uint32_t pattern_of(DType type, double value) {
 
 }  // namespace
 
-std::size_t match_fills(const Context&, std::span<const Bound> records) {
+Match match_fills(const Context&, const Window& records) {
     std::size_t count = 0;
     while (count < records.size() && count < kMostFills && records[count].record->op == &fill::kDef &&
            in_runs(records[count][fill::out]) && records[count][fill::out].k == records[0][fill::out].k)
         ++count;
-    return count;
+    return Match::first(count);
 }
 
 KernelResult make_fills(Context& c, std::span<const Bound> records) {

@@ -4,10 +4,7 @@
 
 namespace millrace::ops {
 
-MILLRACE_DECLARE_REWRITE(fills)
-constexpr Rewrite kFillRewrites[] = {MILLRACE_REWRITE(fills)};
-
-MILLRACE_OPERATOR_WITH(fill, {}, nullptr, kFillRewrites, {"out", write});
+MILLRACE_OPERATOR(fill, {}, {"out", write});
 MILLRACE_OPERATOR(copy, {}, {"in"}, {"out", write});
 MILLRACE_OPERATOR(add, {}, {"a"}, {"b"}, {"out", add});
 MILLRACE_OPERATOR(pointwise_forward, Phase::forward, {"x"}, {"state"}, {"y", write});
@@ -22,5 +19,6 @@ void pointwise_forward::check(Checker& c) {
 void pointwise_backward::check(Checker& c) {
     c.require({dy, x, dx}, real, c.shape(dx)).dropout(c.params<PointwiseParams>().dropout, state, c.shape(dx).k);
 }
+MILLRACE_REWRITE(fills, fill, 0);
 
 }  // namespace millrace::ops

@@ -19,9 +19,9 @@ std::int64_t backward_flops(const Record& r) {
 
 }  // namespace
 
-MILLRACE_OPERATOR_WITH(gru_forward, Phase::forward, forward_flops, {}, {"x"}, {"h"}, {"mask"}, {"flag"}, {"w_ih"}, {"w_hh"},
-                       {"b_ih"}, {"b_hh"}, {"scratch", write}, {"gates", write}, {"out", write});
-MILLRACE_OPERATOR_WITH(gru_backward, Phase::backward, backward_flops, {}, {"dh", update}, {"gates"}, {"h"}, {"mask"}, {"flag"},
+MILLRACE_OPERATOR_WITH(gru_forward, Phase::forward, forward_flops, {"x"}, {"h"}, {"mask"}, {"flag"}, {"w_ih"}, {"w_hh"}, {"b_ih"},
+                       {"b_hh"}, {"scratch", write}, {"gates", write}, {"out", write});
+MILLRACE_OPERATOR_WITH(gru_backward, Phase::backward, backward_flops, {"dh", update}, {"gates"}, {"h"}, {"mask"}, {"flag"},
                        {"a0"}, {"w0"}, {"a1"}, {"w1"}, {"a2"}, {"w2"}, {"a3"}, {"w3"}, {"dgates", write});
 
 void gru_forward::check(Checker& c) {

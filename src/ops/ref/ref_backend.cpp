@@ -3,6 +3,9 @@
 #include <memory>
 
 #include "ops/check.h"
+#include <fmt/format.h>
+
+#include "ops/fused.h"
 #include "ops/host_backend.h"
 
 namespace millrace::ops::ref {
@@ -22,10 +25,15 @@ private:
 
 class RefBackend : public HostBackend {
 public:
+    explicit RefBackend(const BackendOptions& options) : off_(options.rewrites_off) {}
     DeviceKind kind() const override { return DeviceKind::ref; }
     std::string description() const override { return "reference, one thread, f64"; }
 
-    base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records, std::span<const Group>) override {
+    [[nodiscard]] Match match(const Rewrite& rewrite, const Window& window) const override {
+        return rewrite.ref == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.ref(window);
+    }
+    base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
+                                                               std::span<const Section> sections) override {
         std::vector<std::unique_ptr<Kernel>> kernels;
         for (std::size_t i = 0; i < records.size(); ++i) {
             const Record& record = *records[i].record;
@@ -34,15 +42,18 @@ public:
             kernels.push_back(std::make_unique<RefKernel>(records[i], record.op->ref));
             kernels.back()->first = i;
         }
-        gather_regions(records, kernels);
+        gather_regions(records, sections, kernels);
         return kernels;
     }
+
+private:
+    std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
 };
 
 }  // namespace
 
-base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions&) {
-    return std::unique_ptr<Backend>(std::make_unique<RefBackend>());
+base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options) {
+    return std::unique_ptr<Backend>(std::make_unique<RefBackend>(options));
 }
 
 }  // namespace millrace::ops::ref

@@ -190,14 +190,12 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     Operand sums{};
     sums.g = groups;
     sums.cols = columns;
-    auto made = make_kernel([=, stream = c.stream, targets = sum_targets(chain)] {
+    return make_kernel([=, stream = c.stream, targets = sum_targets(chain)] {
         const dim3 grid(static_cast<unsigned>(sequences), 1, static_cast<unsigned>(depth * kParts));
         launch_clusters(kernel, grid, dim3(kThreads<kParts>), kParts, sizeof(Room<kParts>), stream, a);
         column_sums::launch_final(stream, static_cast<float*>(partial), targets, sums, 0, static_cast<unsigned>(depth),
                                   sequences * kParts);
     });
-    made->inner = LayerChain::kRecords - 1;
-    return KernelResult(std::move(made));
 }
 
 /// Two blocks take a sequence where all of them run at once. Pinned runs do not look at what stands beside a sequence.
@@ -209,9 +207,8 @@ bool in_halves(const Context& c, const LayerChain& chain) {
 
 }  // namespace
 
-std::size_t match_sequence_backward(const Context& c, std::span<const Bound> records) {
-    const bool fits = c.shared_limit >= sizeof(Room<1>) && is_layer_chain(records);
-    return fits ? LayerChain::kRecords : 0;
+Match match_sequence_backward(const Context& c, const Window& records) {
+    return c.shared_limit >= sizeof(Room<1>) ? match_layer_chain(records) : Match{};
 }
 
 KernelResult make_sequence_backward(Context& c, std::span<const Bound> records) {

@@ -65,14 +65,6 @@ bool attends(const LayerChain& c) {
            c.positions * rows.rows == in.rows && is_aligned(in) && is_aligned(c.attention[dqkv]) && is_aligned(c.attention[out]);
 }
 
-bool is_kept_inside(std::span<const Bound> others, const LayerChain& c) {
-    const Operand* inside[] = {&c.narrow_product[linear_dgrad::dx],  &c.widen_product[linear_dgrad::dx],
-                               &c.project_product[linear_dgrad::dx], &c.attention[attention_backward::delta],
-                               &c.narrow[dense_backward::dy],        &c.project[dense_backward::dy]};
-    return std::none_of(std::begin(inside), std::end(inside) - (drops(c.narrow) ? 0 : 2),
-                        [&](const Operand* o) { return is_named(others, *o); });
-}
-
 }  // namespace
 
 LayerChain::LayerChain(std::span<const Bound> r)
@@ -114,7 +106,17 @@ bool is_layer_chain(std::span<const Bound> records) {
            drop_alike(c.narrow, c.project, dense_backward::state) && is_product(c.narrow_product, kLayerColumns, inner) &&
            is_product(c.widen_product, inner, kLayerColumns) && is_product(c.project_product, kLayerColumns, kLayerColumns) &&
            is_product(c.attend_product, 3 * kLayerColumns, kLayerColumns) && attends(c) && are_linked(c) &&
-           accumulate_as_expected(c) && is_kept_inside(records.subspan(LayerChain::kRecords), c);
+           accumulate_as_expected(c);
+}
+
+Match match_layer_chain(const Window& window) {
+    if (!is_layer_chain(window)) return {};
+    constexpr std::size_t kNorm2 = 0, kNarrow = 2, kWiden = 4, kNorm1 = 5, kProject = 7, kAttention = 8;
+    using linear_dgrad::dx;
+    std::vector<Output> inner = {{kNarrow, dx}, {kWiden, dx}, {kProject, dx}, {kAttention, attention_backward::delta}};
+    if (drops(LayerChain(window).narrow))  // of a norm's dx only what is left of it is stored, as dz
+        inner.insert(inner.end(), {{kNorm2, layernorm_backward::dx}, {kNorm1, layernorm_backward::dx}});
+    return Match::first(LayerChain::kRecords, std::move(inner));
 }
 
 }  // namespace millrace::ops

@@ -6,6 +6,7 @@
 #include "ops/attention/attention.h"
 #include "ops/dense/dense.h"
 #include "ops/norm/layernorm.h"
+#include "ops/rewrite.h"
 #include "ops/sequence/operands.h"
 
 namespace millrace::ops {
@@ -26,9 +27,9 @@ struct LayerChain {
 };
 
 /// Whether the first kRecords of `records` are such a layer: bf16, causal, dropout as in ops/sequence/sequence.h, every record
-/// reading what the one before it wrote, rows on 16 bytes, groups or members but not both in number. What the kernel keeps to
-/// itself (the gradients of linear1's output, of norm1's output and of attention's, delta, and dx of a norm in front of dropout)
-/// is named by none of the other records.
+/// reading what the one before it wrote, rows on 16 bytes, groups or members but not both in number.
 bool is_layer_chain(std::span<const Bound> records);
+/// They as one; inner are the gradients of linear1's output, of norm1's output and of attention's, and delta.
+Match match_layer_chain(const Window& window);
 
 }  // namespace millrace::ops

@@ -57,10 +57,8 @@ KernelResult make_forward(Context& c, const ForwardArgs& a, const Operand& x, in
     const auto kernel = layer_forward_kernel<kParts, kInner, kDrops>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(sequences), static_cast<unsigned>(x.g), static_cast<unsigned>(x.k * kParts));
-    auto made = make_kernel(
+    return make_kernel(
         [=, stream = c.stream] { launch_clusters(kernel, grid, dim3(Block::kThreads), kParts, Block::kBytes, stream, a); });
-    made->inner = SequenceLayer::kRecords - 1;
-    return KernelResult(std::move(made));
 }
 
 void set_vectors(ForwardArgs& a, Vector first, const Operand& from) {
@@ -86,9 +84,8 @@ void set_norm(ForwardArgs& a, int which, const Bound& b) {
 }  // namespace
 }  // namespace sequence
 
-std::size_t match_sequence_forward(const Context& c, std::span<const Bound> records) {
-    const bool takes = is_sequence_layer(records) && sequence::Forward<1, 256, true>::kBytes <= c.shared_limit;
-    return takes ? SequenceLayer::kRecords : 0;
+Match match_sequence_forward(const Context& c, const Window& records) {
+    return sequence::Forward<1, 256, true>::kBytes <= c.shared_limit ? match_sequence_layer(records) : Match{};
 }
 
 KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
@@ -100,7 +97,10 @@ KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
     ForwardArgs a{};
     a.lengths = grouped(lengths, x.g);
     a.positions = positions_of(x, lengths);
-    a.early = c.early;
+    a.early =
+        c.reads_early({&r.in[dense_forward::w], &r.in[dense_forward::bias], &r.out[dense_forward::bias],
+                       &r.widen[dense_forward::bias], &r.narrow[dense_forward::bias], &r.norm1[layernorm_forward::gamma],
+                       &r.norm1[layernorm_forward::beta], &r.norm2[layernorm_forward::gamma], &r.norm2[layernorm_forward::beta]});
     a.operands[layer_in] = operand_of(x);
     a.operands[in_weights] = operand_of(r.in[dense_forward::w]);
     a.operands[out_weights] = operand_of(r.out[dense_forward::w]);

@@ -1,10 +1,8 @@
 #pragma once
 // What the forward and the backward records of a layer over short sequences have in common. Host code.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "ops/dense/dense.h"
 
@@ -50,18 +48,6 @@ inline bool drops(const Bound& dense) { return dense.params<DenseParams>().dropo
 /// Whether two linear layers drop by the same states, or neither drops. `state`: that slot of both.
 inline bool drop_alike(const Bound& a, const Bound& b, int state) {
     return drops(a) == a[state].present() && drops(b) == b[state].present() && same_place(a[state], b[state]);
-}
-
-/// Whether one of the records names memory of `o`.
-inline bool is_named(std::span<const Bound> records, const tensor::Operand& o) {
-    const std::int64_t count = (o.k - 1) * o.stride_k + (o.g - 1) * o.stride_g + (o.rows - 1) * o.stride_row + o.cols;
-    const auto* begin = static_cast<const std::byte*>(o.data);
-    const auto* end = begin + count * static_cast<std::int64_t>(tensor::size_of(o.dtype));
-    return std::any_of(records.begin(), records.end(), [&](const Bound& record) {
-        return std::any_of(record.operands.begin(), record.operands.end(), [&](const tensor::Operand& other) {
-            return other.data >= static_cast<const void*>(begin) && other.data < static_cast<const void*>(end);
-        });
-    });
 }
 
 }  // namespace millrace::ops

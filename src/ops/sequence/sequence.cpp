@@ -2,6 +2,7 @@
 
 #include "ops/attention/attention.h"
 #include "ops/dense/dense.h"
+#include "ops/kernels.h"
 #include "ops/norm/layernorm.h"
 #include "ops/sequence/operands.h"
 #include "ops/text/sequences.h"
@@ -54,7 +55,6 @@ bool is_sequence_layer(std::span<const Bound> records) {
     namespace dense = dense_forward;
     if (records.size() < SequenceLayer::kRecords) return false;
     const SequenceLayer l(records);
-    const auto others = records.subspan(SequenceLayer::kRecords);
     if (l.in.record->op != &dense::kDef || l.out.record->op != &dense::kDef || l.norm1.record->op != &layernorm_forward::kDef ||
         l.widen.record->op != &dense::kDef || l.narrow.record->op != &dense::kDef)
         return false;
@@ -65,8 +65,16 @@ bool is_sequence_layer(std::span<const Bound> records) {
            is_linear(l.out, seen, kLayerColumns, kLayerColumns, Activation::none) && is_norm(l.norm1, l.out[dense::y], x) &&
            is_linear(l.widen, h, kLayerColumns, inner.cols, Activation::gelu) &&
            is_linear(l.narrow, inner, inner.cols, kLayerColumns, Activation::none) && is_norm(l.norm2, l.narrow[dense::y], h) &&
-           !drops(l.in) && !drops(l.widen) && drop_alike(l.out, l.narrow, dense::state) && !is_named(others, l.out[dense::y]) &&
-           !is_named(others, l.narrow[dense::y]);
+           !drops(l.in) && !drops(l.widen) && drop_alike(l.out, l.narrow, dense::state);
 }
+
+Match match_sequence_layer(const Window& window) {
+    if (!is_sequence_layer(window)) return {};
+    constexpr std::size_t kOut = 2, kNarrow = 5;
+    return Match::first(SequenceLayer::kRecords, {{kOut, dense_forward::y}, {kNarrow, dense_forward::y}});
+}
+
+MILLRACE_REWRITE(sequence_forward, dense_forward, 0);
+MILLRACE_REWRITE(sequence_backward, layernorm_backward, 0);
 
 }  // namespace millrace::ops

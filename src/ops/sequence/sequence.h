@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "ops/op.h"
+#include "ops/rewrite.h"
 
 namespace millrace::ops {
 
@@ -20,8 +20,15 @@ struct SequenceLayer {
 
 /// Whether the first kRecords are such a layer: bf16, width 128 with causal heads of 32 columns, 128 or 256 inner columns with
 /// GELU, up to 64 positions, no prefix, dropout behind both out_proj and linear2 or nowhere, members or groups but not both in
-/// number, every record reading what the ones before it wrote, rows on 16 bytes. What the kernel keeps to itself is named by none
-/// of the records behind it.
+/// number, every record reading what the ones before it wrote, rows on 16 bytes.
 bool is_sequence_layer(std::span<const Bound> records);
+/// They as one; the outputs of out_proj and linear2 are inner.
+Match match_sequence_layer(const Window& window);
+namespace sequence_forward_rewrite {
+extern const Rewrite kRewrite;
+}
+namespace sequence_backward_rewrite {
+extern const Rewrite kRewrite;
+}
 
 }  // namespace millrace::ops

@@ -16,7 +16,7 @@ std::int64_t count_flops(const Record& record) {
 
 }  // namespace
 
-MILLRACE_OPERATOR_WITH(vocabulary_loss, Phase::loss, count_flops, {}, {"x"}, {"weight"}, {"bias"}, {"ids"}, {"lengths"},
+MILLRACE_OPERATOR_WITH(vocabulary_loss, Phase::loss, count_flops, {"x"}, {"weight"}, {"bias"}, {"ids"}, {"lengths"},
                        {"state", update}, {"logsumexp", write}, {"dx", add}, {"dweight", add}, {"dbias", add}, {"tally", add},
                        {"total"});
 

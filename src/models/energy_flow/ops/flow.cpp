@@ -37,16 +37,12 @@ void check_neuron(Checker& c, int flow, Slots params, int values) {
 
 }  // namespace
 
-MILLRACE_DECLARE_REWRITE(counted_move)
-constexpr Rewrite kFlowMoveRewrites[] = {MILLRACE_REWRITE(counted_move)};
-
 MILLRACE_OPERATOR(flow_begin, Phase::forward, {"e"}, {"flow", write}, {"counters", write});
 MILLRACE_OPERATOR(flow_begin_backward, Phase::backward, {"dflow"}, {"de", write});
 MILLRACE_OPERATOR(flow_neuron_forward, Phase::forward, {"flow"}, {"params"}, {"counters"}, {"out", write});
 MILLRACE_OPERATOR(flow_neuron_backward, Phase::backward, {"flow"}, {"params"}, {"counters"}, {"dout"}, {"dparams", add},
                   {"dflow", add});
-MILLRACE_OPERATOR_WITH(flow_move, Phase::forward, nullptr, kFlowMoveRewrites, {"before"}, {"u"}, {"state"}, {"counters"},
-                       {"moved", write}, {"after", write});
+MILLRACE_OPERATOR(flow_move, Phase::forward, {"before"}, {"u"}, {"state"}, {"counters"}, {"moved", write}, {"after", write});
 MILLRACE_OPERATOR(flow_move_backward, Phase::backward, {"dafter"}, {"moved"}, {"du", write}, {"dbefore", add});
 MILLRACE_OPERATOR(flow_spawn, Phase::forward, {"before"}, {"flow", update}, {"moved", update}, {"counters", update});
 MILLRACE_OPERATOR(flow_spawn_state, Phase::forward, {"flow"}, {"h", update});
@@ -115,5 +111,6 @@ void flow_clear::check(Checker& c) {
     for (int slot = out0; slot < slots; ++slot)
         c.allow({slot}, floating, {k, 1, c.shape(slot).rows, c.shape(slot).cols}).needs({slot - 1}, c[slot].present());
 }
+MILLRACE_REWRITE(counted_move, flow_move, 0);
 
 }  // namespace millrace::ops
