@@ -9,6 +9,7 @@
 #include "base/nearest.h"
 #include "bench/gpu_activity.h"
 #include "bench/random_data.h"
+#include "models/backend_options.h"
 #include "models/registry.h"
 #include "train/engine.h"
 #include "train/recipe_keys.h"
@@ -52,9 +53,12 @@ base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, con
     MILLRACE_LET(settings, train::read_settings(recipe, source->samples(data::Part::train)));
     settings.telemetry.components = options.parts;
     MILLRACE_LET(model, models::make(recipe, source->fields()));
-    MILLRACE_LET(backend, ops::make_backend(options.device, {.threads = options.threads, .rewrites_off = options.rewrites_off}));
+    ops::BackendOptions backend_options = models::backend_options(recipe, options.device, precision);
+    if (options.threads > 0) backend_options.threads = options.threads;
+    backend_options.rewrites_off = options.rewrites_off;
+    MILLRACE_LET(backend, ops::make_backend(options.device, backend_options));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
-    times.precision = tape::name_of(precision);
+    times.precision = models::products_in(backend_options, precision);
     times.batch = settings.batch * settings.members;
     train::EngineOptions engine_options;
     engine_options.precision = precision;

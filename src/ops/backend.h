@@ -83,7 +83,8 @@ struct BackendOptions {
     /// Rewrites that are left out, by name (rewrite_names()), or "all": CUDA then runs every record by itself.
     std::vector<std::string> rewrites_off = {};
     std::string cpu_table = {};  ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
-    bool warpgroups = true;      ///< vocabulary_loss multiplies with whole warpgroups where the GPU can (capability 9.0a)
+    bool tf32 = false;       ///< CUDA: products of the library round f32 operands to tf32, ten bits of mantissa, unless pinned
+    bool warpgroups = true;  ///< vocabulary_loss multiplies with whole warpgroups where the GPU can (capability 9.0a)
 };
 
 class Backend {

@@ -31,6 +31,7 @@ struct Context {
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
     bool warpgroups = true;  ///< BackendOptions::warpgroups
+    bool tf32 = false;       ///< BackendOptions::tf32
     bool fuse = true;        ///< kernels that do a whole record at once, unless all rewrites are off
     bool early = false;  ///< of the record being prepared: not the first launch of its program, so its parameters are older than
                          ///< its predecessor (device.cuh, begin_kernel)
