@@ -1,5 +1,5 @@
 // Causal attention over sequences of equal length against PyTorch's: one line per pass, then one per peer.
-//   attention_bench SEQUENCES HEADS WIDTH POSITIONS [cuda|cpu]        bf16 on cuda, f32 on cpu
+//   attention_bench SEQUENCES HEADS WIDTH POSITIONS [cuda|cpu|f32]    bf16 on cuda, f32 on cpu; f32: on cuda, without peers
 
 #include <fmt/format.h>
 
@@ -32,11 +32,10 @@ class Attention {
 public:
     Attention(ops::Backend& backend, const Shape& shape) : backend_(backend), shape_(shape) {}
 
-    base::Status build() {
+    base::Status build(tensor::DType real) {
         namespace f = ops::attention_forward;
         namespace b = ops::attention_backward;
         using tensor::DType;
-        const DType real = backend_.kind() == ops::DeviceKind::cuda ? DType::bf16 : DType::f32;
         const int rows = shape_.rows(), cols = shape_.cols();
         MILLRACE_LET(qkv, random(real, rows, 3 * cols));
         MILLRACE_LET(dout, random(real, rows, cols));
@@ -117,12 +116,12 @@ private:
     std::vector<std::unique_ptr<ops::Kernel>> kernels_;
 };
 
-base::Status compare(const Shape& shape, ops::DeviceKind device) {
+base::Status compare(const Shape& shape, ops::DeviceKind device, tensor::DType real) {
     MILLRACE_LET(backend, ops::make_backend(device, {}));
     Attention attention(*backend, shape);
-    MILLRACE_TRY(attention.build());
-    fmt::print("{} sequences x {} heads x {} columns, {} positions, causal, on {}\n", shape.sequences, shape.heads, shape.width,
-               shape.positions, backend->description());
+    MILLRACE_TRY(attention.build(real));
+    fmt::print("{} sequences x {} heads x {} columns, {} positions, causal, {} on {}\n", shape.sequences, shape.heads,
+               shape.width, shape.positions, tensor::name_of(real), backend->description());
     struct Pass {
         const char* name;
         std::size_t begin, end;
@@ -136,6 +135,7 @@ base::Status compare(const Shape& shape, ops::DeviceKind device) {
         fmt::print("  {:28} {:10.4f} ms {:8.4g} TFLOP/s\n", fmt::format("millrace {}", pass.name), ms,
                    pass.products * shape.flops() / ms * 1e-9);
     }
+    if (device == ops::DeviceKind::cuda && real == tensor::DType::f32) return base::ok();  // the peers know bf16 there
     MILLRACE_LET(folder, bench::find_peers());
     std::vector<std::string> command{bench::peer_python(device), folder + "/attention.py", "--device", ops::name_of(device)};
     for (const int size : {shape.sequences, shape.heads, shape.width, shape.positions}) command.push_back(std::to_string(size));
@@ -159,12 +159,13 @@ base::Status compare(const Shape& shape, ops::DeviceKind device) {
 int main(int argc, char** argv) {
     const auto size = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
     const Shape shape{size(1, 4), size(2, 16), size(3, 64), size(4, 4096)};
-    const bool cpu = argc > 5 && std::string(argv[5]) == "cpu";
+    const std::string where = argc > 5 ? argv[5] : "cuda";
     if (std::min({shape.sequences, shape.heads, shape.width, shape.positions}) < 1) {
-        fmt::print(stderr, "attention_bench SEQUENCES HEADS WIDTH POSITIONS [cuda|cpu]: sizes are positive numbers\n");
+        fmt::print(stderr, "attention_bench SEQUENCES HEADS WIDTH POSITIONS [cuda|cpu|f32]: sizes are positive numbers\n");
         return 2;
     }
-    const auto status = compare(shape, cpu ? ops::DeviceKind::cpu : ops::DeviceKind::cuda);
+    const auto status = compare(shape, where == "cpu" ? ops::DeviceKind::cpu : ops::DeviceKind::cuda,
+                                where == "cuda" ? tensor::DType::bf16 : tensor::DType::f32);
     if (status.ok()) return 0;
     fmt::print(stderr, "attention_bench: {}\n", status.error().text());
     return status.error().exit_status;

@@ -10,6 +10,7 @@
 #include "bench/gpu_activity.h"
 #include "bench/random_data.h"
 #include "bench/row_recipe.h"
+#include "models/backend_options.h"
 #include "models/registry.h"
 #include "train/engine.h"
 
@@ -40,12 +41,13 @@ base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, con
     MILLRACE_TRY(train::check_batch_rows(recipe, samples, model->minimum_rows()));
     if (const base::Status fits = model->check_rows(settings.batch); !fits.ok())
         return recipe.bad("train.batch", fits.error().message);
-    MILLRACE_LET(backend, ops::make_backend(options.device, {.deterministic = recipe.boolean("deterministic"),
-                                                             .threads = options.threads,
-                                                             .rewrites_off = options.rewrites_off,
-                                                             .forms = options.forms}));
+    ops::BackendOptions backend_options = models::backend_options(recipe, options.device, precision);
+    if (options.threads > 0) backend_options.threads = options.threads;
+    backend_options.rewrites_off = options.rewrites_off;
+    backend_options.forms = options.forms;
+    MILLRACE_LET(backend, ops::make_backend(options.device, backend_options));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
-    times.precision = precision_text(recipe, precision);
+    times.precision = models::products_in(backend_options, precision);
     times.batch = settings.batch * settings.optimizer.accumulation * settings.members;
     train::EngineOptions engine_options;
     engine_options.precision = precision;

@@ -71,8 +71,9 @@ private:
 
     base::Result<double> ceiling_of(const std::string& precision) {
         if (const auto known = ceilings_.find(precision); known != ceilings_.end()) return known->second;
-        MILLRACE_LET(backend, ops::make_backend(options_.device, {false, options_.threads}));
-        MILLRACE_LET(chosen, train::choose_precision(precision, options_.device));
+        const bool tf32 = precision == "tf32";
+        MILLRACE_LET(backend, ops::make_backend(options_.device, {.threads = options_.threads, .tf32 = tf32}));
+        MILLRACE_LET(chosen, train::choose_precision(tf32 ? "f32" : precision, options_.device));
         MILLRACE_LET(rate, bench::product_ceiling(*backend, chosen, bench::ceiling_size(options_.device)));
         return ceilings_.emplace(precision, rate).first->second;
     }

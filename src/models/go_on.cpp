@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/philox.h"
+#include "models/backend_options.h"
 #include "models/weights.h"
 #include "tape/program.h"
 
@@ -49,10 +50,7 @@ base::Result<std::unique_ptr<Writer>> Writer::create(const PromptRequest& reques
     made->member_ = request.member;
     LanguageModel& model = made->model();
     const LanguageConfig& config = model.language();
-    ops::BackendOptions options;
-    options.deterministic = request.recipe.boolean("deterministic");
-    options.threads = static_cast<int>(request.recipe.integer("threads"));
-    MILLRACE_LET(backend, ops::make_backend(request.device, options));
+    MILLRACE_LET(backend, ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
     made->backend_ = std::move(backend);
     const auto members = static_cast<std::int32_t>(request.checkpoint.members.size());
     tape::StoreOptions store_options;

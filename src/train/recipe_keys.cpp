@@ -28,6 +28,8 @@ void add_train_keys(base::Schema& schema) {
     schema.real("train.dropout_scale", 1, "factor on every dropout rate of the model").between(0, 1000).per_member();
     schema.bytes("train.memory", "0B", "memory that the plan may take on the device; 0B: what is free");
     schema.boolean("train.capture", true, "replay the step as one launch where the device can");
+    schema.choice("train.f32", "strict", {"strict", "tf32"},
+                  "products of a GPU in f32; tf32: operands rounded to ten bits of mantissa, several times as fast");
     schema.duration("train.log_interval", "1s", "time covered by one row of metrics.jsonl").between(0.001, 86400);
     schema.boolean("train.debug_nonfinite", false, "run record by record and name the first value that is not finite (slow)");
     schema.integer("eval.batch", 500, "rows evaluated at once, or as many as fit").between(1, 1 << 20);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "data/load.h"
+#include "models/backend_options.h"
 #include "models/registry.h"
 #include "train/console.h"
 #include "train/loading.h"
@@ -21,14 +22,15 @@ struct Request {
     std::int32_t micro_batch;
     const data::StoredData& stored;
     bool class_reports;
+    tape::Precision precision;
+    ops::BackendOptions options;
 };
 
 /// `no_room` becomes true when everything was right but the memory.
 base::Result<Setup> set_up_as(const Request& request, const Loading& loading, ops::DeviceKind device,
                               std::unique_ptr<ops::Backend> backend, bool& no_room) {
-    const auto& [recipe, training, adapt, micro_batch, stored, class_reports] = request;
+    const auto& [recipe, training, adapt, micro_batch, stored, class_reports, precision, options] = request;
     Setup setup;
-    MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
     const base::Rank rank;  // training on several machines begins here
     MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, stored, rank, loading.stream));
@@ -68,7 +70,7 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
     const auto threads = static_cast<int>(recipe.integer("threads"));
     setup.threads = threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     setup.device = fmt::format("{}: {}", ops::name_of(device), backend->description());
-    setup.precision = tape::name_of(precision);
+    setup.precision = models::products_in(options, precision);
     std::unique_ptr<data::BatchSource> source = std::move(data.source);
     if (adapt) source = adapt(std::move(source));
     EngineOptions engine_options;
@@ -87,20 +89,16 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
                            const data::StoredData& stored, bool class_reports) {
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    const auto new_backend = [&] {
-        ops::BackendOptions options;
-        options.deterministic = recipe.boolean("deterministic");
-        options.threads = static_cast<int>(recipe.integer("threads"));
-        return ops::make_backend(device, options);
-    };
-    MILLRACE_LET(backend, new_backend());
+    MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
+    const ops::BackendOptions options = models::backend_options(recipe, device, precision);
+    MILLRACE_LET(backend, ops::make_backend(device, options));
     MILLRACE_LET(loading, choose_loading(recipe, family->data, training, stored, *backend));
-    const Request request{recipe, training, adapt, micro_batch, stored, class_reports};
+    const Request request{recipe, training, adapt, micro_batch, stored, class_reports, precision, options};
     bool no_room = false;
     auto setup = set_up_as(request, loading, device, std::move(backend), no_room);
     if (setup.ok() || !no_room || !loading.streamable) return setup;
     loading = {true, false, "the set and the model do not fit into the memory together"};
-    MILLRACE_LET(another, new_backend());
+    MILLRACE_LET(another, ops::make_backend(device, options));
     return set_up_as(request, loading, device, std::move(another), no_room);
 }
 

@@ -20,7 +20,7 @@ struct Setup {
     std::vector<std::string> notes;  ///< about the data, for people
     std::string loading;             ///< resident or streamed, and why; empty where there is no choice
     std::string device;              ///< "cpu: 2 threads"
-    std::string precision;           ///< "f32"
+    std::string precision;           ///< of products' operands: "bf16", "tf32"
     int threads = 1;                 ///< of the CPU backend, or of the host
     std::unique_ptr<Engine> engine;
 };

@@ -20,10 +20,10 @@ Facts facts_of(const base::Recipe& recipe, Stepper& stepper, bool precision_free
     Facts facts;
     facts.gpu = stepper.engine().backend().kind() == ops::DeviceKind::cuda;
     facts.precisions = {stepper.setup().precision};
+    const std::string own = tape::name_of(stepper.engine().store().options().precision);
     if (facts.gpu && (precision_free || recipe.text("precision") == "auto"))
         for (const char* other : {"bf16", "f32"})
-            if (other != stepper.setup().precision && !(other == std::string("bf16") && ops::cuda_lacks_bf16()))
-                facts.precisions.emplace_back(other);
+            if (other != own && !(other == std::string("bf16") && ops::cuda_lacks_bf16())) facts.precisions.emplace_back(other);
     facts.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     facts.threads = stepper.setup().threads;
     facts.batch = stepper.setup().settings.batch;

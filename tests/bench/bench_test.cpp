@@ -142,6 +142,24 @@ TEST(Bench, StepsOnCudaKnowTheGapBetweenLaunchesFusedAndNot) {
     }
 }
 
+TEST(Bench, RecipeSaysWhetherF32ProductsAreTf32) {
+    Options options;
+    options.seconds = 0.01;
+    options.settings = {"train.f32=tf32"};
+    const Workload tiny{"tiny", "shallow", "debug", 8, 1, true};
+    const auto cpu = time_workload(tiny, options);
+    ASSERT_TRUE(cpu.ok()) << cpu.error().text();
+    EXPECT_EQ(cpu->precision, "f32");
+    options.settings = {"train.f32=fast"};
+    EXPECT_FALSE(time_workload(tiny, options).ok());
+    if (!ops::cuda_available().ok()) return;
+    options.device = ops::DeviceKind::cuda;
+    options.settings = {"train.f32=tf32"};
+    EXPECT_EQ(time_workload(tiny, options)->precision, "tf32");
+    options.settings = {"train.f32=tf32", "deterministic=true"};
+    EXPECT_EQ(time_workload(tiny, options)->precision, "f32");
+}
+
 /// What bench shows beside the first row of a CPU.
 PeerTimes peers_of_first_row() {
     const auto command = peer_command(all_workloads(ops::DeviceKind::cpu).front(), {}, "f32");

@@ -10,6 +10,7 @@
 #include "case_runner.h"
 #include "op_case.h"
 #include "ops/cpu/tables.h"
+#include "ops/dense/dense.h"
 #include "ops/vocabulary/vocabulary.h"
 
 namespace millrace::ops::cases {
@@ -173,6 +174,27 @@ TEST_P(CudaOperator, MembersEqualSeparateRuns) {
             expect_members_separate(**graphics(true), precision, op_case, true);
         }
     });
+}
+
+/// The operands of other tests have few bits, which tf32 keeps.
+TEST(CudaProducts, Tf32RoundsOperandsAndStrictKeepsThem) {
+    if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    const Made made = make_backend(DeviceKind::cuda, {.tf32 = true}),
+               both = make_backend(DeviceKind::cuda, {.deterministic = true, .tf32 = true});
+    ASSERT_TRUE(made.ok() && both.ok());
+    OpCase c;
+    c.name = "linear_dgrad/f32";
+    c.op = &linear_dgrad::kDef;
+    c.params = LinearGradParams{};
+    c.slot(linear_dgrad::dz, Element::f32, 1, 1, 128, 64, uniform(-1, 1));
+    c.slot(linear_dgrad::w, Element::f32, 1, 1, 64, 128, uniform(-1, 1));
+    c.slot(linear_dgrad::dx, Element::f32, 1, 1, 128, 128, poison());
+    const Outcome pinned = run(**graphics(true), Precision::f32, c), tf32 = run(**made, Precision::f32, c);
+    EXPECT_EQ(difference(c, Precision::f32, pinned, run(**graphics(false), Precision::f32, c)), "") << "strict";
+    EXPECT_EQ(difference(c, Precision::f32, pinned, tf32).empty(), cuda_lacks_bf16()) << "GPUs with bf16 have tf32";
+    c.bf16_tolerance = 1e-3;
+    EXPECT_EQ(difference(c, Precision::bf16, pinned, tf32), "");
+    EXPECT_EQ(byte_difference(c, pinned, run(**both, Precision::f32, c)), "") << "pinned kernels know no tf32";
 }
 
 /// A device with products of warpgroups takes other kernels without them.

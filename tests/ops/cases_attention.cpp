@@ -85,6 +85,12 @@ void add_attention_cases(std::vector<OpCase>& cases) {
                                 {1, 3, 257, 2, 16, 3, false},
                                 {1, 3, 131, 1, 128, 70, true},
                                 {1, 2, 193, 1, 160, 0, true},
+                                // every width of the tiles without tensor cores, at their edges and one beyond
+                                {1, 2, 65, 1, 31, 1, true},
+                                {1, 2, 33, 2, 63},
+                                {1, 2, 131, 1, 100, 0, true},
+                                {1, 2, 66, 1, 129, 2, true},
+                                {2, 2, 37, 2, 257, 3, true},
                                 // enough blocks to fill a GPU: these take two tiles a warp
                                 {1, 17, 65, 16, 16, 3, true},
                                 {1, 17, 129, 8, 64, 5, true},
@@ -96,6 +102,9 @@ void add_attention_cases(std::vector<OpCase>& cases) {
     const Sentences small{2, 4, 9, 2, 8, 2, true};
     cases.push_back(forward(small, "windows", uniform(-1, 1), kWindow));
     cases.push_back(backward(small, "windows", kWindow));
+    const Sentences usual{1, 3, 70, 2, 32, 0, true};
+    cases.push_back(forward(usual, "windows", uniform(-1, 1), kWindow));
+    cases.push_back(backward(usual, "windows", kWindow));
     // Scores up to some hundreds: nothing may overflow.
     cases.push_back(forward(small, "large", uniform(-24, 24)));
     OpCase c = forward({1, 2, 6, 1, 4}, "nan", uniform(-1, 1).with(6 * 12 + 3, std::numeric_limits<double>::quiet_NaN()));

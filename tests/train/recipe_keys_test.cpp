@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "models/backend_options.h"
 #include "places.h"
 #include "train/run_settings.h"
 
@@ -40,6 +41,7 @@ TEST(RecipeKeys, BadValuesAreRefusedByName) {
     EXPECT_NE(refusal({"train.epoch=1"}).find("train.epochs"), std::string::npos);
     EXPECT_NE(refusal({}, "[train]\nbatch = \"big\"\n").find("test.toml:2"), std::string::npos);
     EXPECT_NE(refusal({"model.name=colective"}).find("collective"), std::string::npos);
+    EXPECT_NE(refusal({"train.f32=fast"}).find("strict"), std::string::npos);
     EXPECT_NE(refusal({"model.preset=huge"}).find("debug"), std::string::npos);
 }
 
@@ -105,12 +107,33 @@ TEST(RunSettings, PrecisionFollowsTheDevice) {
     EXPECT_NE(lacking.error().text().find("use f16"), std::string::npos) << lacking.error().text();
 }
 
+TEST(RunSettings, Tf32CountsInF32OnAGpuAlone) {
+    using ops::DeviceKind;
+    using tape::Precision;
+    const auto options = [](const char* more, DeviceKind device, Precision precision) {
+        return models::backend_options(*parsed({"train.f32=tf32", more}), device, precision);
+    };
+    const ops::BackendOptions taken = options("threads=3", DeviceKind::cuda, Precision::f32);
+    EXPECT_TRUE(taken.tf32);
+    EXPECT_EQ(taken.threads, 3);
+    EXPECT_EQ(models::products_in(taken, Precision::f32), "tf32");
+    EXPECT_FALSE(options("seed=1", DeviceKind::cpu, Precision::f32).tf32);
+    const ops::BackendOptions half = options("seed=1", DeviceKind::cuda, Precision::bf16);
+    EXPECT_FALSE(half.tf32);
+    EXPECT_EQ(models::products_in(half, Precision::bf16), "bf16");
+    const ops::BackendOptions pinned = options("deterministic=true", DeviceKind::cuda, Precision::f32);
+    EXPECT_TRUE(pinned.deterministic);
+    EXPECT_FALSE(pinned.tf32);
+    EXPECT_FALSE(models::backend_options(*parsed({}), DeviceKind::cuda, Precision::f32).tf32);
+}
+
 TEST(RecipeKeys, ResumeAllowsWhatChangesNoWeight) {
     const auto before = parsed({});
     EXPECT_TRUE(check_resumable(*before, *parsed({"train.epochs=9", "checkpoint.keep=1", "eval.batch=7", "threads=1"})).ok());
     const auto refused = check_resumable(*before, *parsed({"optim.beta1=0.8"}));
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().text().find("optim.beta1 = 0.9, not 0.8"), std::string::npos) << refused.error().text();
+    EXPECT_FALSE(check_resumable(*before, *parsed({"train.f32=tf32"})).ok());
 }
 
 }  // namespace

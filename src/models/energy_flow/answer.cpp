@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "data/pairs/pairs.h"
+#include "models/backend_options.h"
 #include "models/energy_flow/energy_flow.h"
 #include "models/energy_flow/recipe.h"
 #include "models/weights.h"
@@ -87,10 +88,7 @@ base::Result<std::unique_ptr<Answering>> Answering::create(const TextRequest& re
     made->model_ = std::move(model);
     auto& flow = dynamic_cast<EnergyFlow&>(*made->model_);
 
-    ops::BackendOptions options;
-    options.deterministic = request.recipe.boolean("deterministic");
-    options.threads = static_cast<int>(request.recipe.integer("threads"));
-    MILLRACE_LET(backend, ops::make_backend(request.device, options));
+    MILLRACE_LET(backend, ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
     made->backend_ = std::move(backend);
     made->device_ = fmt::format("{}: {}", ops::name_of(request.device), made->backend_->description());
     tape::StoreOptions store_options;

@@ -11,6 +11,7 @@
 #include "data/recordings/resident_recordings.h"
 #include "data/sound/folder_source.h"
 #include "data/sound/resample.h"
+#include "models/backend_options.h"
 #include "models/leak_cnn/leak_cnn.h"
 #include "models/leak_cnn/recipe.h"
 #include "models/leak_cnn/stored.h"
@@ -128,10 +129,7 @@ base::Result<std::unique_ptr<Detector>> Detector::create(const ClassifyRequest& 
     made->source_ = std::make_unique<data::ResidentRecordings>(placeholders(stored));
     MILLRACE_LET(config, leak_cnn_config(request.recipe, made->source_->fields()));
     made->model_ = std::make_unique<LeakCnn>(std::move(config));
-    ops::BackendOptions options;
-    options.deterministic = request.recipe.boolean("deterministic");
-    options.threads = static_cast<int>(request.recipe.integer("threads"));
-    MILLRACE_LET(backend, ops::make_backend(request.device, options));
+    MILLRACE_LET(backend, ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
     made->backend_ = std::move(backend);
     made->device_ = fmt::format("{}: {}", ops::name_of(request.device), made->backend_->description());
     tape::StoreOptions store_options;

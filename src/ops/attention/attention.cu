@@ -14,9 +14,11 @@ AttentionShape shape_of(const AttentionParams& p, const Operand& qkv, const Oper
 }
 
 template <class... Operands>
-bool takes_flash(const Context& c, const AttentionShape& shape, const Operands&... operands) {
-    return shape.width % 8 == 0 && shape.width <= kMostFlashWidth && flash_bytes_of(shape.width) <= c.shared_limit &&
-           (whole_runs(operands) && ...);
+bool whole_heads(const AttentionShape& shape, const Operand& qkv, const Operands&... operands) {
+    return shape.width * tensor::size_of(qkv.dtype) % 16 == 0 && whole_runs(qkv) && (whole_runs(operands) && ...);
+}
+bool takes_flash(const Context& c, const AttentionArgs<bf16>& a) {
+    return a.whole && a.shape.width <= kMostFlashWidth && flash_bytes_of(a.shape.width) <= c.shared_limit;
 }
 
 }  // namespace
@@ -27,10 +29,10 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
     const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
     if (out.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
-        const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k};
+        const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out)};
         if constexpr (std::is_same_v<Real, bf16>)
-            if (takes_flash(c, shape, qkv, out)) return make_flash_forward(c, a);
-        return make_plain_attention_forward(c, a);
+            if (takes_flash(c, a)) return make_flash_forward(c, a);
+        return make_plain_attention<true>(c, a);
     });
 }
 
@@ -41,11 +43,12 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
     const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
     if (dqkv.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
-        const AttentionArgs<Real> a{qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k};
+        const AttentionArgs<Real> a{
+            qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k, whole_heads(shape, qkv, dout, out, dqkv)};
         if constexpr (std::is_same_v<Real, bf16>)
-            if (takes_flash(c, shape, qkv, dout, out, dqkv))
+            if (takes_flash(c, a))
                 return shape.positions <= kShortPositions ? make_short_backward(c, a) : make_flash_backward(c, a);
-        return make_plain_attention_backward(c, a);
+        return make_plain_attention<false>(c, a);
     });
 }
 

@@ -26,6 +26,7 @@ struct AttentionArgs {
     Mat<Real> out, dqkv;
     AttentionShape shape;
     int sequences, members;
+    bool whole;  ///< rows of every head begin at multiples of 16 bytes
 
     [[nodiscard]] __host__ __device__ int pairs() const { return sequences * shape.heads; }
 };
@@ -67,9 +68,7 @@ KernelResult make_flash_backward(Context& c, const AttentionArgs<bf16>& a);
 KernelResult make_short_backward(Context& c, const AttentionArgs<bf16>& a);
 
 /// Of any width and alignment, without tensor cores.
-template <class Real>
-KernelResult make_plain_attention_forward(Context& c, const AttentionArgs<Real>& a);
-template <class Real>
-KernelResult make_plain_attention_backward(Context& c, const AttentionArgs<Real>& a);
+template <bool kForward, class Real>
+KernelResult make_plain_attention(Context& c, const AttentionArgs<Real>& a);
 
 }  // namespace millrace::ops::cuda

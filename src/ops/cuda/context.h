@@ -34,6 +34,7 @@ struct Context {
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
     bool warpgroups = true;  ///< BackendOptions::warpgroups
+    bool tf32 = false;       ///< BackendOptions::tf32
     bool fuse = true;        ///< kernels that do a whole record at once, unless all rewrites are off
     int multiprocessors = 0;
     std::size_t memory_bytes = 0;  ///< of the device

@@ -151,6 +151,8 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.deterministic = options.deterministic;
     context_.warpgroups = options.warpgroups;
     context_.forms = options.forms;
+    context_.tf32 = options.tf32;
+    if (options.tf32 && has_bf16_ && peak_bf16_) peak_f32_ = *peak_bf16_ / 2;
     off_ = options.rewrites_off;
     context_.fuse = std::find(off_.begin(), off_.end(), "all") == off_.end();
     context_.fused_rows = dependent_launches() ? 256 : 64;

@@ -66,7 +66,9 @@ public:
         l_.second = layout(second_, batch, stride(second_));
         l_.out = layout(out_, batch, stride(out_));
         if (!l_.first || !l_.second || !l_.out) return false;
-        if (cublas().desc_create(&l_.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS) return false;
+        const bool tf32 = context_.tf32 && first_.dtype == DType::f32 && second_.dtype == DType::f32;
+        const cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+        if (cublas().desc_create(&l_.desc, compute, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS) return false;
         cublas().desc_set(l_.desc, CUBLASLT_MATMUL_DESC_TRANSA, &first_op, sizeof first_op);
         cublas().desc_set(l_.desc, CUBLASLT_MATMUL_DESC_TRANSB, &second_op, sizeof second_op);
         return choose();
