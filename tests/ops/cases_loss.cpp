@@ -36,6 +36,11 @@ void add_cross_entropy(std::vector<OpCase>& cases) {
     for (const Shape& s : {Shape{1, 1, 10}, Shape{1, 2, 10}, Shape{3, 5, 10}, Shape{1, 32, 10}, Shape{1, 128, 10},
                            Shape{2, 300, 7}, Shape{1, 4, 1}, Shape{1, 5, 1000}, Shape{1, 0, 10}, Shape{16, 32, 10}})
         cases.push_back(entropy(s, "plain", uniform(-3, 3), integers(0, s.cols - 1)));
+    // More rows than one block of a GPU takes, with blocks of 4 and of 16 threads a row.
+    for (const Shape& s : {Shape{3, 257, 10}, Shape{1, 4099, 10}, Shape{2, 513, 64}, Shape{2, 131, 67}})
+        cases.push_back(entropy(s, "many", uniform(-3, 3), integers(0, s.cols - 1), 0.5));
+    cases.push_back(entropy({2, 300, 5}, "many_loss_only", uniform(-3, 3), integers(0, 4), 1, false));
+    cases.push_back(entropy({2, 300, 5}, "many_label_outside", uniform(-3, 3), integers(0, 5)));
     const Shape small{2, 6, 10};
     cases.push_back(entropy(small, "scaled", uniform(-3, 3), integers(0, 9), 0.25));
     cases.push_back(entropy(small, "loss_only", uniform(-3, 3), integers(0, 9), 1, false));
@@ -49,6 +54,10 @@ void add_cross_entropy(std::vector<OpCase>& cases) {
     c.slots[cross_entropy::dlogits].compare = false;  // of a row without a loss
     cases.push_back(c);
     c = entropy({2, 3, 10}, "infinite_logit", uniform(-3, 3).with(31, kInfinity), integers(3, 9));
+    c.makes_nan = true;
+    c.slots[cross_entropy::dlogits].compare = false;
+    cases.push_back(c);
+    c = entropy({2, 600, 10}, "many_nan_logit", uniform(-3, 3).with(2995, kNan), integers(0, 9));  // of the first member alone
     c.makes_nan = true;
     c.slots[cross_entropy::dlogits].compare = false;
     cases.push_back(c);

@@ -85,6 +85,15 @@ void add_row_cases(std::vector<OpCase>& cases) {
     cases.push_back(norm_backward({3, 2, 1411, 12}, "many", kDense, kDense, false));
     cases.push_back(norm_backward({2, 1, 4231, 13}, "many_adding", kDense, kDense, true));
     cases.push_back(norm_backward({1, 1, 4301, 132}, "many_residual", kConcat, kDense, false, true));
+    // Rows of whole runs, of each number of them that a warp of a GPU takes, and more rows than are on their way at once.
+    for (const Shape& shape : {Shape{1, 2, 19, 136}, Shape{2, 1, 5, 264}, Shape{1, 1, 21, 392}, Shape{1, 2, 9, 520}}) {
+        cases.push_back(norm_forward(shape, "runs", kDense, kDense, true));
+        cases.push_back(norm_backward(shape, "runs", kDense, kDense, true, true));
+    }
+    for (const Shape& shape : {Shape{1, 1, 8467, 256}, Shape{2, 1, 3203, 384}, Shape{1, 1, 4507, 768}}) {
+        cases.push_back(norm_forward(shape, "many_runs", kDense, kDense, true));
+        cases.push_back(norm_backward(shape, "many_runs", kDense, kDense, shape.k > 1, true));
+    }
     // Noise, whose bands are all about as loud: f32 and f64 give the same decibels. MelBands.* (mel_test.cpp) has tones.
     for (const Element out : {Element::stat, Element::f16}) {
         for (const auto& [k, rows] : {std::pair{1, 1}, {2, 7}, {1, 300}, {1, 0}})

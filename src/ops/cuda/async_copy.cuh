@@ -21,6 +21,16 @@ __device__ inline void copy4(std::uint32_t to, const void* from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
 #endif
 }
+/// Begins a copy of 8 or 16 bytes.
+template <int kBytes>
+__device__ void copy_run(std::uint32_t to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (kBytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+#endif
+}
 __device__ inline void commit_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");

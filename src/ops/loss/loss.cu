@@ -1,4 +1,4 @@
-// Losses: one block per member, sums in a fixed order.
+// Losses: one block per member, for many rows of cross_entropy several; sums in a fixed order.
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/device.cuh"
@@ -30,18 +30,29 @@ __device__ void find_largest(const T* logits, int classes, int lane, float& most
     }
 }
 
+/// What the blocks of one member leave to the last of them.
+struct EntropyPart {
+    double loss;
+    std::uint32_t correct, bad;
+};
+constexpr int kEntropyThreads = 512;
+
+/// grid (blocks, members). Of several blocks the last to finish adds up their parts, [K, blocks]; `finished` [K] counts them and
+/// is zero again afterwards.
 template <int kLanes, class T>
-__global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits, int rows,
-                                     int classes, float scale) {
+__global__ void __launch_bounds__(kEntropyThreads)
+    cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits, int rows, int classes,
+                         float scale, EntropyPart* parts, unsigned* finished) {
     __shared__ double sums[32];
     __shared__ std::uint32_t counts[32];
     begin_kernel();
-    const int k = blockIdx.x, lane = threadIdx.x % kLanes, step = blockDim.x / kLanes;
+    const int k = blockIdx.y, lane = threadIdx.x % kLanes, step = gridDim.x * (blockDim.x / kLanes);
     scale *= state[k].loss_scale;
     double loss = 0;
     std::uint32_t correct = 0;
     bool bad = false;
-    for (int r0 = 0; r0 < rows; r0 += step) {  // the whole warp takes part in the shuffles, rows or not
+    for (int r0 = blockIdx.x * (blockDim.x / kLanes); r0 < rows;
+         r0 += step) {  // the whole warp takes part in the shuffles, rows or not
         const int r = min(r0 + static_cast<int>(threadIdx.x) / kLanes, rows - 1);
         const bool real = r0 + static_cast<int>(threadIdx.x) / kLanes < rows;
         const T* l = logits.row(k, 0, r);
@@ -67,7 +78,27 @@ __global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t
     }
     loss = block_sum(loss, sums);
     correct = block_sum(correct, counts);
-    const int any_bad = __syncthreads_or(bad);
+    int any_bad = __syncthreads_or(bad);
+    if (gridDim.x > 1) {
+        bool last = false;
+        EntropyPart* mine = parts + static_cast<std::int64_t>(k) * gridDim.x;
+        if (threadIdx.x == 0) {
+            mine[blockIdx.x] = {loss, correct, any_bad != 0};
+            __threadfence();
+            last = atomicInc(finished + k, gridDim.x - 1) == gridDim.x - 1;
+        }
+        if (!__syncthreads_or(last)) return;
+        __threadfence();
+        loss = 0, correct = 0, bad = false;
+        for (unsigned block = threadIdx.x; block < gridDim.x; block += blockDim.x) {
+            loss += __ldcg(&mine[block].loss);
+            correct += __ldcg(&mine[block].correct);
+            bad = bad || __ldcg(&mine[block].bad) != 0;
+        }
+        loss = block_sum(loss, sums);
+        correct = block_sum(correct, counts);
+        any_bad = __syncthreads_or(bad);
+    }
     if (threadIdx.x != 0) return;
     MemberState& m = state[k];
     m.loss += loss;
@@ -174,11 +205,16 @@ KernelResult make_cross_entropy(Context& c, const Bound& b) {
     const Operand &l = b[logits], &y = b[labels], &s = b[state], &d = b[dlogits];
     return by_real(l.dtype, [&]<class T>(T) -> KernelResult {
         const auto scale = static_cast<float>(b.params<LossParams>().scale / std::max(l.rows, 1));
-        // Several threads a row until the rows alone fill the block.
-        const auto kernel = l.rows <= 64    ? cross_entropy_kernel<16, T>
-                            : l.rows <= 256 ? cross_entropy_kernel<4, T>
-                                            : cross_entropy_kernel<1, T>;
-        return make_launch(c, kernel, dim3(l.k), dim3(512), 0, l, y, s, d, l.rows, l.cols, scale);
+        const int lanes = l.rows <= 64 || l.cols > 64 ? 16 : 4;
+        const auto kernel = lanes == 16 ? cross_entropy_kernel<16, T> : cross_entropy_kernel<4, T>;
+        // A second trip of one block takes no longer than adding up parts.
+        const int at_once = kEntropyThreads / lanes;
+        const unsigned blocks = l.rows <= 2 * at_once ? 1 : blocks_for(l.rows, at_once);
+        const std::size_t members = static_cast<std::size_t>(l.k), bytes = members * blocks * sizeof(EntropyPart);
+        MILLRACE_LET(parts, zero_table(c, bytes + members * sizeof(unsigned)));
+        auto* finished = reinterpret_cast<unsigned*>(static_cast<std::byte*>(parts) + bytes);
+        return make_launch(c, kernel, dim3(blocks, l.k), dim3(kEntropyThreads), 0, l, y, s, d, l.rows, l.cols, scale, parts,
+                           finished);
     });
 }
 

@@ -1,0 +1,159 @@
+#pragma once
+// Rows of layer norm in the registers of a warp or half of one. For many short rows the time is that of issuing instructions:
+// sixteen bytes a thread, and no shuffles, addresses and scales for half of the threads. For many long ones it is that of memory:
+// the next rows are on their way to shared memory while one is computed.
+
+#include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/run.cuh"
+#include "ops/cuda/vector.cuh"
+
+namespace millrace::ops::cuda::norm_rows {
+
+constexpr int kWarps = 8;           ///< of a block
+constexpr int kMostRegisters = 24;  ///< values of a row in a lane: the sums of eight warps then fill 48 KiB
+
+/// Over the L threads of a row; all of a warp take part.
+template <int L>
+__device__ float row_sum(float value) {
+#pragma unroll
+    for (int d = L / 2; d > 0; d /= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
+    return value;
+}
+
+/// A row in registers: N of L threads each, runs of V columns; 32 / L rows in a warp.
+template <int N, int V, int L>
+struct RowShape {
+    static constexpr int kCount = N, kRun = V, kThreads = L;
+    static constexpr int kRows = kWarps * 32 / L;  ///< of a block at once
+    /// Blocks of a multiprocessor at once, as far as registers go.
+    static constexpr int kForwardBlocks = N <= 8 ? 4 : 2, kBackwardBlocks = N * L <= 128 ? 4 : N > 16 && V == 1 ? 1 : 2;
+    static __device__ int lane() { return threadIdx.x % L; }
+    static __device__ int row() { return threadIdx.x / L; }  ///< of the block's
+    static __device__ int column(int i) { return V * (lane() + L * (i / V)) + i % V; }
+    /// Columns in one access.
+    template <class T>
+    static constexpr int kAccess = V * sizeof(T) <= 16 ? V : 16 / sizeof(T);
+};
+struct RowOfABlock {};
+
+/// Rows of two operands on their way to shared memory, where they can be copied in runs. Each thread reads what it copied
+/// itself, so none waits for another.
+template <class T, class Shape>
+class Ring {
+    static constexpr int kRow = Shape::kCount * Shape::kThreads;
+    static constexpr std::size_t kEach = Shape::kCount * sizeof(T);
+    static constexpr int kSlots = kEach <= 16 ? 4 : kEach <= 32 ? 3 : 2;  ///< 40 KB under way in a multiprocessor
+#if __CUDA_ARCH__ >= 800
+    static constexpr bool kUsed = Shape::kRun > 1;
+#else
+    static constexpr bool kUsed = false;
+#endif
+
+public:
+    static constexpr std::size_t kBytes = Shape::kRun > 1 ? sizeof(T[kSlots][2][Shape::kRows][kRow]) : 0;
+    static constexpr int kAhead = kUsed ? kSlots - 1 : 0;  ///< rows begun before the one that is computed
+
+    __device__ explicit Ring(float* shared) : mine_(reinterpret_cast<T*>(shared) + Shape::row() * 2 * kRow) {}
+    /// Begins to copy a row of each into the next slot; `right` may be null.
+    __device__ void begin(const T* left, const T* right, int cols) {
+        if constexpr (kUsed) {
+            copy(slot(next_), left, cols);
+            if (right) copy(slot(next_) + kRow, right, cols);
+            commit_copies();
+            next_ = after(next_);
+        }
+    }
+    /// Waits for the oldest rows. They are valid until the next `begin`; what cannot be copied is read where it is.
+    __device__ void take(const T*& left, const T*& right) {
+        if constexpr (kUsed) {
+            await_copies<kAhead>();
+            left = slot(oldest_);
+            right = slot(oldest_) + kRow;
+            oldest_ = after(oldest_);
+        }
+    }
+
+private:
+    static __device__ int after(int slot) { return slot + 1 == kSlots ? 0 : slot + 1; }
+    __device__ T* slot(int index) const { return mine_ + index * (2 * Shape::kRows * kRow); }
+    static __device__ void copy(T* to, const T* from, int cols) {
+        constexpr int kAccess = Shape::template kAccess<T>;
+#pragma unroll
+        for (int i = 0; i < Shape::kCount; i += kAccess)
+            if (const int c = Shape::column(i); c < cols) copy_run<kAccess * sizeof(T)>(shared_address(to + c), from + c);
+    }
+
+    T* mine_;
+    int next_ = 0, oldest_ = 0;
+};
+
+/// 0 behind the last column.
+template <class Shape, int N, class T>
+__device__ void load_row(const T* row, int cols, float (&v)[N]) {
+    constexpr int kAccess = Shape::template kAccess<T>;
+#pragma unroll
+    for (int i = 0; i < N; i += kAccess) {
+        const int c = Shape::column(i);
+        Run<T, kAccess> run{};
+        if (c < cols) run = load_as_stored<kAccess>(row + c);
+#pragma unroll
+        for (int j = 0; j < kAccess; ++j) v[i + j] = load(run.v + j);
+    }
+}
+
+/// row (+) = v.
+template <class Shape, int N, class T>
+__device__ void put_row(T* row, int cols, const float (&v)[N], bool accumulate = false) {
+    constexpr int kAccess = Shape::template kAccess<T>;
+#pragma unroll
+    for (int i = 0; i < N; i += kAccess) {
+        const int c = Shape::column(i);
+        if (c >= cols) continue;
+        Run<T, kAccess> run{};
+        if (accumulate) run = load_as_stored<kAccess>(row + c);
+        if constexpr (sizeof(T) == 2 && kAccess > 1) {  // the compiler would store them in parts
+            const auto pair = [&](int j) {
+                const auto value = [&](int at) { return accumulate ? load(run.v + at) + v[i + at] : v[i + at]; };
+                return pair_bits(value(j), value(j + 1), std::is_same_v<T, f16>);
+            };
+            if constexpr (kAccess == 4)
+                __stwb(reinterpret_cast<uint2*>(row + c), make_uint2(pair(0), pair(2)));
+            else
+                __stwb(reinterpret_cast<uint4*>(row + c), make_uint4(pair(0), pair(2), pair(4), pair(6)));
+        } else {
+#pragma unroll
+            for (int j = 0; j < kAccess; ++j) put(run.v + j, v[i + j], accumulate);
+            store_as_stored(row + c, run);
+        }
+    }
+}
+
+/// Shapes by the runs of 16 bytes that a row is made of, or by single columns.
+template <class T, class F>
+auto by_shape(int cols, bool whole, F f) {
+    constexpr int kRun = 16 / sizeof(T);
+    if (cols > 32 * kMostRegisters) return f(RowOfABlock{});
+    if (!whole) {
+        if (cols <= 32 * 4) return f(RowShape<4, 1, 32>{});
+        return cols <= 32 * 8 ? f(RowShape<8, 1, 32>{}) : f(RowShape<kMostRegisters, 1, 32>{});
+    }
+    if (cols <= 128) return f(RowShape<kRun, kRun, 128 / kRun>{});
+    if (cols <= 32 * 8) return f(RowShape<8, kRun, 32>{});
+    if (cols <= 32 * 12) return f(RowShape<12, 4, 32>{});
+    return cols <= 32 * 16 ? f(RowShape<16, kRun, 32>{}) : f(RowShape<kMostRegisters, kRun, 32>{});
+}
+
+/// Whether rows of all the slots can be read and written in runs of 16 bytes, and the longest ones' ring fits.
+inline bool whole_rows(const Context& c, const Bound& b, const tensor::Operand& in, std::initializer_list<int> slots) {
+    return in.cols % static_cast<int>(16 / tensor::size_of(in.dtype)) == 0 &&
+           c.shared_limit >= Ring<float, RowShape<kMostRegisters, 4, 32>>::kBytes &&
+           std::all_of(slots.begin(), slots.end(), [&](int slot) { return whole_runs(b[slot]); });
+}
+
+/// Lets a kernel use `bytes` of shared memory.
+template <class K>
+base::Status allow_shared(const Context& c, K* kernel, std::size_t bytes) {
+    return bytes > 48 * 1024 ? raise_shared_memory(c, reinterpret_cast<const void*>(kernel)) : base::ok();
+}
+
+}  // namespace millrace::ops::cuda::norm_rows
