@@ -76,9 +76,4 @@ base::Result<std::vector<std::string>> changed_keys(const Workload& workload, co
     return names;
 }
 
-std::string precision_text(const base::Recipe& recipe, tape::Precision precision) {
-    const bool rounds = precision == tape::Precision::f32 && recipe.has("train.f32") && recipe.text("train.f32") == "tf32";
-    return rounds ? "tf32" : tape::name_of(precision);
-}
-
 }  // namespace millrace::bench

@@ -17,7 +17,4 @@ base::Result<base::Recipe> row_recipe(const Workload& workload, const Options& o
 /// The keys whose values the command line changes.
 base::Result<std::vector<std::string>> changed_keys(const Workload& workload, const Options& options);
 
-/// "bf16", "f16", "f32", or "tf32" where train.f32 lets products in f32 round their operands.
-std::string precision_text(const base::Recipe& recipe, tape::Precision precision);
-
 }  // namespace millrace::bench

@@ -26,8 +26,8 @@ struct NonFinite {
 struct KernelTime {
     std::string text;  ///< operators and layers it covers
     double microseconds = 0;
-    std::string form;      ///< how the backend does it, where it has a choice
-    double predicted = 0;  ///< microseconds of that form
+    std::string form = {};  ///< how the backend does it, where it has a choice
+    double predicted = 0;   ///< microseconds of that form
 };
 
 /// One kernel of a program as it was planned.

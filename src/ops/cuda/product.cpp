@@ -105,11 +105,11 @@ private:
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c);
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c);
         cublasLtMatmulHeuristicResult_t found{};
-        int offers = 0;
+        int found_count = 0;
         const cublasStatus_t status =
-            cublas().heuristic(context_.lt, l_.desc, l_.first, l_.second, l_.out, l_.out, preference, 1, &found, &offers);
+            cublas().heuristic(context_.lt, l_.desc, l_.first, l_.second, l_.out, l_.out, preference, 1, &found, &found_count);
         cublas().preference_destroy(preference);
-        if (status != CUBLAS_STATUS_SUCCESS || offers == 0 || found.state != CUBLAS_STATUS_SUCCESS) return false;
+        if (status != CUBLAS_STATUS_SUCCESS || found_count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return false;
         algorithm_ = found.algo;
         return true;
     }
