@@ -69,6 +69,8 @@ TEST(OwnOperator, RecordsThatBreakItsRuleAreRefused) {
               "1, 7, 6]");
     EXPECT_NE(text({&at::kDef, own::ClampParams{1, -1}, {view(0, 5), view(1, 5)}, 0, "clamp"}).find("low must not be above high"),
               std::string::npos);
+}
+
 /// Two clamps with another record between them, on the CPU.
 struct TwoClamps {
     explicit TwoClamps(const std::vector<std::string>& off, bool keep_first = false)

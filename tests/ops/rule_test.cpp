@@ -185,8 +185,7 @@ base::Status prepare(Backend& backend, const Record& record) {
         const tensor::View& v = record.slots[slot];
         if (v.present()) bound.operands[slot] = {memory, v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
     }
-    const Group alone{0, 1, nullptr};
-    MILLRACE_TRY(backend.prepare({&bound, 1}, {&alone, 1}));
+    MILLRACE_TRY(backend.prepare({&bound, 1}, {}));
     return base::ok();
 }
 

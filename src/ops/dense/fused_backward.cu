@@ -1,5 +1,7 @@
 // From the gradient of the layer above (dz w) through dropout, activation and batch norm to this layer's dz, in one kernel.
 
+#include <vector>
+
 #include "ops/cuda/context.h"
 #include "ops/cuda/forms.h"
 #include "ops/cuda/tensor_core.cuh"
@@ -350,7 +352,7 @@ Match match_backward_pair(const Context& c, const Window& records) {
     const Operand& dx = records[0][linear_dgrad::dx];
     const auto below = records.next_reader(dx, 0);
     if (!below || records[*below].record->op != &dense_backward::kDef) return {};
-    const Bound pair[] = {records[0], records[*below]};
+    const std::vector<Bound> pair = {records[0], records[*below]};
     const Form* form = choose_form(c, "backward_pair", kPairForms, pair);
     if (form == nullptr || form->predict(c, pair) >= apart_time(pair[0], pair[1])) return {};
     Match match{{0, *below}};
