@@ -11,8 +11,8 @@ namespace {
 
 constinit const Rewrite* newest_rewrite = nullptr;
 
-/// A static library's object that nobody names is not linked: of folders without operators one is named here.
-[[maybe_unused]] const Rewrite* const kNamed[] = {&sequence_forward_rewrite::kRewrite, &sequence_backward_rewrite::kRewrite};
+/// A static library's object is linked only where another one uses it: rewrites() asks for those of folders without operators.
+const Rewrite* const kNamed[] = {&sequence_forward_rewrite::kRewrite, &sequence_backward_rewrite::kRewrite};
 
 /// Whether each record that is taken could as well stand where `to` does.
 bool can_move(const Match& match, const Window& window, std::size_t to) {
@@ -42,6 +42,8 @@ Rewrite::Rewrite(const RewriteTraits& traits) : RewriteTraits(traits), next(newe
 std::vector<const Rewrite*> rewrites() {
     std::vector<const Rewrite*> all;
     for (const Rewrite* rewrite = newest_rewrite; rewrite != nullptr; rewrite = rewrite->next) all.push_back(rewrite);
+    for (const Rewrite* named : kNamed)
+        MILLRACE_ASSERT(std::ranges::find(all, named) != all.end(), "a rewrite is not registered");
     std::ranges::sort(all, [](const Rewrite* a, const Rewrite* b) {
         return a->priority != b->priority ? a->priority > b->priority : std::strcmp(a->name, b->name) < 0;
     });

@@ -197,12 +197,15 @@ TEST(ParameterGradient, AlwaysAddsOverMicroBatches) {
 
 /// Two layers' backward rules: each a weight gradient, then a record of the chain.
 void register_rules(Builder& builder) {
-    const tensor::View x = builder.activation(3, 3, "x", false).view;
-    for (const char* layer : {"below", "above"})
-        builder.on_backward([&builder, x, layer] {
-            builder.append_weight_gradient({&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {x, x, x}, 0, layer});
-            builder.append({&ops::linear_dgrad::kDef, ops::LinearGradParams{}, {x, x, x}, 0, layer});
+    const auto matrix = [&](const char* name) { return builder.activation(3, 3, name, false).view; };
+    const tensor::View x = matrix("x"), w = matrix("w");
+    for (const char* layer : {"below", "above"}) {
+        const tensor::View dw = matrix("dw"), dx = matrix("dx");
+        builder.on_backward([&builder, x, w, dw, dx, layer] {
+            builder.append_weight_gradient({&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {x, x, dw}, 0, layer});
+            builder.append({&ops::linear_dgrad::kDef, ops::LinearGradParams{}, {x, w, dx}, 0, layer});
         });
+    }
 }
 
 TEST(Backward, RunsRulesInReverse) {
@@ -241,13 +244,14 @@ TEST(Backward, DeferredWeightGradientsStandBeforeWhoeverNeedsTheirMemory) {
     options.defer_weight_gradients = true;
     for (const int slot : {ops::linear_wgrad::dz, ops::linear_wgrad::x, ops::linear_wgrad::dw}) {
         Builder builder(*rig.store, options);
-        const Value used = builder.activation(4, 3, "used", true), other = builder.activation(4, 3, "other", true);
+        const Value used = builder.activation(4, 3, "used", true), other = builder.activation(4, 3, "other", true),
+                    free = builder.activation(1, 3, "free", false);
         builder.append({&ops::fill::kDef, ops::FillParams{}, {used.view}, 0, "fill"});
         const tensor::View of_slot[] = {slot == ops::linear_wgrad::dz ? used.view : other.view,
                                         slot == ops::linear_wgrad::x ? used.view : other.view, rig.store->gradient(weight)};
         builder.append_weight_gradient(
             {&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {of_slot[0], of_slot[1], of_slot[2]}, 0, "waits"});
-        builder.append(copy_record(used.view.row_window(0, 1), other.view.row_window(1, 1).columns(0, 0)));
+        builder.append(copy_record(used.view.row_window(0, 1), free.view));
         EXPECT_EQ(builder.records().size(), 2u) << "nothing that it needs is touched";
         const tensor::View& touched = of_slot[slot];
         builder.append({&ops::fill::kDef, ops::FillParams{}, {touched.row_window(2, 1)}, 0, "behind"});
