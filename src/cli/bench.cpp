@@ -177,8 +177,8 @@ void add_bench(const Command& program) {
         .placeholder("OPERATOR=FORM");
     command.flag("--list", given->list, "name every workload and stop");
     command.footer(
-        "Example:\n  millrace bench --list\n  millrace bench collective-debug --set train.batch=512 --set members=4\n"
-        "  millrace bench transformer-base --set model.width=256 --set model.heads=8 --set data.length=256\n\n"
+        "Example:\n  millrace bench --list\n  millrace bench NAME --set train.batch=512 --set members=4\n"
+        "  millrace bench NAME --set model.width=256 --set model.heads=8 --set data.length=256\n\n"
         "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.\n"
         "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
     command.action([given] { return run_bench(*given); });

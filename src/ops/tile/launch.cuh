@@ -6,7 +6,7 @@
 
 #include "ops/tile/plan.cuh"
 #include "ops/tile/product.cuh"
-#include "ops/tile/tensor_map.h"
+#include "ops/tile/tensor_map.cuh"
 
 namespace millrace::ops::cuda::tile {
 

@@ -1,4 +1,4 @@
-#include "ops/tile/tensor_map.h"
+#include "ops/tile/tensor_map.cuh"
 
 #include <cuda_runtime.h>
 

@@ -26,7 +26,7 @@ bool takes_warpgroups(const Context& c, const Bound& b) {
 }
 
 /// Whether tiles, which compute the logits twice and never store them, beat the library, which computes them once. Of four and of
-/// three products, with the rates of an H200 (docs/performance/k1.md); what is stored moves 12 bytes a logit.
+/// three products, with rates measured on an H200; what is stored moves 12 bytes a logit.
 bool beats_library(const Context& c, const Bound& b) {
     constexpr double kWarpRate = 200e6, kWarpgroupRate = 600e6, kLibraryRate = 500e6, kBytes = 4e6, kLaunches = 15;
     const Operand &x = b[at::x], &weight = b[at::weight];
