@@ -11,10 +11,10 @@ namespace {
 using tensor::Operand;
 
 constexpr int kMostChunks = 512, kFinalLanes = 16;
+constexpr int kBlocks = 264;  ///< two for each multiprocessor of an H200; a constant, so that sums do not depend on the device
 
 template <class T, int V>
-__global__ void __launch_bounds__(kThreads)
-    column_chunk_kernel(Mat<const T> in, float* partial, int groups, int first, int rows, int cols, int chunk_rows) {
+__global__ void column_chunk_kernel(Mat<const T> in, float* partial, int groups, int first, int rows, int cols, int chunk_rows) {
     begin_kernel();
     const int matrix = first + static_cast<int>(blockIdx.z), k = matrix / groups, g = matrix % groups, col = first_column<V>();
     float sum[V] = {};
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int i = 0; i < V; ++i) sum[i] += v[i];
     };
-    if (col < cols) over_rows<Run<T, V>, V == 1 ? 8 : 6>(rows, chunk_rows, load, add);
+    if (col < cols) over_rows<Run<T, V>>(rows, chunk_rows, load, add);
     put_partial<V>(partial, cols, sum);
 }
 
@@ -65,14 +65,13 @@ KernelResult make_sums_of(Context& c, const Operand& in, const Targets& targets)
 
 }  // namespace
 
-Plan plan_for(int rows, int cols, int run, int least, int most_chunks, int blocks) {
+Plan plan_for(int rows, int cols, int run, int least, int most_chunks) {
     Plan p;
     const int runs = std::max(1, (cols + run - 1) / run);
     p.wide = (runs + 31) / 32;
     p.lanes = (runs + p.wide - 1) / p.wide;
     p.height = kThreads / p.lanes;
-    // One wave of blocks; where so few chunks would leave many places empty, four.
-    const int wanted = (p.wide > blocks / 8 ? 4 : 1) * blocks / p.wide;
+    const int wanted = std::max(kBlocks / p.wide, rows / (8 * p.height));
     const int chunks = std::clamp(std::min(wanted, rows / (least * p.height)), 1, std::max(most_chunks, 1));
     const int rows_each = (rows + chunks - 1) / chunks;
     p.chunk_rows = std::max(1, (rows_each + p.height - 1) / p.height) * p.height;
@@ -82,8 +81,7 @@ Plan plan_for(int rows, int cols, int run, int least, int most_chunks, int block
 
 Plan plan_for_sums(const Context& c, const Operand& in, int run) {
     const auto fitting = static_cast<std::int64_t>(c.workspace_bytes / sizeof(float)) / (4 * std::int64_t{in.cols});
-    return plan_for(in.rows, in.cols, run, 2, static_cast<int>(std::min<std::int64_t>(kMostChunks, fitting)),
-                    (run == 1 ? 4 : 1) * kSumBlocks * c.multiprocessors);  // single elements need more threads
+    return plan_for(in.rows, in.cols, run, 2, static_cast<int>(std::min<std::int64_t>(kMostChunks, fitting)));
 }
 
 void launch_final(cudaStream_t stream, const float* partial, const Targets& targets, const Operand& in, int first, unsigned depth,

@@ -1,6 +1,6 @@
 #pragma once
 // Sums over rows in two stages: partial sums of chunks of rows, then the chunks. How rows are cut depends on the shape of one
-// matrix and on the device alone, so that members do not change each other's bits.
+// matrix alone, so that members do not change each other's bits.
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/run.cuh"
@@ -9,15 +9,16 @@
 namespace millrace::ops::cuda::column_sums {
 
 constexpr int kThreads = 256;  ///< of a block, at most
-constexpr int kSumBlocks = 2;  ///< of a multiprocessor at once, for sums: fewer chunks are to be summed afterwards
+constexpr int kBatch = 4;      ///< rows whose loads a thread has under way
 
 /// A matrix cut into blocks, grid (chunks, wide): a block has (lanes, height) threads, a thread one run of columns and every
 /// height-th row of its chunk.
 struct Plan {
     int lanes = 1, height = kThreads, wide = 1, chunks = 1, chunk_rows = 1;
 };
-/// `blocks` of them, which run at once, where each thread still gets `least` rows; more than `most_chunks` are not made.
-Plan plan_for(int rows, int cols, int run, int least, int most_chunks, int blocks);
+/// Enough blocks to fill a device where each thread still gets `least` rows; about 8 rows a thread in larger matrices, more once
+/// there are `most_chunks`.
+Plan plan_for(int rows, int cols, int run, int least, int most_chunks);
 /// The same for sums whose partial sums have to fit into the workspace.
 Plan plan_for_sums(const Context&, const tensor::Operand& in, int run);
 
@@ -55,25 +56,20 @@ KernelResult make_sums(Context& c, const tensor::Operand& in, int run, const Tar
     });
 }
 
-/// use(row, values) of this thread's rows of the chunk after load(row, values), while the loads of its next kAhead rows are under
-/// way. `use` may write where `load` read.
-template <class Values, int kAhead, class Load, class Use>
+/// use(row, values) of this thread's rows of the chunk, after load(row, values) of kBatch rows. `use` may write where `load`
+/// read.
+template <class Values, class Load, class Use>
 __device__ void over_rows(int rows, int chunk_rows, Load load, Use use) {
     const int step = static_cast<int>(blockDim.y), begin = static_cast<int>(blockIdx.x) * chunk_rows;
     const int end = min(rows, begin + chunk_rows);
-    Values ahead[kAhead];
-    int row = begin + static_cast<int>(threadIdx.y);
+    for (int first = begin + static_cast<int>(threadIdx.y); first < end; first += kBatch * step) {
+        Values values[kBatch];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-        if (row + i * step < end) load(row + i * step, ahead[i]);
-    while (row < end) {
+        for (int i = 0; i < kBatch; ++i)
+            if (first + i * step < end) load(first + i * step, values[i]);
 #pragma unroll
-        for (int i = 0; i < kAhead; ++i, row += step) {
-            if (row >= end) break;
-            const Values now = ahead[i];
-            if (row + kAhead * step < end) load(row + kAhead * step, ahead[i]);
-            use(row, now);
-        }
+        for (int i = 0; i < kBatch; ++i)
+            if (first + i * step < end) use(first + i * step, values[i]);
     }
 }
 

@@ -43,7 +43,7 @@ struct LinearGradParams {};
 namespace linear_dgrad { enum Slot { dz, w, dx, slots }; extern const OpDef kDef; }
 namespace linear_wgrad { enum Slot { dz, x, dw, slots }; extern const OpDef kDef; }
 
-/// column_sum. out (+) [K,G,1,C] stat = sum over rows of in [K,G,R,C] real or stat, in an order fixed by shape and device.
+/// column_sum. out (+) [K,G,1,C] stat = sum over rows of in [K,G,R,C] real or stat, in an order fixed by the shape.
 struct ColumnSumParams {};
 namespace column_sum { enum Slot { in, out, slots }; extern const OpDef kDef; }
 

@@ -69,11 +69,8 @@ __device__ void drop_run(const DropoutKey& key, const DropoutRule& rule, std::ui
     }
 }
 
-constexpr int kForwardBlocks = 3;  ///< of a multiprocessor at once
-
 template <class T, int V, Activation A>
-__global__ void __launch_bounds__(column_sums::kThreads, kForwardBlocks)
-    rows_forward_kernel(const __grid_constant__ RowsForward<T> a) {
+__global__ void __launch_bounds__(column_sums::kThreads) rows_forward_kernel(const __grid_constant__ RowsForward<T> a) {
     const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups, col = first_column<V>();
     float bias[V] = {};
     if (a.bias && col < a.cols) {  // the product stands between this kernel and the update
@@ -91,22 +88,21 @@ __global__ void __launch_bounds__(column_sums::kThreads, kForwardBlocks)
 #pragma unroll
         for (int i = 0; i < V; ++i) v[i] += bias[i];
         if (a.saved) {
-            Run<T, V> kept;  // rounded once for both
-            store_run<V>(kept.v, v);
-            store_as_stored(a.saved.row(k, g, r) + col, kept);
-            load_run<V>(kept.v, v);
+            store_run<V>(a.saved.row(k, g, r) + col, v);
+#pragma unroll
+            for (int i = 0; i < V; ++i) v[i] = rounded(v[i], at.v);
         }
 #pragma unroll
         for (int i = 0; i < V; ++i) v[i] = activated<T, A>(v[i]);
         drop_run<V>(key, rule, (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + col, v);
         store_run<V>(a.y.row(k, g, r) + col, v);
     };
-    over_rows<Run<T, V>, 4>(a.rows, a.chunk_rows, load, use);
+    over_rows<Run<T, V>>(a.rows, a.chunk_rows, load, use);
 }
 
 /// dz and, unless `partial` is null, its sums over each chunk of rows.
 template <class T, int V, Activation A>
-__global__ void __launch_bounds__(column_sums::kThreads, column_sums::kSumBlocks)
+__global__ void __launch_bounds__(column_sums::kThreads)
     rows_backward_kernel(const __grid_constant__ RowsBackward<T> a, float* partial, int first, int chunk_rows) {
     struct Values {
         Run<T, V> dy, saved;
@@ -135,7 +131,7 @@ __global__ void __launch_bounds__(column_sums::kThreads, column_sums::kSumBlocks
 #pragma unroll
         for (int i = 0; i < V; ++i) sum[i] += d[i];
     };
-    if (col < a.cols) over_rows<Values, 3>(a.rows, chunk_rows, load, use);
+    if (col < a.cols) over_rows<Values>(a.rows, chunk_rows, load, use);
     if (partial) column_sums::put_partial<V>(partial, a.cols, sum);
 }
 
@@ -181,8 +177,7 @@ bool has_rows_epilogue(const Bound& b) {
 KernelResult make_rows_epilogue(Context& c, const Bound& b, const Operand& z) {
     const Operand& y = b[dense_forward::y];
     return by_real(y.dtype, [&]<class T>(T) {
-        const int blocks = std::max(1, kForwardBlocks * c.multiprocessors / std::max(y.k * y.g, 1));
-        const Plan p = column_sums::plan_for(y.rows, y.cols, kRun<T>, 1, y.rows, blocks);
+        const Plan p = column_sums::plan_for(y.rows, y.cols, kRun<T>, 1, y.rows);
         const RowsForward<T> a{layer_forward<T>(b), z, y.g, y.rows, y.cols, p.chunk_rows};
         return by_activation(a.p.activation, [&]<Activation A>(std::integral_constant<Activation, A>) -> KernelResult {
             return make_launch(c, rows_forward_kernel<T, kRun<T>, A>, dim3(p.chunks, p.wide, y.k * y.g), dim3(p.lanes, p.height),
