@@ -201,6 +201,10 @@ void add_dense_cases(std::vector<OpCase>& cases) {
         cases.push_back(forward({2, 1, 2051, 8, 384}, config));  // two blocks of columns side by side
         cases.push_back(backward({2, 1, 2051, 1, 384}, config));
     }
+    const Config gelu{Norm::none, Activation::gelu, 0};  // more rows for a thread than it loads ahead
+    cases.push_back(forward({1, 1, 6211, 1, 768}, gelu));
+    cases.push_back(backward({1, 1, 6211, 1, 768}, gelu));
+    cases.push_back(backward({1, 1, 6211, 1, 101}, gelu));
     add_forward_layouts(cases);
     add_backward_layouts(cases);
 }

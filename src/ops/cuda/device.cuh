@@ -113,17 +113,19 @@ __device__ inline float activation_slope(float u, Activation a) {
 /// GELU and its slope from one exponential: for x >= 0, erfc(x) = exp(-x^2) t P(t) with t = 1 / (1 + x / 2), P within 5e-8 of the
 /// quotient up to x = 9, behind which the exponential has vanished. Relative, so that the left tail keeps its digits.
 __device__ inline void gelu_and_slope(float u, float& value, float& slope) {
-    const float t = __fdividef(1.0f, fmaf(0.5f * 0.70710678f, fabsf(u), 1.0f)), e = exp2f(-0.72134752f * u * u);
-    float p = -0.058641074f;
-    p = fmaf(p, t, 0.28247477f);
-    p = fmaf(p, t, -0.48282129f);
-    p = fmaf(p, t, 0.27301802f);
-    p = fmaf(p, t, -0.02311519f);
-    p = fmaf(p, t, 0.20118541f);
-    p = fmaf(p, t, 0.24348811f);
-    p = fmaf(p, t, 0.28232167f);
-    p = fmaf(p, t, 0.28208953f);
-    const float tail = 0.5f * p * t * e, below = u > 0 ? 1 - tail : tail;  // below: share of the normal distribution below u
+    float t, e;  // the plain instructions: quotient and exponential of the language are longer, for arguments that do not occur
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(0.5f * 0.70710678f, fabsf(u), 1.0f)));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(-0.72134752f * u * u));
+    float p = -0.029320537f;  // P / 2
+    p = fmaf(p, t, 0.141237385f);
+    p = fmaf(p, t, -0.241410645f);
+    p = fmaf(p, t, 0.13650901f);
+    p = fmaf(p, t, -0.011557595f);
+    p = fmaf(p, t, 0.100592705f);
+    p = fmaf(p, t, 0.121744055f);
+    p = fmaf(p, t, 0.141160835f);
+    p = fmaf(p, t, 0.141044765f);
+    const float tail = p * t * e, below = u > 0 ? 1 - tail : tail;  // below: share of the normal distribution below u
     value = u * below;
     slope = fmaf(0.39894228f * u, e, below);
 }

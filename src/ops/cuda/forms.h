@@ -20,7 +20,7 @@ const Form* choose_form(const Context&, const char* subject, std::span<const For
 /// Its kernel, which knows its form.
 KernelResult make_form(Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 
-/// Predicted microseconds, from figures of an H200 (docs/performance/cliffs.md): of one product of the library, and of a pass
+/// Predicted microseconds, from figures of an H200 (docs/performance/forms.md): of one product of the library, and of a pass
 /// over memory.
 inline double library_product_time(double flops) { return 2.4 + (flops / 1e9 + 0.4) / 0.67; }
 inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }

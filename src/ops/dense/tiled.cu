@@ -29,7 +29,7 @@ const char* refuses_product(const Operand& left, const Operand& right) {
 /// Sums must not depend on how many members stand beside each other in pinned runs.
 int members(const Context& c, const Operand& out) { return c.deterministic ? 1 : out.k; }
 
-/// Efforts of epilogues, measured on an H200 (docs/performance/cliffs.md).
+/// Efforts of epilogues, measured on an H200 (docs/performance/forms.md).
 double forward_effort(const DenseParams& p) {
     const bool simple = p.activation == Activation::none || p.activation == Activation::relu;
     return (simple ? 1 : 4) + (p.dropout > 0 ? 1 : 0);
