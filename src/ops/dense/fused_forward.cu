@@ -224,7 +224,15 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     if (by.tiling.columns > 0) return make_wide_forward(c, b, by.tiling);
     const Shape& shape = by.shape;
     const bool vector = by.vector;
-    const ForwardArgs a{layer_forward<bf16>(b), ox, ow, oy.rows, ox.cols, oy.cols, shape.row_tile, shape.row_tiles, c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
+    const ForwardArgs a{layer_forward<bf16>(b),
+                        ox,
+                        ow,
+                        oy.rows,
+                        ox.cols,
+                        oy.cols,
+                        shape.row_tile,
+                        shape.row_tiles,
+                        c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
     if (std::int64_t{oy.k} * shape.row_tiles > 65535)
         return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
                            " members is more than a launch takes; use a smaller eval.batch"};

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "ops/check.h"
 #include <fmt/format.h>
+#include "ops/check.h"
 
 #include "ops/fused.h"
 #include "ops/host_backend.h"
