@@ -208,6 +208,26 @@ TEST_F(Commands, BenchTimesThePointsOfAFile) {
     expect_refusal(call(words), {"points:2", "shallow-debug"});
 }
 
+TEST_F(Commands, PlanPrintsEveryKernelAndWhatIsHeld) {
+    const Said said = call({"plan", path("recipe.toml"), "--device", "cpu", "--set", "train.batch=16", "--json", "--time"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    const Json plan = Json::parse(said.out);
+    EXPECT_EQ(plan.at("parameters"), 559738);
+    EXPECT_EQ(plan.at("batch"), 16);
+    EXPECT_EQ(plan.at("memory_bytes").at("gradients"), plan.at("memory_bytes").at("parameters"));
+    double flop = 0;
+    for (const Json& kernel : plan.at("kernels")) {
+        EXPECT_FALSE(kernel.at("records").empty());
+        EXPECT_GT(kernel.at("us").get<double>(), 0);
+        flop += kernel.at("flop").get<double>();
+    }
+    EXPECT_GT(flop, 2.0 * 16 * 559738) << "each weight is multiplied at least once for each row";
+    const Said text = call({"plan", path("recipe.toml"), "--device", "cpu"});
+    EXPECT_NE(text.out.find("dense_forward head.3 [1,1,"), std::string::npos) << text.out;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs")) << "nothing is trained";
+    expect_refusal(call({"plan", path("absent.toml")}), {"absent.toml"});
+}
+
 TEST_F(Commands, BenchListsEveryRow) {
     const Said said = call({"bench", "--list", "--device", "cpu"});
     ASSERT_EQ(said.status, 0) << said.err;
