@@ -190,6 +190,7 @@ void add_dense_cases(std::vector<OpCase>& cases) {
     cases.push_back(forward(kMany[3], {Norm::none, Activation::relu, 0.2f}));
     cases.push_back(forward({1, 1, 0, 5, 3}, kHead));
     cases.push_back(backward({1, 1, 0, 5, 3}, kHead));
+    cases.push_back(backward({1, 1, 0, 5, 3}, kHidden));
     cases.push_back(forward({1, 1, 32, 784, 256}, kHidden));
     cases.push_back(forward({1, 1, 32, 800, 384}, kLinear));
     cases.push_back(backward({1, 1, 32, 1, 384}, kHidden));

@@ -17,6 +17,8 @@ struct Form {
 
 /// The form that is taken, null: none can be. `subject`: what BackendOptions::forms calls the choice, "dense_forward".
 const Form* choose_form(const Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
+/// Whether BackendOptions::forms names it.
+bool is_asked_for(const Context&, const char* subject, const Form&);
 /// Its kernel, which knows its form.
 KernelResult make_form(Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 

@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(kLanes* kLines) apply_backward_kernel(const __
 }
 
 dim3 grid_of(const Operand& o, int chunk_rows) {
-    return dim3(blocks_for(o.cols, kLanes), blocks_for(o.rows, chunk_rows), static_cast<unsigned>(o.k * o.g));
+    // Without rows one block still writes the gradients of the parameters.
+    return dim3(blocks_for(o.cols, kLanes), std::max(1u, blocks_for(o.rows, chunk_rows)), static_cast<unsigned>(o.k * o.g));
 }
 
 template <class T>
@@ -207,7 +208,7 @@ base::Result<DeviceTable> make_chunks(Context& c, const Operand& layer, int rows
     chunks.count = static_cast<int>(blocks_for(layer.rows, rows));
     const auto floats = std::size_t{2} * static_cast<std::size_t>(layer.k * layer.g) * static_cast<std::size_t>(chunks.count) *
                         static_cast<std::size_t>(layer.cols);
-    MILLRACE_LET(table, zero_table(c, sizeof(float) * floats));
+    MILLRACE_LET(table, zero_table(c, sizeof(float) * std::max<std::size_t>(1, floats)));
     chunks.values = static_cast<float*>(table);
     return table;
 }

@@ -23,17 +23,13 @@ KernelResult make_wide_forward(Context&, const Bound& forward, const wide::Tilin
 KernelResult make_wide_backward(Context&, const Bound& dgrad, const Bound* backward, const wide::Tiling&);
 /// Whether eight neighbouring columns of the product belong to one group of the layer.
 bool has_wide_runs(const Bound& dgrad, const Bound& backward);
-/// Whether a weight gradient can share a launch; sums over very many rows stay with the library, which splits them.
+/// Whether a weight gradient can be blocks of 64 x 64; these do not share the rows, so that there must not be very many.
 bool groups_wgrad(const Context&, const Bound& wgrad);
 Match match_grouped_wgrad(const Context&, const Window& records);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
 
-/// Whether one launch can do them all; the kernel's form is chosen.
+/// Whether a weight gradient can share a launch with others, in some form.
 bool shares_launch(const Context&, const Bound& wgrad);
-/// Many rows: clusters of blocks share the rows of each tile.
-bool fits_split_wgrad(const Context&, std::span<const Bound> wgrads);
-KernelResult make_split_wgrad(Context&, std::span<const Bound> wgrads);
-
 /// How many weight gradients from the first on `takes(record)` accepts, each of another weight: the sums of a weight that is used
 /// twice must not meet in one launch.
 template <class Takes>

@@ -354,7 +354,8 @@ Match match_backward_pair(const Context& c, const Window& records) {
     if (!below || records[*below].record->op != &dense_backward::kDef) return {};
     const std::vector<Bound> pair = {records[0], records[*below]};
     const Form* form = choose_form(c, "backward_pair", kPairForms, pair);
-    if (form == nullptr || form->predict(c, pair) >= apart_time(pair[0], pair[1])) return {};
+    const bool wanted = form != nullptr && (c.deterministic || is_asked_for(c, "backward_pair", *form));
+    if (!wanted && (form == nullptr || form->predict(c, pair) >= apart_time(pair[0], pair[1]))) return {};
     Match match{{0, *below}};
     const bool stored = form == &kPairForms[0] && pair[1].params<DenseParams>().norm == Norm::batch_train;
     if (!stored && !Box(pair[1][dense_backward::dz]).meets(Box(dx))) match.inner = {{0, linear_dgrad::dx}};

@@ -153,8 +153,8 @@ const char* refuses_wgrad(const Context&, const Bound& w) {
 const char* refuses_pair(const Context& c, const Bound& d, const Bound& b) {
     using namespace dense_backward;
     const Operand &dx = d[linear_dgrad::dx], &above = b[dy];
-    if (dx.data != above.data || dx.dtype != above.dtype || dx.k != above.k || dx.rows != above.rows ||
-        dx.g * dx.cols != above.g * above.cols || dx.stride_row != above.stride_row ||
+    if (dx.data != above.data || dx.dtype != above.dtype || dx.dtype != d[linear_dgrad::w].dtype || dx.k != above.k ||
+        dx.rows != above.rows || dx.g * dx.cols != above.g * above.cols || dx.stride_row != above.stride_row ||
         (dx.k > 1 && dx.stride_k != above.stride_k) || !side_by_side(dx) || !side_by_side(above))
         return "the product is not the layer's gradient";
     if (dx.cols % 8 != 0 || above.cols % 8 != 0 || !whole_runs(dx) || !whole_runs(b[dz]) || !whole_runs(b[saved]))

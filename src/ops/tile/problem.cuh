@@ -37,7 +37,7 @@ struct Problem {
     std::int32_t row_tiles, col_tiles, splits;  ///< splits: blocks that share the slices of a tile
     std::int32_t first;                         ///< its first unit
     float* partial;                             ///< sums of the splits
-    std::int32_t* arrived;                      ///< splits of each tile and warpgroup that are done; zeros between launches
+    std::int32_t* arrived;                      ///< splits of each tile that are done; zeros between launches
     Args args;
 };
 

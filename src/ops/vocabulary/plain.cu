@@ -17,7 +17,8 @@ namespace at = vocabulary_loss;
 /// 384 columns and 10,000 words on an H200.
 int chunk_rows(const Context& c, const Operand& x, const Operand& weight) {
     constexpr std::int64_t kLeastRows = 64;
-    const std::int64_t row_bytes = std::int64_t{x.k} * weight.rows * static_cast<std::int64_t>(tensor::size_of(x.dtype));
+    const int members = c.deterministic ? 1 : x.k;  // whose sums of chunks must not depend on the others
+    const std::int64_t row_bytes = std::int64_t{members} * weight.rows * static_cast<std::int64_t>(tensor::size_of(x.dtype));
     const std::int64_t most = std::max(kLeastRows, static_cast<std::int64_t>(c.memory_bytes / 128) / row_bytes);
     const std::int64_t chunks = std::max<std::int64_t>(1, (x.rows + most - 1) / most);
     return static_cast<int>((x.rows + chunks - 1) / chunks);
