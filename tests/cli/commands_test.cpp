@@ -214,7 +214,8 @@ TEST_F(Commands, PlanPrintsEveryKernelAndWhatIsHeld) {
     const Json plan = Json::parse(said.out);
     EXPECT_EQ(plan.at("parameters"), 559738);
     EXPECT_EQ(plan.at("batch"), 16);
-    EXPECT_EQ(plan.at("memory_bytes").at("gradients"), plan.at("memory_bytes").at("parameters"));
+    EXPECT_GE(plan.at("memory_bytes").at("gradients").get<double>(), 4.0 * 559738);
+    EXPECT_GT(plan.at("memory_bytes").at("activations").get<double>(), 4.0 * 16 * 784);
     double flop = 0;
     for (const Json& kernel : plan.at("kernels")) {
         EXPECT_FALSE(kernel.at("records").empty());
