@@ -73,8 +73,8 @@ std::vector<std::string> rewrite_names();
 /// Whether a list of names, or of "all", names it.
 bool is_off(const Rewrite& rewrite, const std::vector<std::string>& off);
 
-/// Whether the records can become one: nobody else reads what the kernel keeps to itself, and those between them may as well
-/// stand before or behind it. `behind`: it stands where its last record does instead of its first.
+/// Whether the records can become one: no other record reads what the kernel keeps to itself, and those between them may
+/// as well stand before or behind it. `behind`: it stands where its last record does instead of its first.
 struct Placement {
     bool possible = false, behind = false;
 };

@@ -133,7 +133,7 @@ unsigned norm_blocks(const Context& c, unsigned members) {
 }
 
 /// The sums that were left of a gradient which begins at `at`, one piece for neighbouring matrices of one segment. A matrix of
-/// several segments is read: nobody knows which of its sums belong to which.
+/// several segments is read: its sums are not kept apart by segment.
 void append_left(const GradientSquares& left, std::int64_t at, const std::vector<Segment>& segments, std::vector<Piece>& pieces) {
     const Operand& o = left.gradient;
     const std::int64_t size = std::int64_t{o.rows} * o.cols;
