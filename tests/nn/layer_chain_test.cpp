@@ -27,8 +27,8 @@ struct ChainRig : SequenceRig {
     ChainRig(const Layers& given, ops::DeviceKind device, const std::vector<std::string>& off = {})
         : SequenceRig(given, given.depth, device, off), accumulate(given.accumulate), around(given.around) {
         first = Dense(*store, {"first"}, {}, linear(kInputs, shape.cols()));
-        input = store->add_data("input", tensor::DType::bf16, shape.rows(), kInputs);
-        target = store->add_data("target", tensor::DType::bf16, shape.rows(), shape.cols());
+        input = store->add_data("input", tape::real_of(shape.precision), shape.rows(), kInputs);
+        target = store->add_data("target", tape::real_of(shape.precision), shape.rows(), shape.cols());
         begin();
     }
     tape::Builder build() {
@@ -81,10 +81,12 @@ TEST(LayerChain, IsEachLayerOfItsShape) {
     EXPECT_EQ(chains_of({{.positions = 16}, 2, true}), 2);
     EXPECT_EQ(chains_of({{.options = dropping(256)}, 2, true}), 2);
     EXPECT_EQ(chains_of({{.groups = 3, .options = dropping(128)}}), 2);
+    EXPECT_EQ(chains_of(in_f16(Layers{})), 2);
 }
 
 TEST(LayerChain, IsNoLayerOfAnotherShape) {
     const auto with_options = [](const TransformerOptions& options) { return Layers{{.options = options}}; };
+    EXPECT_EQ(chains_of({{.precision = tape::Precision::f32}}), 0);
     EXPECT_EQ(chains_of({{.members = 2, .groups = 2}}), 0);
     EXPECT_EQ(chains_of({{.positions = 65}}), 0);
     EXPECT_EQ(chains_of({{.positions = 15}}), 0);
@@ -171,23 +173,24 @@ TEST_P(LayerChainRuns, AsItsRecordsOneByOne) {
     const testing::Tensors wanted = ChainRig(GetParam(), ops::DeviceKind::cuda, {"sequence_backward"}).gradients(without);
     EXPECT_EQ(with, 2);
     EXPECT_EQ(without, 0);
-    EXPECT_EQ(testing::tensors_apart(found, wanted, 0.03), "");
+    EXPECT_EQ(testing::tensors_apart(found, wanted, GetParam().tolerance(0.03)), "");
 }
 
 /// The numbers of a step come from memory, so that a replay has those of its own step.
 TEST(LayerChainReplay, DropsByTheStepItRuns) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
-    for (const std::int32_t batch : {3, 71}) {
-        const Layers given{{.members = 2, .batch = batch, .options = dropping(256)}};
-        int joined = 0;
-        const auto first = ChainRig(given, ops::DeviceKind::cuda).gradients(joined);
-        const auto replayed = ChainRig(given, ops::DeviceKind::cuda).gradients(joined, 2);
-        EXPECT_EQ(joined, 2);
-        ChainRig second(given, ops::DeviceKind::cuda);
-        second.set_step(2);
-        EXPECT_EQ(replayed, second.gradients(joined));
-        EXPECT_NE(replayed, first);
-    }
+    for (const tape::Precision precision : {tape::Precision::bf16, tape::Precision::f16})
+        for (const std::int32_t batch : {3, 71}) {
+            const Layers given{{.members = 2, .batch = batch, .options = dropping(256), .precision = precision}};
+            int joined = 0;
+            const auto first = ChainRig(given, ops::DeviceKind::cuda).gradients(joined);
+            const auto replayed = ChainRig(given, ops::DeviceKind::cuda).gradients(joined, 2);
+            EXPECT_EQ(joined, 2);
+            ChainRig second(given, ops::DeviceKind::cuda);
+            second.set_step(2);
+            EXPECT_EQ(replayed, second.gradients(joined));
+            EXPECT_NE(replayed, first);
+        }
 }
 
 // Few sequences of more than 32 positions are shared by two blocks each, 70 are not.
@@ -201,7 +204,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Layers{{.groups = 3, .positions = 16, .options = dropping(256)}},
                       Layers{{.batch = 71, .positions = 64, .options = dropping(256)}},
                       Layers{{.members = 2, .batch = 37, .positions = 31, .options = dropping(256)}, 2, true},
-                      Layers{{.groups = 3, .batch = 31, .positions = 63, .options = dropping(128)}, 2, false, true}),
+                      Layers{{.groups = 3, .batch = 31, .positions = 63, .options = dropping(128)}, 2, false, true},
+                      in_f16(Layers{}), in_f16(Layers{{.batch = 70, .positions = 64}}),
+                      in_f16(Layers{{.positions = 64}, 2, false, true}),
+                      in_f16(Layers{{.members = 2, .batch = 5, .positions = 33, .options = dropping(128)}}),
+                      in_f16(Layers{{.batch = 71, .positions = 64, .options = dropping(256)}}),
+                      in_f16(Layers{{.groups = 3, .batch = 31, .options = dropping(256)}, 2, true})),
     [](const auto& given) {
         return given.param.name() + (given.param.accumulate ? "Adding" : "") + (given.param.around ? "Around" : "");
     });

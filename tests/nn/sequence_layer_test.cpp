@@ -18,7 +18,7 @@ struct Forward : SequenceShape {
 struct ForwardRig : SequenceRig {
     explicit ForwardRig(const Forward& given, ops::DeviceKind device, const std::vector<std::string>& off = {})
         : SequenceRig(given, 2, device, off), training(given.training) {
-        input = store->add_data("input", tensor::DType::bf16, shape.rows(), shape.cols());
+        input = store->add_data("input", tape::real_of(shape.precision), shape.rows(), shape.cols());
         begin();
     }
     tape::Builder build() {
@@ -61,10 +61,12 @@ TEST(SequenceLayer, IsEachLayerOfItsShape) {
         EXPECT_EQ(layers_in({.positions = 64, .options = {128, 4, 128, true, 0, false, {}}}, training), 2);
         EXPECT_EQ(layers_in({.batch = 1, .positions = 1}, training), 2);
         EXPECT_EQ(layers_in({.members = 2, .options = dropping(128)}, training), 2);
+        EXPECT_EQ(layers_in(in_f16(SequenceShape{}), training), 2);
     }
 }
 
 TEST(SequenceLayer, IsNoLayerOfAnotherShape) {
+    EXPECT_EQ(layers_in({.precision = tape::Precision::f32}), 0);
     EXPECT_EQ(layers_in({.members = 2, .groups = 2}), 0);
     EXPECT_EQ(layers_in({.positions = 65}), 0);
     EXPECT_EQ(layers_in({.prefix = 1}), 0);
@@ -147,24 +149,25 @@ TEST_P(SequenceLayerRuns, AsItsRecordsOneByOne) {
     EXPECT_EQ(with, 2);
     EXPECT_EQ(without, 0);
     ASSERT_EQ(found.size(), wanted.size());
-    EXPECT_LT(testing::relative_distance(found, wanted), 0.01);
-    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], wanted[i], 0.1) << i;
+    EXPECT_LT(testing::relative_distance(found, wanted), GetParam().tolerance(0.01));
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], wanted[i], GetParam().tolerance(0.1)) << i;
 }
 
 /// The numbers of a step come from memory, so that a replay has those of its own step.
 TEST(SequenceLayerReplay, DropsByTheStepItRuns) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
-    for (const std::int32_t batch : {3, 151}) {
-        const Forward given{{.members = 2, .batch = batch, .options = dropping(256)}};
-        int joined = 0;
-        const auto first = ForwardRig(given, ops::DeviceKind::cuda).rows(joined);
-        const auto replayed = ForwardRig(given, ops::DeviceKind::cuda).rows(joined, 2);
-        EXPECT_EQ(joined, 2);
-        ForwardRig second(given, ops::DeviceKind::cuda);
-        second.set_step(2);
-        EXPECT_EQ(replayed, second.rows(joined));
-        EXPECT_NE(replayed, first);
-    }
+    for (const tape::Precision precision : {tape::Precision::bf16, tape::Precision::f16})
+        for (const std::int32_t batch : {3, 151}) {
+            const Forward given{{.members = 2, .batch = batch, .options = dropping(256), .precision = precision}};
+            int joined = 0;
+            const auto first = ForwardRig(given, ops::DeviceKind::cuda).rows(joined);
+            const auto replayed = ForwardRig(given, ops::DeviceKind::cuda).rows(joined, 2);
+            EXPECT_EQ(joined, 2);
+            ForwardRig second(given, ops::DeviceKind::cuda);
+            second.set_step(2);
+            EXPECT_EQ(replayed, second.rows(joined));
+            EXPECT_NE(replayed, first);
+        }
 }
 
 // Three sequences are shared by four blocks each, 150 are not.
@@ -179,7 +182,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Forward{{.batch = 151, .positions = 64, .options = dropping(256)}},
                       Forward{{.members = 2, .batch = 77, .positions = 63, .options = dropping(128)}},
                       Forward{{.groups = 3, .batch = 71, .positions = 31, .options = dropping(256)}},
-                      Forward{{.batch = 301, .positions = 1, .options = dropping(128)}}),
+                      Forward{{.batch = 301, .positions = 1, .options = dropping(128)}}, in_f16(Forward{}),
+                      in_f16(Forward{{.members = 2, .batch = 5, .options = dropping(128)}}),
+                      in_f16(Forward{{.batch = 150, .positions = 64}}), in_f16(Forward{{.groups = 3, .batch = 70}, false}),
+                      in_f16(Forward{{.batch = 151, .positions = 64, .options = dropping(256)}}),
+                      in_f16(Forward{{.members = 2, .batch = 77, .positions = 63, .options = dropping(128)}})),
     [](const auto& given) { return given.param.name(); });
 
 }  // namespace

@@ -19,22 +19,31 @@ struct SequenceShape {
     int members = 1, groups = 1;
     std::int32_t batch = 3, positions = 37, prefix = 0;
     TransformerOptions options{128, 4, 256, true, 0, false, {}};
+    tape::Precision precision = tape::Precision::bf16;
     [[nodiscard]] std::int32_t rows() const { return batch * positions; }
     [[nodiscard]] std::int32_t cols() const { return groups * options.width; }
     [[nodiscard]] std::string name() const {
         return "K" + std::to_string(members) + "G" + std::to_string(groups) + "B" + std::to_string(batch) + "N" +
-               std::to_string(positions) + "I" + std::to_string(options.inner) + (options.dropout > 0 ? "Drops" : "");
+               std::to_string(positions) + "I" + std::to_string(options.inner) + (options.dropout > 0 ? "Drops" : "") +
+               (precision == tape::Precision::f16 ? "F16" : "");
     }
+    /// What may differ: rounding adds an eighth in f16.
+    [[nodiscard]] double tolerance(double in_bf16) const { return precision == tape::Precision::f16 ? in_bf16 / 4 : in_bf16; }
 };
+template <class Shape>
+Shape in_f16(Shape shape) {
+    shape.precision = tape::Precision::f16;
+    return shape;
+}
 /// Three of ten elements behind attention and behind the inner columns become zeros.
 inline TransformerOptions dropping(std::int32_t inner) { return {128, 4, inner, true, 0.3f, false, {}}; }
 
-/// The backend and a store in bf16. Derived rigs declare more, then call begin().
+/// The backend and a store in 16 bits. Derived rigs declare more, then call begin().
 struct SequenceRig {
     SequenceRig(const SequenceShape& given, std::int32_t depth, ops::DeviceKind device, const std::vector<std::string>& off)
         : shape(given), backend(ops::make_backend(device, {.rewrites_off = off}).value()) {
         tape::StoreOptions options;
-        options.precision = tape::Precision::bf16;
+        options.precision = shape.precision;
         options.members = shape.members;
         store = std::make_unique<tape::Store>(*backend, options);
         for (std::int32_t d = 0; d < depth; ++d) {
@@ -52,13 +61,15 @@ struct SequenceRig {
         store->initialize(seeds);
         set_step(1);
     }
-    /// What dropout goes by, all of it other numbers in another step; members drop with different probabilities.
+    /// What dropout goes by, all of it other numbers in another step; members drop with different probabilities. In f16 a mean
+    /// over all elements has gradients that need a scale.
     void set_step(std::uint32_t number) const {
         auto states = store->read_states();
         for (std::size_t k = 0; k < states.size(); ++k) {
             states[k].step = number;
             states[k].micro = number % 2;
             states[k].dropout_scale = 1 / static_cast<float>(number + k);
+            if (shape.precision == tape::Precision::f16) states[k].loss_scale = 4096;
         }
         store->write_states(states);
     }

@@ -23,7 +23,7 @@ struct Where {
     double tolerance;  ///< of gradients and losses, relative to the largest
 };
 
-constexpr std::int32_t kSentences = 5, kTokens = 30, kBefore = 2, kFirst = 1, kIn = 6, kCols = 32, kVocabulary = 150;
+constexpr std::int32_t kSentences = 5, kTokens = 30, kBefore = 2, kFirst = 1, kIn = 6, kCols = 72, kVocabulary = 150;
 constexpr std::int32_t kRows = kSentences * (kBefore + kTokens);
 
 /// A linear layer below a head of one kind or the other, in a program of whole steps.

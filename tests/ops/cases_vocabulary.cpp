@@ -34,8 +34,6 @@ OpCase loss(const Head& h, const std::string& note, const TokenLossParams& param
     c.params = params;
     c.members = h.k;
     c.states = sample_states(h.k);
-    if (h.cols % 8 == 0)  // tiles of bf16 need no scale and know none
-        for (MemberState& state : c.states) state.loss_scale = 1;
     c.slot(at::x, Element::real, h.k, 1, h.rows(), h.cols, uniform(-1, 1), layout);
     c.slot(at::weight, Element::real, h.k, 1, h.vocabulary, h.cols, uniform(-0.5, 0.5), layout);
     c.slot(at::bias, Element::stat, h.k, 1, 1, h.vocabulary, uniform(-1, 1));

@@ -17,7 +17,8 @@ template <class... Operands>
 bool whole_heads(const AttentionShape& shape, const Operand& qkv, const Operands&... operands) {
     return shape.width * tensor::size_of(qkv.dtype) % 16 == 0 && whole_runs(qkv) && (whole_runs(operands) && ...);
 }
-bool takes_flash(const Context& c, const AttentionArgs<bf16>& a) {
+template <class T>
+bool takes_flash(const Context& c, const AttentionArgs<T>& a) {
     return a.whole && a.shape.width <= kMostFlashWidth && flash_bytes_of(a.shape.width) <= c.shared_limit;
 }
 
@@ -30,7 +31,7 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
     if (out.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out)};
-        if constexpr (std::is_same_v<Real, bf16>)
+        if constexpr (sizeof(Real) == 2)
             if (takes_flash(c, a)) return make_flash_forward(c, a);
         return make_plain_attention<true>(c, a);
     });
@@ -45,7 +46,7 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{
             qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k, whole_heads(shape, qkv, dout, out, dqkv)};
-        if constexpr (std::is_same_v<Real, bf16>)
+        if constexpr (sizeof(Real) == 2)
             if (takes_flash(c, a))
                 return shape.positions <= kShortPositions ? make_short_backward(c, a) : make_flash_backward(c, a);
         return make_plain_attention<false>(c, a);

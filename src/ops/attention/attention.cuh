@@ -61,11 +61,15 @@ constexpr std::size_t flash_bytes_of(int width) { return (width <= 64 ? 75 : 106
 /// Up to so many positions one block has a whole head.
 constexpr int kShortPositions = 64;
 
-KernelResult make_flash_forward(Context& c, const AttentionArgs<bf16>& a);
+/// In bf16 and f16.
+template <class T>
+KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a);
 /// Two launches: gradients of the queries, which also find delta, then those of keys and values.
-KernelResult make_flash_backward(Context& c, const AttentionArgs<bf16>& a);
+template <class T>
+KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a);
 /// One launch, for sequences of at most kShortPositions positions.
-KernelResult make_short_backward(Context& c, const AttentionArgs<bf16>& a);
+template <class T>
+KernelResult make_short_backward(Context& c, const AttentionArgs<T>& a);
 
 /// Of any width and alignment, without tensor cores.
 template <bool kForward, class Real>

@@ -1,11 +1,11 @@
 #pragma once
-// Pieces of attention on tensor cores (bf16). A warp owns 16 kTiles rows (queries, or keys on the way back) as fragments in
-// registers; rows of the other side stream through shared memory in tiles. Products of own and streamed rows stay in registers:
-// as the sums of an m16n8k16 step they lie as the next step's left side wants them.
+// Pieces of attention on tensor cores (T: bf16 or f16). A warp owns 16 kTiles rows (queries, or keys on the way back) as
+// fragments in registers; rows of the other side stream through shared memory in tiles. Products of own and streamed rows stay in
+// registers: as the sums of an m16n8k16 step they lie as the next step's left side wants them.
 
 #include "ops/attention/attention.cuh"
 #include "ops/cuda/async_copy.cuh"
-#include "ops/cuda/tensor_core.cuh"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda {
 
@@ -32,18 +32,12 @@ template <int kWidth>
 constexpr int kFlashStride = kWidth + 8;
 template <int kWidth>
 constexpr std::size_t flash_bytes(int rows) {
-    return sizeof(bf16) * static_cast<std::size_t>(rows) * kFlashStride<kWidth>;
-}
-
-/// Two neighbours of a fragment.
-__device__ inline std::uint32_t pack(float low, float high) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const std::uint32_t*>(&pair);
+    return 2 * static_cast<std::size_t>(rows) * kFlashStride<kWidth>;
 }
 
 /// Begins copies of kRows rows of a head to shared memory: zeros from row `rows` on and in columns from `width` on.
-template <int kWidth, int kRows>
-__device__ inline void stage_rows(const bf16* from, int stride, int rows, int width, bf16* to) {
+template <int kWidth, int kRows, class T>
+__device__ inline void stage_rows(const T* from, int stride, int rows, int width, T* to) {
     constexpr int kVectors = kWidth / 8, kStep = kFlashThreads / kVectors;
     static_assert(kRows % kStep == 0);
     const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
@@ -70,20 +64,12 @@ __device__ inline int across_offset() {
 template <int kTiles, int kColumns>
 using Sums = float[kTiles][kColumns / 8][4];
 
-template <int kTiles, int kColumns>
-__device__ inline void clear(float (&sums)[kTiles][kColumns][4]) {
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0;
-}
-
 /// Fragments of a warp's 16 kTiles rows. Where registers are short they are not held but read again for every product.
-template <int kTiles, int kWidth, bool kHeld = true>
+template <class T, int kTiles, int kWidth, bool kHeld = true>
 struct OwnRows {
     std::uint32_t held[kTiles][kWidth / 16][4];
-    __device__ void load(const bf16* rows) {
-        const bf16* from = rows + along_offset<kWidth>();
+    __device__ void load(const T* rows) {
+        const T* from = rows + along_offset<kWidth>();
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -94,19 +80,19 @@ struct OwnRows {
         for (int i = 0; i < 4; ++i) to[i] = held[m][d][i];
     }
 };
-template <int kTiles, int kWidth>
-struct OwnRows<kTiles, kWidth, false> {
-    const bf16* from;
-    __device__ void load(const bf16* rows) { from = rows + along_offset<kWidth>(); }
+template <class T, int kTiles, int kWidth>
+struct OwnRows<T, kTiles, kWidth, false> {
+    const T* from;
+    __device__ void load(const T* rows) { from = rows + along_offset<kWidth>(); }
     __device__ void fragment(std::uint32_t (&to)[4], int m, int d) const {
         load_matrices(to, from + 16 * m * kFlashStride<kWidth> + 16 * d);
     }
 };
 
 /// sums = own rows times kColumns streamed rows, over the width; `from` has the lane's across_offset.
-template <int kTiles, int kWidth, int kColumns, bool kHeld>
-__device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRows<kTiles, kWidth, kHeld>& own,
-                                       const bf16* from) {
+template <int kTiles, int kWidth, int kColumns, class T, bool kHeld>
+__device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRows<T, kTiles, kWidth, kHeld>& own,
+                                       const T* from) {
     clear(sums);
 #pragma unroll
     for (int d = 0; d < kWidth / 16; ++d) {
@@ -119,46 +105,41 @@ __device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRo
             load_matrices(right, from + 16 * n * kFlashStride<kWidth> + 16 * d);
 #pragma unroll
             for (int m = 0; m < kTiles; ++m) {
-                mma_bf16(sums[m][2 * n], left[m][0], left[m][1], left[m][2], left[m][3], right[0], right[1]);
-                mma_bf16(sums[m][2 * n + 1], left[m][0], left[m][1], left[m][2], left[m][3], right[2], right[3]);
+                mma16<T>(sums[m][2 * n], left[m], right[0], right[1]);
+                mma16<T>(sums[m][2 * n + 1], left[m], right[2], right[3]);
             }
         }
     }
 }
 
 /// sums += weights of own rows and 16 streamed rows times these rows; `from` has the lane's along_offset.
-template <int kTiles, int kWidth>
-__device__ inline void multiply_along(Sums<kTiles, kWidth>& sums, const std::uint32_t (&weights)[kTiles][4], const bf16* from) {
+template <int kTiles, int kWidth, class T>
+__device__ inline void multiply_along(Sums<kTiles, kWidth>& sums, const std::uint32_t (&weights)[kTiles][4], const T* from) {
 #pragma unroll
     for (int n = 0; n < kWidth / 16; ++n) {
         std::uint32_t right[4];
         load_transposed(right, from + 16 * n);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
-            const std::uint32_t(&left)[4] = weights[m];
-            mma_bf16(sums[m][2 * n], left[0], left[1], left[2], left[3], right[0], right[1]);
-            mma_bf16(sums[m][2 * n + 1], left[0], left[1], left[2], left[3], right[2], right[3]);
+            mma16<T>(sums[m][2 * n], weights[m], right[0], right[1]);
+            mma16<T>(sums[m][2 * n + 1], weights[m], right[2], right[3]);
         }
     }
 }
 
 /// Fragments for multiply_along of the 16 columns from 8 n on.
-template <int kTiles, int kColumns>
+template <class T, int kTiles, int kColumns>
 __device__ inline void pack_weights(std::uint32_t (&to)[kTiles][4], const Sums<kTiles, kColumns>& from, int n) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) to[m][i] = pack(from[m][n + i / 2][i % 2 * 2], from[m][n + i / 2][i % 2 * 2 + 1]);
+        for (int i = 0; i < 4; ++i) to[m][i] = pack<T>(from[m][n + i / 2][i % 2 * 2], from[m][n + i / 2][i % 2 * 2 + 1]);
 }
-
-/// The row of number i (of four) of a tile's sums, of the warp's rows, and the column of sums n.
-__device__ inline int row_of(int m, int i) { return 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8; }
-__device__ inline int column_of(int n, int i) { return 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
 
 /// Writes a warp's rows times `factor` through its rows of shared memory, whole 16 bytes per lane: zeros from row `filled` on,
 /// nothing from row `rows` on.
-template <int kTiles, int kWidth>
-__device__ inline void store_rows(const Sums<kTiles, kWidth>& sums, const float (&factor)[kTiles][2], bf16* staging, bf16* to,
+template <int kTiles, int kWidth, class T>
+__device__ inline void store_rows(const Sums<kTiles, kWidth>& sums, const float (&factor)[kTiles][2], T* staging, T* to,
                                   std::int64_t stride, int filled, int rows, int width) {
     constexpr int kVectors = kWidth / 8;
     __syncwarp();
@@ -169,7 +150,7 @@ __device__ inline void store_rows(const Sums<kTiles, kWidth>& sums, const float 
 #pragma unroll
             for (int half = 0; half < 2; ++half)
                 *reinterpret_cast<std::uint32_t*>(staging + row_of(m, 2 * half) * kFlashStride<kWidth> + column_of(n, 0)) =
-                    pack(sums[m][n][2 * half] * factor[m][half], sums[m][n][2 * half + 1] * factor[m][half]);
+                    pack<T>(sums[m][n][2 * half] * factor[m][half], sums[m][n][2 * half + 1] * factor[m][half]);
     __syncwarp();
 #pragma unroll
     for (int i = threadIdx.x % 32; i < 16 * kTiles * kVectors; i += 32) {
@@ -184,7 +165,8 @@ __device__ inline void store_rows(const Sums<kTiles, kWidth>& sums, const float 
 
 /// Whether blocks of two tiles a warp give every multiprocessor two. Otherwise there are twice as many with one tile; the results
 /// are the same to the bit.
-inline bool fill_device(const Context& c, const AttentionArgs<bf16>& a) {
+template <class T>
+bool fill_device(const Context& c, const AttentionArgs<T>& a) {
     constexpr int kRows = 32 * kFlashWarps;
     return std::int64_t{a.pairs()} * a.members * ((a.shape.positions + kRows - 1) / kRows) >= 2 * c.multiprocessors;
 }

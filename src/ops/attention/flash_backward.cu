@@ -7,12 +7,12 @@
 namespace millrace::ops::cuda {
 namespace {
 
-template <int kWidth, int kTiles, int kChunk, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(AttentionArgs<bf16> a) {
+template <class T, int kWidth, int kTiles, int kChunk, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(AttentionArgs<T> a) {
     constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kRows = kOwn * kFlashWarps;
     extern __shared__ uint4 memory[];
-    bf16 *queries = reinterpret_cast<bf16*>(memory), *douts = queries + kRows * kStride;
-    bf16 *keys = douts + kRows * kStride, *values = keys + 2 * kStreamed * kStride;
+    T *queries = reinterpret_cast<T*>(memory), *douts = queries + kRows * kStride;
+    T *keys = douts + kRows * kStride, *values = keys + 2 * kStreamed * kStride;
     float* deltas = reinterpret_cast<float*>(values + 2 * kStreamed * kStride);
     begin_kernel();
     const AttentionShape shape = a.shape;
@@ -22,11 +22,11 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(A
     const int first = (blocks - 1 - block.number) * kRows;  // late queries see most
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
-    const bf16* rows = part_of(a.qkv, shape, place, 0);
+    const T* rows = part_of(a.qkv, shape, place, 0);
     const int tiles = first < filled ? (shape.seen(min(first + kRows, filled) - 1, filled) + kStreamed - 1) / kStreamed : 0;
     const auto stage = [&](int tile) {
         const int at = tile * kStreamed, to = tile % 2 * kStreamed * kStride;
-        const bf16* from = rows + std::int64_t{at} * stride + across;
+        const T* from = rows + std::int64_t{at} * stride + across;
         stage_rows<kWidth, kStreamed>(from, stride, filled - at, shape.width, keys + to);
         stage_rows<kWidth, kStreamed>(from + across, stride, filled - at, shape.width, values + to);
     };
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(A
                               filled - first, shape.width, douts);
     if (tiles > 0) stage(0);
     commit_copies();
-    Deltas<kWidth, kRows> own_deltas;
+    Deltas<T, kWidth, kRows> own_deltas;
     own_deltas.fetch(a.out.row(place.k, 0, place.row + first) + place.column, static_cast<int>(a.out.stride_row), filled - first,
                      shape.width);
     await_copies<0>();
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(A
     for (int i = threadIdx.x; i < min(kRows, filled - first); i += kFlashThreads)
         a.delta.row(place.k, 0, place.row + first + i)[place.head] = deltas[i];
 
-    QueryGradient<kTiles, kWidth> gradient;
+    QueryGradient<T, kTiles, kWidth> gradient;
     gradient.begin(a, place, first + mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
     for (int tile = 0; tile < tiles; ++tile) {
         if (tile > 0) {
@@ -63,12 +63,12 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(A
     gradient.store(a, place, queries + mine * kStride);
 }
 
-template <int kWidth, int kTiles, int kChunk, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(AttentionArgs<bf16> a) {
+template <class T, int kWidth, int kTiles, int kChunk, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(AttentionArgs<T> a) {
     constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kRows = kOwn * kFlashWarps;
     extern __shared__ uint4 memory[];
-    bf16 *keys = reinterpret_cast<bf16*>(memory), *values = keys + kRows * kStride;
-    bf16 *queries = values + kRows * kStride, *douts = queries + 2 * kStreamed * kStride;
+    T *keys = reinterpret_cast<T*>(memory), *values = keys + kRows * kStride;
+    T *queries = values + kRows * kStride, *douts = queries + 2 * kStreamed * kStride;
     float* numbers = reinterpret_cast<float*>(douts + 2 * kStreamed * kStride);  // of a tile: logsumexp, delta
     begin_kernel();
     const AttentionShape shape = a.shape;
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(Atte
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32), thread = threadIdx.x;
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const int dout_stride = static_cast<int>(a.dout.stride_row);
-    const bf16 *rows = part_of(a.qkv, shape, place, 0), *dout_rows = a.dout.row(place.k, 0, place.row) + place.column;
+    const T *rows = part_of(a.qkv, shape, place, 0), *dout_rows = a.dout.row(place.k, 0, place.row) + place.column;
     const int begin = shape.first_query(first) / kStreamed, end = first < filled ? (filled + kStreamed - 1) / kStreamed : begin;
     const Mat<float>& number = thread < kStreamed ? a.logsumexp : a.delta;
     const float* number_rows = number.row(place.k, 0, place.row + thread % kStreamed) + place.head;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(Atte
             copy4(shared_address(numbers + tile % 2 * 2 * kStreamed + thread), number_rows + at * number.stride_row,
                   at + thread % kStreamed < filled);
     };
-    const bf16* key_rows = rows + std::int64_t{first} * stride + across;
+    const T* key_rows = rows + std::int64_t{first} * stride + across;
     stage_rows<kWidth, kRows>(key_rows, stride, filled - first, shape.width, keys);
     stage_rows<kWidth, kRows>(key_rows + across, stride, filled - first, shape.width, values);
     if (begin < end) stage(begin);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(Atte
     await_copies<0>();
     __syncthreads();
 
-    KeyGradient<kTiles, kWidth> gradient;
+    KeyGradient<T, kTiles, kWidth> gradient;
     gradient.begin(first + mine, keys + mine * kStride, values + mine * kStride);
     for (int tile = begin; tile < end; ++tile) {
         if (tile > begin) {
@@ -119,11 +119,11 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(Atte
     gradient.store(a, place, keys + mine * kStride, values + mine * kStride);
 }
 
-template <int kWidth, int kTiles, int kChunk, int kBlocks>
-KernelResult launch_backward(Context& c, const AttentionArgs<bf16>& a) {
+template <class T, int kWidth, int kTiles, int kChunk, int kBlocks>
+KernelResult launch_backward(Context& c, const AttentionArgs<T>& a) {
     constexpr int kRows = 16 * kTiles * kFlashWarps;
-    const auto queries = flash_queries_kernel<kWidth, kTiles, kChunk, kBlocks>,
-               keys = flash_keys_kernel<kWidth, kTiles, kChunk, kBlocks>;
+    const auto queries = flash_queries_kernel<T, kWidth, kTiles, kChunk, kBlocks>,
+               keys = flash_keys_kernel<T, kWidth, kTiles, kChunk, kBlocks>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(queries)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(keys)));
     const dim3 grid = attention_grid(a, (a.shape.positions + kRows - 1) / kRows);
@@ -137,16 +137,21 @@ KernelResult launch_backward(Context& c, const AttentionArgs<bf16>& a) {
 
 }  // namespace
 
-KernelResult make_flash_backward(Context& c, const AttentionArgs<bf16>& a) {
+template <class T>
+KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         // As many rows as fit into a warp's registers: 255 a thread with two blocks at work, 168 with three.
         if constexpr (kWidth == 128) {
-            return launch_backward<kWidth, 1, 16, 2>(c, a);
+            return launch_backward<T, kWidth, 1, 16, 2>(c, a);
         } else {
             constexpr int kBlocks = kWidth == 64 ? 2 : 3;
-            return fill_device(c, a) ? launch_backward<kWidth, 2, 16, kBlocks>(c, a) : launch_backward<kWidth, 1, 16, 3>(c, a);
+            return fill_device(c, a) ? launch_backward<T, kWidth, 2, 16, kBlocks>(c, a)
+                                     : launch_backward<T, kWidth, 1, 16, 3>(c, a);
         }
     });
 }
+
+template KernelResult make_flash_backward(Context&, const AttentionArgs<bf16>&);
+template KernelResult make_flash_backward(Context&, const AttentionArgs<f16>&);
 
 }  // namespace millrace::ops::cuda

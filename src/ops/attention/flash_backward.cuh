@@ -8,13 +8,13 @@
 namespace millrace::ops::cuda {
 
 /// delta = dout . out of kRows queries. `fetch` begins while `dout` is still on its way to shared memory.
-template <int kWidth, int kRows>
+template <class T, int kWidth, int kRows>
 struct Deltas {
     static constexpr int kVectors = kWidth / 8, kStep = kFlashThreads / kVectors;
     uint4 out[kRows / kStep];
 
     /// `from`: the head's row of the first query; rows from `rows` on count as zero.
-    __device__ void fetch(const bf16* from, int stride, int rows, int width) {
+    __device__ void fetch(const T* from, int stride, int rows, int width) {
         const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
 #pragma unroll
         for (int i = 0; i < kRows; i += kStep) {
@@ -24,13 +24,13 @@ struct Deltas {
         }
     }
     /// dout as stage_rows laid it; `to` [kRows], by all threads.
-    __device__ void find(const bf16* dout, float* to) const {
+    __device__ void find(const T* dout, float* to) const {
         const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
 #pragma unroll
         for (int i = 0; i < kRows; i += kStep) {
             float a[8], b[8], sum = 0;
-            spread(out[i / kStep], a);
-            spread(*reinterpret_cast<const uint4*>(dout + (row + i) * kFlashStride<kWidth> + column), b);
+            spread<T>(out[i / kStep], a);
+            spread<T>(*reinterpret_cast<const uint4*>(dout + (row + i) * kFlashStride<kWidth> + column), b);
 #pragma unroll
             for (int d = 0; d < 8; ++d) sum = fmaf(a[d], b[d], sum);
 #pragma unroll
@@ -41,17 +41,17 @@ struct Deltas {
 };
 
 /// A warp's queries: their gradients grow with the keys and values that stream by.
-template <int kTiles, int kWidth, bool kHeld = true>
+template <class T, int kTiles, int kWidth, bool kHeld = true>
 struct QueryGradient {
     static constexpr int kOwn = 16 * kTiles;
-    OwnRows<kTiles, kWidth, kHeld> query, dout;
+    OwnRows<T, kTiles, kWidth, kHeld> query, dout;
     Sums<kTiles, kWidth> sums;
     float logsumexp[kTiles][2], delta[kTiles][2];  ///< in base 2
     int own, all_see, some_see;                    ///< first query; keys seen by all, by some
 
     /// Of the queries from `own` on, whose rows are `queries` and `douts`, and whose `deltas` lie in shared memory.
-    __device__ void begin(const AttentionArgs<bf16>& a, const AttentionPlace& place, int first, const bf16* queries,
-                          const bf16* douts, const float* deltas) {
+    __device__ void begin(const AttentionArgs<T>& a, const AttentionPlace& place, int first, const T* queries, const T* douts,
+                          const float* deltas) {
         own = first;
         all_see = a.shape.seen(own, place.filled);
         some_see = own < place.filled ? a.shape.seen(own + kOwn - 1, place.filled) : 0;
@@ -70,7 +70,7 @@ struct QueryGradient {
     }
     /// Keys [at, at + kChunk) of the sequence.
     template <int kChunk>
-    __device__ void take(const AttentionShape& shape, int filled, int at, const bf16* keys, const bf16* values) {
+    __device__ void take(const AttentionShape& shape, int filled, int at, const T* keys, const T* values) {
         if (at >= some_see) return;
         const float factor = shape.scale * kLog2E;
         Sums<kTiles, kChunk> weights, gradients;
@@ -90,12 +90,12 @@ struct QueryGradient {
 #pragma unroll
         for (int n = 0; n < kChunk / 16; ++n) {
             std::uint32_t packed[kTiles][4];
-            pack_weights<kTiles, kChunk>(packed, gradients, 2 * n);
+            pack_weights<T, kTiles, kChunk>(packed, gradients, 2 * n);
             multiply_along<kTiles, kWidth>(sums, packed, keys + 16 * n * kFlashStride<kWidth> + along_offset<kWidth>());
         }
     }
     /// Writes them through the rows of `staging`.
-    __device__ void store(const AttentionArgs<bf16>& a, const AttentionPlace& place, bf16* staging) const {
+    __device__ void store(const AttentionArgs<T>& a, const AttentionPlace& place, T* staging) const {
         float factor[kTiles][2];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) factor[m][0] = factor[m][1] = a.shape.scale;
@@ -105,14 +105,14 @@ struct QueryGradient {
 };
 
 /// A warp's keys and values: their gradients grow with the queries that stream by.
-template <int kTiles, int kWidth, bool kHeld = true>
+template <class T, int kTiles, int kWidth, bool kHeld = true>
 struct KeyGradient {
     static constexpr int kOwn = 16 * kTiles;
-    OwnRows<kTiles, kWidth, kHeld> key, value;
+    OwnRows<T, kTiles, kWidth, kHeld> key, value;
     Sums<kTiles, kWidth> dkey, dvalue;
     int own;  ///< first key
 
-    __device__ void begin(int first, const bf16* keys, const bf16* values) {
+    __device__ void begin(int first, const T* keys, const T* values) {
         own = first;
         key.load(keys);
         value.load(values);
@@ -121,7 +121,7 @@ struct KeyGradient {
     }
     /// Queries [at, at + kChunk) of the sequence; what is not filled is zero in all four.
     template <int kChunk>
-    __device__ void take(const AttentionShape& shape, int at, const bf16* queries, const bf16* douts, const float* logsumexp,
+    __device__ void take(const AttentionShape& shape, int at, const T* queries, const T* douts, const float* logsumexp,
                          const float* deltas) {
         if (at + kChunk <= shape.first_query(own)) return;
         const float factor = shape.scale * kLog2E;
@@ -147,13 +147,13 @@ struct KeyGradient {
         for (int n = 0; n < kChunk / 16; ++n) {
             const int from = 16 * n * kFlashStride<kWidth> + along_offset<kWidth>();
             std::uint32_t packed[kTiles][4];
-            pack_weights<kTiles, kChunk>(packed, weights, 2 * n);
+            pack_weights<T, kTiles, kChunk>(packed, weights, 2 * n);
             multiply_along<kTiles, kWidth>(dvalue, packed, douts + from);
-            pack_weights<kTiles, kChunk>(packed, gradients, 2 * n);
+            pack_weights<T, kTiles, kChunk>(packed, gradients, 2 * n);
             multiply_along<kTiles, kWidth>(dkey, packed, queries + from);
         }
     }
-    __device__ void store(const AttentionArgs<bf16>& a, const AttentionPlace& place, bf16* keys, bf16* values) const {
+    __device__ void store(const AttentionArgs<T>& a, const AttentionPlace& place, T* keys, T* values) const {
         const std::int64_t stride = a.dqkv.stride_row;
         float factor[kTiles][2], one[kTiles][2];
 #pragma unroll

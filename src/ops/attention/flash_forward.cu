@@ -7,15 +7,15 @@ namespace millrace::ops::cuda {
 namespace {
 
 /// A warp's queries: their results grow with the keys and values that stream by.
-template <int kTiles, int kWidth>
+template <class T, int kTiles, int kWidth>
 struct QueryResult {
     static constexpr int kOwn = 16 * kTiles;
-    OwnRows<kTiles, kWidth> query;
+    OwnRows<T, kTiles, kWidth> query;
     Sums<kTiles, kWidth> out;
     float top[kTiles][2], sum[kTiles][2];  ///< of the thread's rows; the sum is of this thread's columns alone
     int own, all_see, some_see;            ///< first query; keys seen by all, by some
 
-    __device__ void begin(const AttentionShape& shape, int filled, int first, const bf16* queries) {
+    __device__ void begin(const AttentionShape& shape, int filled, int first, const T* queries) {
         own = first;
         all_see = shape.seen(own, filled);
         some_see = own < filled ? shape.seen(own + kOwn - 1, filled) : 0;
@@ -29,7 +29,7 @@ struct QueryResult {
     }
     /// Keys [at, at + kKeys) of the sequence.
     template <int kKeys>
-    __device__ void take(const AttentionShape& shape, int filled, int at, const bf16* keys, const bf16* values) {
+    __device__ void take(const AttentionShape& shape, int filled, int at, const T* keys, const T* values) {
         if (at >= some_see) return;
         Sums<kTiles, kKeys> scores;
         multiply_across<kTiles, kWidth, kKeys>(scores, query, keys + across_offset<kWidth>());
@@ -48,7 +48,7 @@ struct QueryResult {
 #pragma unroll
         for (int n = 0; n < kKeys / 16; ++n) {
             std::uint32_t weights[kTiles][4];
-            pack_weights<kTiles, kKeys>(weights, scores, 2 * n);
+            pack_weights<T, kTiles, kKeys>(weights, scores, 2 * n);
             multiply_along<kTiles, kWidth>(out, weights, values + 16 * n * kFlashStride<kWidth> + along_offset<kWidth>());
         }
     }
@@ -82,7 +82,7 @@ struct QueryResult {
             }
     }
     /// Writes results, through the rows of `staging`, and logsumexp.
-    __device__ void store(const AttentionArgs<bf16>& a, const AttentionPlace& place, bf16* staging) const {
+    __device__ void store(const AttentionArgs<T>& a, const AttentionPlace& place, T* staging) const {
         float share[kTiles][2];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
@@ -103,12 +103,12 @@ struct QueryResult {
 };
 
 /// kKeys: keys a warp takes at a time; kBlocks: blocks a multiprocessor should hold.
-template <int kWidth, int kTiles, int kKeys, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(AttentionArgs<bf16> a) {
+template <class T, int kWidth, int kTiles, int kKeys, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(AttentionArgs<T> a) {
     constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kQueries = kOwn * kFlashWarps;
     extern __shared__ uint4 memory[];
-    bf16* queries = reinterpret_cast<bf16*>(memory);
-    bf16 *keys = queries + kQueries * kStride, *values = keys + kStreamed * kStride;  // a second pair of tiles lies behind
+    T* queries = reinterpret_cast<T*>(memory);
+    T *keys = queries + kQueries * kStride, *values = keys + kStreamed * kStride;  // a second pair of tiles lies behind
     begin_kernel();
     const AttentionShape shape = a.shape;
     const int blocks = (shape.positions + kQueries - 1) / kQueries;
@@ -117,11 +117,11 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(A
     const int first = (blocks - 1 - block.number) * kQueries;  // late queries see most
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
-    const bf16* rows = part_of(a.qkv, shape, place, 0);
+    const T* rows = part_of(a.qkv, shape, place, 0);
     const int tiles = first < filled ? (shape.seen(min(first + kQueries, filled) - 1, filled) + kStreamed - 1) / kStreamed : 0;
     const auto stage = [&](int tile) {
         const int at = tile * kStreamed, to = tile % 2 * 2 * kStreamed * kStride;
-        const bf16* from = rows + std::int64_t{at} * stride + across;
+        const T* from = rows + std::int64_t{at} * stride + across;
         stage_rows<kWidth, kStreamed>(from, stride, filled - at, shape.width, keys + to);
         stage_rows<kWidth, kStreamed>(from + across, stride, filled - at, shape.width, values + to);
     };
@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(A
     await_copies<0>();
     __syncthreads();
 
-    bf16* own_rows = queries + mine * kStride;  // read by this warp alone, so that results may lie there later
-    QueryResult<kTiles, kWidth> result;
+    T* own_rows = queries + mine * kStride;  // read by this warp alone, so that results may lie there later
+    QueryResult<T, kTiles, kWidth> result;
     result.begin(shape, filled, first + mine, own_rows);
     for (int tile = 0; tile < tiles; ++tile) {
         if (tile > 0) {
@@ -152,10 +152,10 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(A
     result.store(a, place, own_rows);
 }
 
-template <int kWidth, int kTiles, int kKeys, int kBlocks>
-KernelResult launch_forward(Context& c, const AttentionArgs<bf16>& a) {
+template <class T, int kWidth, int kTiles, int kKeys, int kBlocks>
+KernelResult launch_forward(Context& c, const AttentionArgs<T>& a) {
     constexpr int kQueries = 16 * kTiles * kFlashWarps;
-    const auto kernel = flash_forward_kernel<kWidth, kTiles, kKeys, kBlocks>;
+    const auto kernel = flash_forward_kernel<T, kWidth, kTiles, kKeys, kBlocks>;
     const int tiles = a.shape.positions > kStreamed ? 2 : 1;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     return make_launch(c, kernel, attention_grid(a, (a.shape.positions + kQueries - 1) / kQueries), dim3(kFlashThreads),
@@ -164,16 +164,20 @@ KernelResult launch_forward(Context& c, const AttentionArgs<bf16>& a) {
 
 }  // namespace
 
-KernelResult make_flash_forward(Context& c, const AttentionArgs<bf16>& a) {
+template <class T>
+KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         // 32 rows of 64 columns take all registers that a thread may have. Short sequences want many blocks at once instead.
         constexpr int kBlocks = kWidth == 64 ? 2 : 3, kManyBlocks = kWidth == 64 ? 5 : 8;
         if constexpr (kWidth <= 64) {
-            if (a.shape.positions <= kShortPositions) return launch_forward<kWidth, 1, 32, kManyBlocks>(c, a);
-            if (fill_device(c, a)) return launch_forward<kWidth, 2, 64, kBlocks>(c, a);
+            if (a.shape.positions <= kShortPositions) return launch_forward<T, kWidth, 1, 32, kManyBlocks>(c, a);
+            if (fill_device(c, a)) return launch_forward<T, kWidth, 2, 64, kBlocks>(c, a);
         }
-        return launch_forward<kWidth, 1, 64, 3>(c, a);
+        return launch_forward<T, kWidth, 1, 64, 3>(c, a);
     });
 }
+
+template KernelResult make_flash_forward(Context&, const AttentionArgs<bf16>&);
+template KernelResult make_flash_forward(Context&, const AttentionArgs<f16>&);
 
 }  // namespace millrace::ops::cuda

@@ -15,28 +15,28 @@ constexpr int kShortBlocks = kWidth <= 32   ? 8
                              : kWidth == 64 ? 4
                                             : 2;
 
-template <int kWidth>
-__global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_backward_kernel(AttentionArgs<bf16> a) {
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_backward_kernel(AttentionArgs<T> a) {
     constexpr int kStride = kFlashStride<kWidth>;
     constexpr bool kHeld = kShortBlocks<kWidth> < 8;
     extern __shared__ uint4 memory[];
-    bf16 *queries = reinterpret_cast<bf16*>(memory), *keys = queries + kRows * kStride;
-    bf16 *values = keys + kRows * kStride, *douts = values + kRows * kStride;
-    bf16* results = douts + kRows * kStride;
+    T *queries = reinterpret_cast<T*>(memory), *keys = queries + kRows * kStride;
+    T *values = keys + kRows * kStride, *douts = values + kRows * kStride;
+    T* results = douts + kRows * kStride;
     float *logsumexp = reinterpret_cast<float*>(results + kRows * kStride), *deltas = logsumexp + kRows;
     begin_kernel();
     const AttentionShape shape = a.shape;
     const AttentionPlace place = place_of(a, blockIdx.x);
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32), row = threadIdx.x;
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
-    const bf16* rows = part_of(a.qkv, shape, place, 0);
+    const T* rows = part_of(a.qkv, shape, place, 0);
     stage_rows<kWidth, kRows>(rows, stride, filled, shape.width, queries);
     stage_rows<kWidth, kRows>(rows + across, stride, filled, shape.width, keys);
     stage_rows<kWidth, kRows>(rows + 2 * across, stride, filled, shape.width, values);
     stage_rows<kWidth, kRows>(a.dout.row(place.k, 0, place.row) + place.column, static_cast<int>(a.dout.stride_row), filled,
                               shape.width, douts);
     commit_copies();
-    Deltas<kWidth, kRows> own_deltas;
+    Deltas<T, kWidth, kRows> own_deltas;
     own_deltas.fetch(a.out.row(place.k, 0, place.row) + place.column, static_cast<int>(a.out.stride_row), filled, shape.width);
     if (row < kRows) logsumexp[row] = row < filled ? a.logsumexp.row(place.k, 0, place.row + row)[place.head] : 0;
     await_copies<0>();
@@ -44,14 +44,14 @@ __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_bac
     own_deltas.find(douts, deltas);
     __syncthreads();
 
-    bf16* staging = results + mine * kStride;
-    KeyGradient<1, kWidth, kHeld> key_gradient;
+    T* staging = results + mine * kStride;
+    KeyGradient<T, 1, kWidth, kHeld> key_gradient;
     key_gradient.begin(mine, keys + mine * kStride, values + mine * kStride);
 #pragma unroll 1
     for (int at = 0; at < filled; at += kChunk)
         key_gradient.template take<kChunk>(shape, at, queries + at * kStride, douts + at * kStride, logsumexp + at, deltas + at);
     key_gradient.store(a, place, staging, staging);
-    QueryGradient<1, kWidth, kHeld> query_gradient;
+    QueryGradient<T, 1, kWidth, kHeld> query_gradient;
     query_gradient.begin(a, place, mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
 #pragma unroll 1
     for (int at = 0; at < filled; at += kChunk)
@@ -61,13 +61,17 @@ __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_bac
 
 }  // namespace
 
-KernelResult make_short_backward(Context& c, const AttentionArgs<bf16>& a) {
+template <class T>
+KernelResult make_short_backward(Context& c, const AttentionArgs<T>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
-        const auto kernel = short_backward_kernel<kWidth>;
+        const auto kernel = short_backward_kernel<T, kWidth>;
         MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
         return make_launch(c, kernel, attention_grid(a, 1), dim3(kFlashThreads),
                            flash_bytes<kWidth>(5 * kRows) + 2 * kRows * sizeof(float), a);
     });
 }
+
+template KernelResult make_short_backward(Context&, const AttentionArgs<bf16>&);
+template KernelResult make_short_backward(Context&, const AttentionArgs<f16>&);
 
 }  // namespace millrace::ops::cuda

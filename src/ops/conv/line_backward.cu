@@ -128,43 +128,17 @@ __device__ void write_dx(const BackwardArgs& m, int k, int tile, int down, int a
         }
 }
 
+/// A warp's part of the weights' sums: 16 inputs from `down` on, outputs from `across` on, over every kGroups-th piece of 16
+/// positions.
 template <int kIn, int kOut>
-__global__ void __launch_bounds__(kConvThreads, 1) line_backward_kernel(const __grid_constant__ BackwardArgs m) {
+struct TapSums {
     using Shape = BackwardShape<kIn, kOut>;
-    extern __shared__ __align__(16) unsigned char memory[];
-    const ConvArgs<bf16>& a = m.conv;
-    const LineTiles& t = m.tiles;
-    const typename Shape::Places at = Shape::places(t, a.p.pooled_h(), m.weights != nullptr);
-    bf16 *dz = reinterpret_cast<bf16*>(memory), *x = dz + at.x, *other = x + t.lines() * Shape::kStrideIn;
-    bf16 *weights = dz + at.weights, *dy = dz + at.dy, *chosen = dz + at.chosen;
-    const int k = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int group = warp % Shape::kGroups, down = warp / Shape::kGroups / Shape::kAcross * 16,
-              across = warp / Shape::kGroups % Shape::kAcross * 8 * Shape::kTiles;
-    const int down_x = warp / Shape::kAcrossX * 32, across_x = warp % Shape::kAcrossX * 32;
-    begin_kernel();
-    int tile = blockIdx.x;
-    if (m.weights != nullptr) stage_rows<kOut>(m.weights + std::int64_t{k} * kLineTaps * kIn * kOut, kLineTaps * kIn, weights);
-    if (tile < t.tiles) {
-        stage_maps<kIn>(t, a.x, k, a.rows, tile, x);
-        stage_gradients<kOut>(m, k, tile, dy, chosen);
-    }
-    commit_copies();
-    for (int i = threadIdx.x; i < (t.maps + 1) * kOut / 8; i += kConvThreads)
-        *reinterpret_cast<uint4*>(dz + i / (kOut / 8) * (t.height + 1) * Shape::kStrideOut + i % (kOut / 8) * 8) =
-            make_uint4(0, 0, 0, 0);
-    const float factor = dropout_rule(dropout_key(a.dropout(), a.state, k)).factor;
-    float acc[kLineTaps][Shape::kTiles][4] = {}, bias[2] = {};
-    for (; tile < t.tiles; tile += gridDim.x) {
-        await_copies<0>();
-        __syncthreads();
-        spread_gradients<kOut>(m, factor, dy, chosen, dz);
-        __syncthreads();
-        if (tile + gridDim.x < t.tiles) {
-            stage_maps<kIn>(t, a.x, k, a.rows, tile + gridDim.x, other);
-            stage_gradients<kOut>(m, k, tile + gridDim.x, dy, chosen);
-        }
-        commit_copies();
-        add_bias<kOut>(t, dz, bias);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp % Shape::kGroups;
+    int down = warp / Shape::kGroups / Shape::kAcross * 16, across = warp / Shape::kGroups % Shape::kAcross * 8 * Shape::kTiles;
+    float acc[kLineTaps][Shape::kTiles][4] = {};
+
+    /// Adds a tile's.
+    __device__ __forceinline__ void add(const LineTiles& t, const bf16* x, const bf16* dz) {
         for (int d = 16 * group; d < t.used(); d += 16 * Shape::kGroups) {
             // Positions beyond the last map meet a line of zeros.
             const int left_at = d + lane / 16 * 8 + lane % 8, right_at = d + lane / 8 % 2 * 8 + lane % 8;
@@ -186,29 +160,9 @@ __global__ void __launch_bounds__(kConvThreads, 1) line_backward_kernel(const __
                 }
             }
         }
-        if (m.weights != nullptr) {
-            float sums[2][4][4] = {};
-            const bf16* lines[2];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const int position = down_x + 16 * i + lane % 16;
-                lines[i] = dz + ((position < t.used() ? t.line_of(position) : 1) - 1) * Shape::kStrideOut + lane / 16 * 8;
-            }
-            multiply_taps<kOut, 4>(sums, {lines[0], lines[1]},
-                                   weights + (across_x + lane / 16 * 8 + lane % 8) * Shape::kStrideOut + lane / 8 % 2 * 8, kIn);
-            write_dx<kIn>(m, k, tile, down_x, across_x, sums);
-        }
-        bf16* const free = x;
-        x = other;
-        other = free;
-        __syncthreads();
     }
-    await_copies<0>();
-    __syncthreads();
-    // The groups' sums go through shared memory, in order.
-    auto* pile = reinterpret_cast<float*>(memory);
-    float* slab = m.sums.at(a.p, a.members, blockIdx.x, k);
-    const auto for_each = [&](auto body) {
+    template <class Body>
+    __device__ __forceinline__ void for_each(Body body) const {
 #pragma unroll
         for (int tap = 0; tap < kLineTaps; ++tap)
 #pragma unroll
@@ -216,29 +170,98 @@ __global__ void __launch_bounds__(kConvThreads, 1) line_backward_kernel(const __
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
                     body((tap * kIn + down + lane / 4 + 8 * half) * kOut + across + 8 * j + lane % 4 * 2, &acc[tap][j][2 * half]);
-    };
-    if (group > 0)
-        for_each([&](int element, const float* two) {
-            *reinterpret_cast<float2*>(pile + (group - 1) * kLineTaps * kIn * kOut + element) = make_float2(two[0], two[1]);
-        });
-    auto* bias_parts = reinterpret_cast<float*>(memory + m.bias_at);
-    bias_parts[2 * threadIdx.x] = bias[0];
-    bias_parts[2 * threadIdx.x + 1] = bias[1];
+    }
+    /// The groups' sums go through `pile` in shared memory, in order, and so do those of the biases through `bias_parts`.
+    __device__ __forceinline__ void put(float* pile, float* bias_parts, const float (&bias)[2], float* slab) const {
+        if (group > 0)
+            for_each([&](int element, const float* two) {
+                *reinterpret_cast<float2*>(pile + (group - 1) * kLineTaps * kIn * kOut + element) = make_float2(two[0], two[1]);
+            });
+        bias_parts[2 * threadIdx.x] = bias[0];
+        bias_parts[2 * threadIdx.x + 1] = bias[1];
+        __syncthreads();
+        if (group == 0)
+            for_each([&](int element, const float* two) {
+                float2 sum = make_float2(two[0], two[1]);
+                for (int g = 0; g + 1 < Shape::kGroups; ++g) {
+                    const float2 part = *reinterpret_cast<const float2*>(pile + g * kLineTaps * kIn * kOut + element);
+                    sum.x += part.x;
+                    sum.y += part.y;
+                }
+                *reinterpret_cast<float2*>(slab + element) = sum;
+            });
+        if (threadIdx.x >= kOut) return;
+        float sum = 0;
+        for (int part = 0; part < 2 * kConvThreads / kOut; ++part) sum += bias_parts[part * kOut + threadIdx.x];
+        slab[kLineTaps * kIn * kOut + threadIdx.x] = sum;
+    }
+};
+
+/// The gradient of a tile of x.
+template <int kIn, int kOut>
+__device__ __forceinline__ void put_dx(const BackwardArgs& m, int k, int tile, const bf16* dz, const bf16* weights) {
+    using Shape = BackwardShape<kIn, kOut>;
+    const LineTiles& t = m.tiles;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int down = warp / Shape::kAcrossX * 32, across = warp % Shape::kAcrossX * 32;
+    float sums[2][4][4] = {};
+    const bf16* lines[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const int position = down + 16 * i + lane % 16;
+        lines[i] = dz + ((position < t.used() ? t.line_of(position) : 1) - 1) * Shape::kStrideOut + lane / 16 * 8;
+    }
+    multiply_taps<kOut, 4>(sums, {lines[0], lines[1]},
+                           weights + (across + lane / 16 * 8 + lane % 8) * Shape::kStrideOut + lane / 8 % 2 * 8, kIn);
+    write_dx<kIn>(m, k, tile, down, across, sums);
+}
+
+template <int kIn, int kOut>
+__global__ void __launch_bounds__(kConvThreads, 1) line_backward_kernel(const __grid_constant__ BackwardArgs m) {
+    using Shape = BackwardShape<kIn, kOut>;
+    extern __shared__ __align__(16) unsigned char memory[];
+    const ConvArgs<bf16>& a = m.conv;
+    const LineTiles& t = m.tiles;
+    const typename Shape::Places at = Shape::places(t, a.p.pooled_h(), m.weights != nullptr);
+    bf16 *dz = reinterpret_cast<bf16*>(memory), *x = dz + at.x, *other = x + t.lines() * Shape::kStrideIn;
+    bf16 *weights = dz + at.weights, *dy = dz + at.dy, *chosen = dz + at.chosen;
+    const int k = blockIdx.y;
+    TapSums<kIn, kOut> taps;
+    begin_kernel();
+    int tile = blockIdx.x;
+    if (m.weights != nullptr) stage_rows<kOut>(m.weights + std::int64_t{k} * kLineTaps * kIn * kOut, kLineTaps * kIn, weights);
+    if (tile < t.tiles) {
+        stage_maps<kIn>(t, a.x, k, a.rows, tile, x);
+        stage_gradients<kOut>(m, k, tile, dy, chosen);
+    }
+    commit_copies();
+    for (int i = threadIdx.x; i < (t.maps + 1) * kOut / 8; i += kConvThreads)
+        *reinterpret_cast<uint4*>(dz + i / (kOut / 8) * (t.height + 1) * Shape::kStrideOut + i % (kOut / 8) * 8) =
+            make_uint4(0, 0, 0, 0);
+    const float factor = dropout_rule(dropout_key(a.dropout(), a.state, k)).factor;
+    float bias[2] = {};
+    for (; tile < t.tiles; tile += gridDim.x) {
+        await_copies<0>();
+        __syncthreads();
+        spread_gradients<kOut>(m, factor, dy, chosen, dz);
+        __syncthreads();
+        if (tile + gridDim.x < t.tiles) {
+            stage_maps<kIn>(t, a.x, k, a.rows, tile + gridDim.x, other);
+            stage_gradients<kOut>(m, k, tile + gridDim.x, dy, chosen);
+        }
+        commit_copies();
+        add_bias<kOut>(t, dz, bias);
+        taps.add(t, x, dz);
+        if (m.weights != nullptr) put_dx<kIn, kOut>(m, k, tile, dz, weights);
+        bf16* const free = x;
+        x = other;
+        other = free;
+        __syncthreads();
+    }
+    await_copies<0>();
     __syncthreads();
-    if (group == 0)
-        for_each([&](int element, const float* two) {
-            float2 sum = make_float2(two[0], two[1]);
-            for (int g = 0; g + 1 < Shape::kGroups; ++g) {
-                const float2 part = *reinterpret_cast<const float2*>(pile + g * kLineTaps * kIn * kOut + element);
-                sum.x += part.x;
-                sum.y += part.y;
-            }
-            *reinterpret_cast<float2*>(slab + element) = sum;
-        });
-    if (threadIdx.x >= kOut) return;
-    float sum = 0;
-    for (int part = 0; part < 2 * kConvThreads / kOut; ++part) sum += bias_parts[part * kOut + threadIdx.x];
-    slab[kLineTaps * kIn * kOut + threadIdx.x] = sum;
+    taps.put(reinterpret_cast<float*>(memory), reinterpret_cast<float*>(memory + m.bias_at), bias,
+             m.sums.at(a.p, a.members, blockIdx.x, k));
 }
 
 template <int kIn, int kOut>

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/philox.h"
 #include "ops/activation.h"
@@ -79,6 +80,25 @@ __device__ inline std::uint32_t pair_bits(float low, float high, bool to_f16) {
     const __half2 half = __floats2half2_rn(low, high);
     const __nv_bfloat162 brain = __floats2bfloat162_rn(low, high);
     return to_f16 ? *reinterpret_cast<const std::uint32_t*>(&half) : *reinterpret_cast<const std::uint32_t*>(&brain);
+}
+/// The same of a known type, and back.
+template <class T>
+__device__ inline std::uint32_t pack(float low, float high) {
+    return pair_bits(low, high, std::is_same_v<T, f16>);
+}
+template <class T>
+__device__ inline float low_of(std::uint32_t pair) {
+    if constexpr (std::is_same_v<T, f16>)
+        return __half2float(__ushort_as_half(static_cast<unsigned short>(pair)));
+    else
+        return __uint_as_float(pair << 16);  // bf16 is the upper half of a float
+}
+template <class T>
+__device__ inline float high_of(std::uint32_t pair) {
+    if constexpr (std::is_same_v<T, f16>)
+        return low_of<T>(pair >> 16);
+    else
+        return __uint_as_float(pair & 0xffff0000u);
 }
 
 __device__ inline float activate(float u, Activation a) {
@@ -273,6 +293,11 @@ inline dim3 element_grid(const tensor::Operand& o) {
     return dim3(std::min(blocks_for(std::int64_t{o.rows} * o.cols, 256), 1024u), 1, static_cast<unsigned>(o.k * o.g));
 }
 
+/// f with a value of the 16-bit element type.
+template <class F>
+auto by_half(tensor::DType type, F f) {
+    return type == tensor::DType::f16 ? f(f16{}) : f(bf16{});
+}
 /// f with a value of the element type of activations: bf16{}, f16{} or float{}.
 template <class F>
 auto by_real(tensor::DType type, F f) {

@@ -10,6 +10,7 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/tile/cursor.cuh"
 
 namespace millrace::ops::cuda {
 
@@ -63,18 +64,6 @@ struct TilePlan {
 
 namespace rows_product {
 
-struct Ring {
-    int stage = 0;
-    std::uint32_t phase = 0;
-    template <int kStages>
-    __device__ void advance() {
-        if (++stage == kStages) {
-            stage = 0;
-            phase ^= 1;
-        }
-    }
-};
-
 template <class Plan>
 struct Stages {
     std::uint32_t base, full, empty;
@@ -96,7 +85,7 @@ __device__ void copy_units(const TileArgs& a, const typename Work::Args& work, c
     using Plan = typename Work::Plan;
     const int piece = static_cast<int>(threadIdx.x & 7), row0 = static_cast<int>(threadIdx.x >> 3);
     const std::uint32_t place = static_cast<std::uint32_t>(row0 * 128 + ((piece ^ (row0 & 7)) << 4));
-    Ring ring;
+    tile::Cursor ring;
     for (int number = static_cast<int>(blockIdx.x); number < units; number += static_cast<int>(gridDim.x)) {
         const Unit u = unit(a, number);
         int row[8];
@@ -149,7 +138,7 @@ __device__ void multiply_stage(float (&sums)[Work::Plan::kSums][32], std::uint64
 
 template <class Work>
 __device__ void multiply_segment(const Segment& segment, const Stages<typename Work::Plan>& stages,
-                                 float (&sums)[Work::Plan::kSums][32], Ring& ring, int& last) {
+                                 float (&sums)[Work::Plan::kSums][32], tile::Cursor& ring, int& last) {
     using Plan = typename Work::Plan;
     const std::uint32_t half = (threadIdx.x / 128 - 1) * (kTileRows / 2 * kTileDepth * 2);
     for (int column = 0; column < segment.columns; column += kTileDepth) {
@@ -183,7 +172,7 @@ __device__ void multiply_units(const TileArgs& a, const typename Work::Args& wor
                                const float* shared, int units) {
     using Plan = typename Work::Plan;
     const int first = static_cast<int>((threadIdx.x - 128) / 32 * 16 + (threadIdx.x & 31) / 4);
-    Ring ring;
+    tile::Cursor ring;
     for (int number = static_cast<int>(blockIdx.x); number < units; number += static_cast<int>(gridDim.x)) {
         const Unit u = unit(a, number);
         float sums[Plan::kSums][32];

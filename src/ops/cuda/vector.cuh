@@ -19,24 +19,14 @@ __device__ inline void load_run(const float* from, float (&v)[V]) {
     }
 }
 
-/// Eight bf16 as float.
+/// Eight bf16 or f16 as float.
+template <class T>
 __device__ inline void spread(const uint4& eight, float* v) {
     const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {  // bf16 is the upper half of a float
-        v[2 * w] = __uint_as_float(words[w] << 16);
-        v[2 * w + 1] = __uint_as_float(words[w] & 0xffff0000u);
-    }
-}
-
-__device__ inline void spread_as(const bf16*, const uint4& eight, float* v) { spread(eight, v); }
-__device__ inline void spread_as(const f16*, const uint4& eight, float* v) {
-    const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
     for (int w = 0; w < 4; ++w) {
-        const float2 two = __half22float2(*reinterpret_cast<const __half2*>(words + w));
-        v[2 * w] = two.x;
-        v[2 * w + 1] = two.y;
+        v[2 * w] = low_of<T>(words[w]);
+        v[2 * w + 1] = high_of<T>(words[w]);
     }
 }
 
@@ -44,7 +34,7 @@ template <int V, class T>
 requires(sizeof(T) == 2) __device__ inline void load_run(const T* from, float (&v)[V]) {
     if constexpr (V % 8 == 0) {
 #pragma unroll
-        for (int i = 0; i < V; i += 8) spread_as(from, *reinterpret_cast<const uint4*>(from + i), v + i);
+        for (int i = 0; i < V; i += 8) spread<T>(*reinterpret_cast<const uint4*>(from + i), v + i);
     } else {
 #pragma unroll
         for (int i = 0; i < V; ++i) v[i] = load(from + i);
@@ -69,7 +59,7 @@ requires(sizeof(T) == 2) __device__ inline void store_run(T* to, const float (&v
         for (int i = 0; i < V; i += 8) {
             std::uint32_t words[4];
 #pragma unroll
-            for (int w = 0; w < 4; ++w) words[w] = pair_bits(v[i + 2 * w], v[i + 2 * w + 1], std::is_same_v<T, f16>);
+            for (int w = 0; w < 4; ++w) words[w] = pack<T>(v[i + 2 * w], v[i + 2 * w + 1]);
             *reinterpret_cast<uint4*>(to + i) = make_uint4(words[0], words[1], words[2], words[3]);
         }
     } else {

@@ -1,6 +1,5 @@
 #pragma once
-// Further products of a warpgroup (hopper.cuh): 64 rows on the left, 128 on the right; the left side may lie in registers, and
-// the rows of either side may be the summed index instead of their columns.
+// Further products of a warpgroup (hopper.cuh) whose summed index are the rows of both sides.
 
 #include "ops/cuda/hopper.cuh"
 
@@ -37,15 +36,6 @@ __device__ void stage_columns(const bf16* from, int ld, int rows, int cols, std:
     }
 }
 
-/// Copies the box of a tensor map that begins at (column, row, matrix) to shared memory; zeros where it leaves the tensor.
-__device__ inline void tensor_copy(std::uint32_t to, const void* map, int column, int row, int matrix, std::uint32_t barrier) {
-    MILLRACE_ASM(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
-            to),
-        "l"(map), "r"(column), "r"(row), "r"(matrix), "r"(barrier)
-        : "memory");
-}
-
 /// Until the others of kThreads have given these threads their turn, with the same number, as many times as these have waited;
 /// where all of them wait, until all have come.
 template <int kThreads = 256>
@@ -58,22 +48,6 @@ __device__ inline void give_turn(int number) {
 }
 
 // clang-format off
-/// Sums (+)= 64 rows at `left` times 128 rows at `right`, over 16 columns.
-template <bool kAdd>
-__device__ inline void multiply_128(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, %64, %65, p, 1, 1, 0, 0; }"
-                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
-                 : "l"(left), "l"(right), "n"(kAdd ? 1 : 0));
-}
-/// Sums += 64 x 16 numbers in registers times 16 x 128 at `right` (summed_rows). Thread t has rows 16 (t / 32) + t % 32 / 4 (in left[0] and left[2], + 8 in the others) and columns 2 (t % 4) and the next one
-/// (+ 8 in left[2] and left[3]).
-__device__ inline void multiply_128(float (&a)[32], float (&b)[32], const std::uint32_t (&left)[4], std::uint64_t right) {
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1; }"
-                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
-                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
-}
 /// Sums += 64 columns at `left` times 128 columns at `right`, over 16 rows: both are summed_rows.
 __device__ inline void multiply_columns(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
     MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"

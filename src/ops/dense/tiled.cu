@@ -54,12 +54,6 @@ Plan plan_one(const Context& c, const Extent& e, TileShape widest = TileShape::w
 }
 int rows_of(const Plan& plan) { return plan.shape == TileShape::small ? tile::SmallTile::kRows : tile::SquareTile::kRows; }
 
-/// f with the 16-bit element type.
-template <class F>
-KernelResult by_half(DType type, F f) {
-    return type == DType::f16 ? f(f16{}) : f(bf16{});
-}
-
 bool whole_columns(const Operand& o) { return o.cols % 8 == 0 && whole_runs(o); }
 
 KernelPtr in_turn(std::vector<std::shared_ptr<Kernel>> steps, std::vector<DeviceTable> held) {

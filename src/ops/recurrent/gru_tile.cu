@@ -107,7 +107,7 @@ struct GruForward {
                 for (int i = 0; i < 8; ++i) hn[i] += b[i];
                 load_run<8>(bias + 2 * a.width + column, b);
                 float old[8];
-                spread(early.h[half][run], old);
+                spread<bf16>(early.h[half][run], old);
 #pragma unroll
                 for (int i = 0; i < 8; ++i) {
                     n[i] = quick_tanh(n[i] + b[i] + r[i] * hn[i]);

@@ -12,8 +12,8 @@ struct HeadRuns {
 
 /// Queries 16 tile and following; number i of four of out[n] is row 8 (i / 2) + lane / 4, column 8 n + 2 (lane % 4) + i % 2. Rows
 /// from `filled` on become 0. The logsumexp is of rows lane / 4 and 8 + lane / 4, natural.
-template <int kPitch>
-__device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int tile, int filled, float (&out)[4][4],
+template <class T, int kPitch>
+__device__ inline void attend(const Tile<T, kPitch>& qkv, const HeadRuns& head, int tile, int filled, float (&out)[4][4],
                               float (&logsumexp)[2]) {
     constexpr int kGroups = kRows / 16;
     constexpr float kScale = 0.17677670f, kFactor = kScale * kLog2E, kLn2 = 0.69314718f;  // 1 / sqrt(32)
@@ -22,7 +22,7 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
     std::uint32_t query[2][4];                                                      // of 16 columns each
 #pragma unroll
     for (int d = 0; d < 2; ++d) load_matrices(query[d], qkv.run(16 * tile + lane % 16, head.query + 2 * d + lane / 16));
-    const bf16* const key = qkv.run(lane % 8, head.key + lane / 8);  // eight rows further on, a run lies at the same place
+    const T* const key = qkv.run(lane % 8, head.key + lane / 8);  // eight rows further on, a run lies at the same place
     float scores[kGroups][2][4], top[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this thread's rows and columns
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -33,8 +33,8 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
             std::uint32_t k[4];
             load_matrices(k, key + (16 * group + 8 * n) * kPitch);
             s[0] = s[1] = s[2] = s[3] = 0;
-            mma_bf16(s, query[0][0], query[0][1], query[0][2], query[0][3], k[0], k[1]);
-            mma_bf16(s, query[1][0], query[1][1], query[1][2], query[1][3], k[2], k[3]);
+            mma16<T>(s, query[0], k[0], k[1]);
+            mma16<T>(s, query[1], k[2], k[3]);
         }
         if (group + 1 == groups) {  // all queries see all keys of the groups before
 #pragma unroll
@@ -54,7 +54,7 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
     }
 #pragma unroll
     for (int n = 0; n < 4; ++n) out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
-    const bf16* const value[2] = {qkv.run(lane % 16, head.value + lane / 16), qkv.run(lane % 16, head.value + 2 + lane / 16)};
+    const T* const value[2] = {qkv.run(lane % 16, head.value + lane / 16), qkv.run(lane % 16, head.value + 2 + lane / 16)};
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
         if (group >= groups) break;
@@ -67,14 +67,14 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
                 const float low = exp2_fast(fmaf(s[2 * half], kFactor, -shift[half])),
                             high = exp2_fast(fmaf(s[2 * half + 1], kFactor, -shift[half]));
                 sum[half] += low + high;
-                weights[2 * n + half] = pack2(low, high);
+                weights[2 * n + half] = pack<T>(low, high);
             }
 #pragma unroll
         for (int d = 0; d < 2; ++d) {
             std::uint32_t v[4];
             load_transposed(v, value[d] + 16 * group * kPitch);
-            mma_bf16(out[2 * d], weights[0], weights[1], weights[2], weights[3], v[0], v[1]);
-            mma_bf16(out[2 * d + 1], weights[0], weights[1], weights[2], weights[3], v[2], v[3]);
+            mma16<T>(out[2 * d], weights, v[0], v[1]);
+            mma16<T>(out[2 * d + 1], weights, v[2], v[3]);
         }
     }
     float share[2];

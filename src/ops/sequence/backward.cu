@@ -13,11 +13,9 @@ namespace {
 using namespace layer_back;
 using tensor::Operand;
 
-template <int kParts, bool kDrops>
-__global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
-    layer_backward_kernel(const __grid_constant__ LayerArgs a) {
-    extern __shared__ uint4 memory[];
-    auto& room = *reinterpret_cast<Room<kParts>*>(memory);
+/// The block's rows; `filled` is not known yet.
+template <class T, int kParts>
+__device__ __forceinline__ Place place_of(const LayerArgs<T>& a) {
     Place at;
     const int matrix = static_cast<int>(blockIdx.z) / kParts;
     at.rank = static_cast<int>(blockIdx.z) % kParts;
@@ -27,20 +25,28 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
     at.rows = min(max(a.positions - at.first, 0), kOwn<kParts>);
     at.base = static_cast<int>(blockIdx.x) * a.positions;
     at.sums = a.partial + ((std::int64_t{matrix} * gridDim.x + blockIdx.x) * kParts + at.rank) * sum_count(a.widths);
-    const Tasks tasks{a.widths};
-    WeightStream<kParts> weights{};
-    weights.begin(a, at, 0);
-#pragma unroll(kParts == 1 ? 2 : 1)
-    for (int i = 0; i < kSlots - 1; ++i)  // weights are older than what ran before this kernel
-        weights.fetch(a, at, weights.place(room), i % weights.kPieces);
-    if constexpr (kParts > 1) cluster_arrive();
-    begin_kernel();
+    return at;
+}
+
+/// Begins to copy what norm n normalised.
+template <class T, int kParts>
+__device__ __forceinline__ void stage_x(const LayerArgs<T>& a, const Place& at, Room<T, kParts>& room, int n) {
+    stage<kParts, kOwn<kParts>>(at.of(a.norms[n].x), a.norms[n].x.stride_row, at.rows, room.x(n));
+}
+/// Begins to copy queries, keys and values.
+template <class T, int kParts>
+__device__ __forceinline__ void stage_heads(const LayerArgs<T>& a, const Place& at, Room<T, kParts>& room) {
+#pragma unroll 1
+    for (int part = 0; part < 3; ++part)
+        stage<kParts, kRows>(a.qkv.row(at.k, at.g, at.base) + part * kWidth, a.qkv.stride_row, at.filled, room.heads(part));
+}
+
+/// Begins to copy what the block reads, and waits for what the first norm needs.
+template <bool kDrops, class T, int kParts>
+__device__ __forceinline__ void stage_inputs(const LayerArgs<T>& a, Place& at, Room<T, kParts>& room) {
     const int length = *a.lengths.row(at.k, at.g, static_cast<int>(blockIdx.x));
     stage<kParts, kOwn<kParts>>(at.of(a.dy), a.dy.stride_row, at.rows, room.dy());
-    const auto stage_x = [&](int n) {
-        stage<kParts, kOwn<kParts>>(at.of(a.norms[n].x), a.norms[n].x.stride_row, at.rows, room.x(n));
-    };
-    stage_x(0);
+    stage_x(a, at, room, 0);
     const int row = static_cast<int>(threadIdx.x) % kRows, stat = static_cast<int>(threadIdx.x) / kRows;
     if (row < kOwn<kParts> && stat < 4) {
         const Matrices<const float>& from = stat % 2 == 0 ? a.norms[stat / 2].mean : a.norms[stat / 2].inv_std;
@@ -57,78 +63,104 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
     if (position < kRows)
         copy4(shared_address(room.levels + head * kRows + position), a.logsumexp.row(at.k, at.g, at.base + position) + head,
               position < at.filled);
-    const auto stage_heads = [&] {
-#pragma unroll 1
-        for (int part = 0; part < 3; ++part)
-            stage<kParts, kRows>(a.qkv.row(at.k, at.g, at.base) + part * kWidth, a.qkv.stride_row, at.filled, room.heads(part));
-    };
     if constexpr (kParts > 1) {
-        stage_x(1);
-        stage_heads();
+        stage_x(a, at, room, 1);
+        stage_heads(a, at, room);
     }
     commit_copies();
     await_copies<kSlots - 2>();
     __syncthreads();
-    RowsProduct<kParts> product;
+}
+
+/// `parts` tiles, `step` elements apart, to global memory, and their sums over rows.
+template <class T, int kParts>
+__device__ __forceinline__ void put_gradients(const Place& at, const T* tile, int step, int parts, const Matrices<T>& to,
+                                              float* sums) {
+    __syncthreads();
+#pragma unroll 1
+    for (int part = 0; part < parts; ++part) {
+        copy_out<kParts>(tile + part * step, at.of(to) + part * kWidth, to.stride_row, at.rows);
+        sum_columns<kParts>(tile + part * step, sums + part * kWidth);
+    }
+}
+
+/// What comes before the product of a task.
+template <bool kDrops, class T, int kParts>
+__device__ __forceinline__ void prepare(const LayerArgs<T>& a, const Place& at, Room<T, kParts>& room, const Tasks& tasks,
+                                        int task, int free_slot) {
+    if (task == tasks.widen) {
+        put_gradients<T, kParts>(at, room.inner(), room.kInnerStep, a.widths, a.dz, at.sums + kSumWiden);
+        if constexpr (kParts == 1) stage_x(a, at, room, 1);
+    } else if (task == tasks.attend()) {
+        put_gradients<T, kParts>(at, room.heads(0) + at.first * kPitch, room.kTile, 3, a.dqkv, at.sums + kSumAttend);
+    } else if (task == 0 || task == tasks.project()) {
+        through_norm<kDrops>(a, at, room, task == 0 ? 0 : 1, free_slot);
+        if constexpr (kParts == 1) {
+            if (task > 0) stage_heads(a, at, room);
+        }
+    }
+}
+
+/// What becomes of the product of a task.
+template <bool kDrops, class T, int kParts>
+__device__ __forceinline__ void finish(const RowsProduct<T, kParts>& product, const LayerArgs<T>& a, const Place& at,
+                                       Room<T, kParts>& room, const Tasks& tasks, int task) {
+    if (task < tasks.widen) {
+        if constexpr (kParts > 1) {  // a product of one piece has not waited for what was saved
+            await_copies<1>();
+            __syncthreads();
+        }
+        put_through_gelu(product, room.inner() + task * room.kInnerStep);
+    } else if (task == tasks.project()) {
+        if constexpr (kParts > 1) cluster_wait();              // the other block has begun: its memory may be written
+        if constexpr (kDrops && kParts == 1) __syncthreads();  // its place is that of what was multiplied
+        put_dout(product, a, at, room);
+        if (const int thread = thread_number(); thread < kHeads * kRows) room.levels[thread] *= -kLog2E;
+        if (a.add_dx) {
+            __syncthreads();  // the product has read what is changed
+            add_old<kParts>(a.dx, at, room.residual());
+        }
+        sequence::meet<kParts>();
+        attention_back(a, at, room);
+    } else {  // the residual's part is what the norm gave
+        add_product(product, task == tasks.widen ? room.d() : room.residual());
+        __syncthreads();
+    }
+}
+
+template <class T, int kParts, bool kDrops>
+__global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
+    layer_backward_kernel(const __grid_constant__ LayerArgs<T> a) {
+    extern __shared__ uint4 memory[];
+    auto& room = *reinterpret_cast<Room<T, kParts>*>(memory);
+    Place at = place_of<T, kParts>(a);
+    const Tasks tasks{a.widths};
+    WeightStream<T, kParts> weights{};
+    weights.begin(a, at, 0);
+#pragma unroll(kParts == 1 ? 2 : 1)
+    for (int i = 0; i < kSlots - 1; ++i)  // weights are older than what ran before this kernel
+        weights.fetch(a, at, weights.place(room), i % weights.kPieces);
+    if constexpr (kParts > 1) cluster_arrive();
+    begin_kernel();
+    stage_inputs<kDrops>(a, at, room);
+    RowsProduct<T, kParts> product;
     // One loop for all products keeps the code small.
 #pragma unroll 1
     for (int task = 0; task <= tasks.attend(); ++task) {
-        if (task == tasks.widen) {
-            __syncthreads();
-#pragma unroll 1
-            for (int part = 0; part < a.widths; ++part) {
-                const bf16* tile = room.inner() + part * room.kInnerStep;
-                copy_out<kParts>(tile, at.of(a.dz) + part * kWidth, a.dz.stride_row, at.rows);
-                sum_columns<kParts>(tile, at.sums + kSumWiden + part * kWidth);
-            }
-            if constexpr (kParts == 1) stage_x(1);
-        } else if (task == tasks.attend()) {
-            __syncthreads();
-#pragma unroll 1
-            for (int part = 0; part < 3; ++part) {
-                const bf16* tile = room.heads(part) + at.first * kPitch;
-                copy_out<kParts>(tile, at.of(a.dqkv) + part * kWidth, a.dqkv.stride_row, at.rows);
-                sum_columns<kParts>(tile, at.sums + kSumAttend + part * kWidth);
-            }
-        } else if (task == 0 || task == tasks.project()) {
-            through_norm<kParts, kDrops>(a, at, room, task == 0 ? 0 : 1, weights.slot);
-            if constexpr (kParts == 1) {
-                if (task > 0) stage_heads();
-            }
-        }
-        const bf16* left = task == tasks.widen       ? room.inner()
-                           : task == tasks.project() ? (kDrops ? room.d() : room.residual())
-                           : task == tasks.attend()  ? room.heads(0) + at.first * kPitch
-                           : kDrops                  ? room.dy()
-                                                     : room.d();
-        multiply<kParts>(product, left, task == tasks.widen ? room.kInnerStep : room.kTile, tasks.summed(task), a, at, room,
-                         weights);
-        if (task < tasks.widen) {
-            if constexpr (kParts > 1) {  // a product of one piece has not waited for what was saved
-                await_copies<1>();
-                __syncthreads();
-            }
-            put_through_gelu(product, room.inner() + task * room.kInnerStep);
-        } else if (task == tasks.project()) {
-            if constexpr (kParts > 1) cluster_wait();              // the other block has begun: its memory may be written
-            if constexpr (kDrops && kParts == 1) __syncthreads();  // its place is that of what was multiplied
-            put_dout<kParts>(product, a, at, room);
-            if (const int thread = thread_number(); thread < kHeads * kRows) room.levels[thread] *= -kLog2E;
-            if (a.add_dx) {
-                __syncthreads();  // the product has read what is changed
-                add_old<kParts>(a.dx, at, room.residual());
-            }
-            sequence::meet<kParts>();
-            attention_back<kParts>(a, at, room);
-        } else {  // the residual's part is what the norm gave
-            add_product(product, task == tasks.widen ? room.d() : room.residual());
-            __syncthreads();
-        }
+        prepare<kDrops>(a, at, room, tasks, task, weights.slot);
+        const T* left = task == tasks.widen       ? room.inner()
+                        : task == tasks.project() ? (kDrops ? room.d() : room.residual())
+                        : task == tasks.attend()  ? room.heads(0) + at.first * kPitch
+                        : kDrops                  ? room.dy()
+                                                  : room.d();
+        multiply(product, left, task == tasks.widen ? room.kInnerStep : room.kTile, tasks.summed(task), a, at, room, weights);
+        finish<kDrops>(product, a, at, room, tasks, task);
     }
     copy_out<kParts>(room.residual(), at.of(a.dx), a.dx.stride_row, at.rows);
 }
 
-NormArgs norm_args(const Bound& b, const Bound& below) {
+template <class T>
+NormArgs<T> norm_args(const Bound& b, const Bound& below) {
     using namespace layernorm_backward;
     return {b[x], b[gamma], b[mean], b[inv_std], below[dense_backward::dz]};
 }
@@ -150,7 +182,7 @@ column_sums::Targets sum_targets(const LayerChain& chain) {
     return targets;
 }
 
-template <int kParts, bool kDrops>
+template <class T, int kParts, bool kDrops>
 KernelResult make_chain(Context& c, const LayerChain& chain) {
     namespace at = attention_backward;
     const Bound& attention = chain.attention;
@@ -160,10 +192,10 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     const auto floats =
         static_cast<std::size_t>(depth * kParts) * static_cast<std::size_t>(sequences) * static_cast<std::size_t>(columns);
     MILLRACE_LET(partial, zero_table(c, floats * sizeof(float)));
-    LayerArgs a{};
+    LayerArgs<T> a{};
     a.dy = chain.norm2[layernorm_backward::dy];
-    a.norms[0] = norm_args(chain.norm2, chain.narrow);
-    a.norms[1] = norm_args(chain.norm1, chain.project);
+    a.norms[0] = norm_args<T>(chain.norm2, chain.narrow);
+    a.norms[1] = norm_args<T>(chain.norm1, chain.project);
     a.weights[0] = chain.narrow_product[linear_dgrad::w];
     a.weights[1] = chain.widen_product[linear_dgrad::w];
     a.weights[2] = chain.project_product[linear_dgrad::w];
@@ -185,14 +217,14 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     a.dropout[0] = sequence::dropout_of(chain.narrow);
     a.dropout[1] = sequence::dropout_of(chain.project);
     a.state = chain.narrow[dense_backward::state];
-    const auto kernel = layer_backward_kernel<kParts, kDrops>;
+    const auto kernel = layer_backward_kernel<T, kParts, kDrops>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     Operand sums{};
     sums.g = groups;
     sums.cols = columns;
     return make_kernel([=, stream = c.stream, targets = sum_targets(chain)] {
         const dim3 grid(static_cast<unsigned>(sequences), 1, static_cast<unsigned>(depth * kParts));
-        launch_clusters(kernel, grid, dim3(kThreads<kParts>), kParts, sizeof(Room<kParts>), stream, a);
+        launch_clusters(kernel, grid, dim3(kThreads<kParts>), kParts, sizeof(Room<T, kParts>), stream, a);
         column_sums::launch_final(stream, static_cast<float*>(partial), targets, sums, 0, static_cast<unsigned>(depth),
                                   sequences * kParts);
     });
@@ -201,22 +233,23 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
 /// Two blocks take a sequence where all of them run at once. Pinned runs do not look at what stands beside a sequence.
 bool in_halves(const Context& c, const LayerChain& chain) {
     const std::int64_t sequences = std::int64_t{chain.attention[attention_backward::lengths].rows} * chain.members * chain.groups;
-    return dependent_launches() && !c.deterministic && c.shared_limit >= sizeof(Room<2>) && chain.positions > kRows / 2 &&
+    return dependent_launches() && !c.deterministic && c.shared_limit >= sizeof(Room<bf16, 2>) && chain.positions > kRows / 2 &&
            2 * sequences <= c.multiprocessors;
 }
 
 }  // namespace
 
 Match match_sequence_backward(const Context& c, const Window& records) {
-    return c.shared_limit >= sizeof(Room<1>) ? match_layer_chain(records) : Match{};
+    return c.shared_limit >= sizeof(Room<bf16, 1>) ? match_layer_chain(records) : Match{};
 }
 
 KernelResult make_sequence_backward(Context& c, std::span<const Bound> records) {
     const LayerChain chain(records);
-    const auto make = [&]<bool kDrops>(std::bool_constant<kDrops>) {
-        return in_halves(c, chain) ? make_chain<2, kDrops>(c, chain) : make_chain<1, kDrops>(c, chain);
-    };
-    return chain.narrow[dense_backward::state].present() ? make(std::true_type{}) : make(std::false_type{});
+    const bool drops = chain.narrow[dense_backward::state].present();
+    return by_half(chain.widen[dense_backward::dz].dtype, [&]<class T>(T) {
+        if (in_halves(c, chain)) return drops ? make_chain<T, 2, true>(c, chain) : make_chain<T, 2, false>(c, chain);
+        return drops ? make_chain<T, 1, true>(c, chain) : make_chain<T, 1, false>(c, chain);
+    });
 }
 
 }  // namespace millrace::ops::cuda

@@ -1,10 +1,11 @@
 #pragma once
 // Pieces of the way back through a layer over one short sequence of at most kRows positions. A block has kOwn of these rows in
-// shared memory (bf16) from the first gradient to the last: all of them, or half where kParts = 2 blocks form a cluster.
-// Everything there is a tile: rows of kWidth columns, kPitch elements apart.
+// shared memory (T: bf16 or f16) from the first gradient to the last: all of them, or half where kParts = 2 blocks form a
+// cluster. Everything there is a tile: rows of kWidth columns, kPitch elements apart.
 
-#include "ops/attention/flash.cuh"
+#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/vector.cuh"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda::layer_back {
 
@@ -51,12 +52,9 @@ struct Lane {
     [[nodiscard]] __device__ int behind(int c, int i) const { return 8 * c + column + i % 2 - (row + i / 2 * 8); }
 };
 
-__device__ inline float low_of(std::uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ inline float high_of(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
-
 /// Begins copies of kCount rows of kWidth columns to a tile, eight elements a thread and row: zeros from row `rows` on.
-template <int kParts, int kCount>
-__device__ inline void stage(const bf16* from, int stride, int rows, bf16* to) {
+template <int kParts, int kCount, class T>
+__device__ inline void stage(const T* from, int stride, int rows, T* to) {
     constexpr int kStep = kRunRows<kParts>;
     const ThreadRun own;
     const std::uint32_t place = shared_address(to + own.row * kPitch + own.column);
@@ -66,8 +64,8 @@ __device__ inline void stage(const bf16* from, int stride, int rows, bf16* to) {
 }
 
 /// The first `rows` rows of a tile to global memory.
-template <int kParts>
-__device__ inline void copy_out(const bf16* from, bf16* to, int stride, int rows) {
+template <int kParts, class T>
+__device__ inline void copy_out(const T* from, T* to, int stride, int rows) {
     constexpr int kStep = kRunRows<kParts>;
     const ThreadRun own;
     from += own.row * kPitch + own.column;
@@ -78,9 +76,9 @@ __device__ inline void copy_out(const bf16* from, bf16* to, int stride, int rows
 }
 
 /// Sums over a tile's rows to `to` [kWidth]: a product with a matrix of ones, 16 columns each by the first eight warps.
-template <int kParts>
-__device__ inline void sum_columns(const bf16* tile, float* to) {
-    constexpr std::uint32_t kOnes = 0x3f803f80u;
+template <int kParts, class T>
+__device__ inline void sum_columns(const T* tile, float* to) {
+    constexpr std::uint32_t kOne = std::is_same_v<T, f16> ? 0x3c003c00u : 0x3f803f80u, kOnes[4] = {kOne, kOne, kOne, kOne};
     float sums[2][4] = {};
     const Lane self;
     if ((kWarps<kParts>) > 8 && self.warp >= 8) return;
@@ -89,8 +87,8 @@ __device__ inline void sum_columns(const bf16* tile, float* to) {
     for (int r = 0; r < kOwn<kParts>; r += 16) {
         std::uint32_t right[4];
         load_transposed(right, tile + r * kPitch);
-        mma_bf16(sums[0], kOnes, kOnes, kOnes, kOnes, right[0], right[1]);
-        mma_bf16(sums[1], kOnes, kOnes, kOnes, kOnes, right[2], right[3]);
+        mma16<T>(sums[0], kOnes, right[0], right[1]);
+        mma16<T>(sums[1], kOnes, right[2], right[3]);
     }
     if (self.lane >= 4) return;
     to += 16 * self.warp + 2 * self.lane;
@@ -99,7 +97,7 @@ __device__ inline void sum_columns(const bf16* tile, float* to) {
 }
 
 /// Rows of a tile times weights [summed, kWidth]: a warp has half of the rows and a strip of 8 kBlocks columns.
-template <int kParts>
+template <class T, int kParts>
 struct RowsProduct {
     static constexpr int kTiles = kOwn<kParts> / 32, kStrips = kWarps<kParts> / 2;  ///< tiles of 16 rows
     static constexpr int kBlocks = kWidth / 8 / kStrips;
@@ -121,7 +119,7 @@ struct RowsProduct {
     [[nodiscard]] static __device__ int right_place(const Lane& self) { return self.along() + 8 * kBlocks * strip(self); }
     /// Adds kSummed columns of rows times as many rows of weights, both from the lane's places on.
     template <int kSummed>
-    __device__ void take(const bf16* left, const bf16* weights) {
+    __device__ void take(const T* left, const T* weights) {
 #pragma unroll
         for (int k = 0; k < kSummed; k += 16) {
             std::uint32_t a[kTiles][4], b[kBlocks / 2][4];
@@ -132,8 +130,7 @@ struct RowsProduct {
 #pragma unroll
             for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-                for (int n = 0; n < kBlocks; ++n)
-                    mma_bf16(sums[m][n], a[m][0], a[m][1], a[m][2], a[m][3], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+                for (int n = 0; n < kBlocks; ++n) mma16<T>(sums[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
         }
     }
 };
@@ -149,7 +146,7 @@ __device__ inline float reciprocal_fast(float x) {
 #endif
 }
 
-/// The slope of GELU within 2e-5, a hundredth of what rounding to bf16 may add. At -x, x >= 0, it is density(x) (erfc's share -
+/// The slope of GELU within 2e-5, a tenth of what rounding to f16 may add. At -x, x >= 0, it is density(x) (erfc's share -
 /// x) with erfc's share t P(t), t = 1 / (1 + 0.47 x / sqrt(2)) (Abramowitz and Stegun 7.1.25).
 __device__ inline float gelu_slope_rounded(float u) {
     const float density = exp2_fast(fmaf(-0.72134752f * u, u, -1.32574806f)), x = fabsf(u);
@@ -159,16 +156,17 @@ __device__ inline float gelu_slope_rounded(float u) {
 }
 
 /// What the norm's way back reads besides dy, in shared memory; zeros beyond the sequence.
+template <class T>
 struct NormRows {
-    const bf16* x;                ///< a tile: what was normalised
+    const T* x;                   ///< a tile: what was normalised
     const float *mean, *inv_std;  ///< [kOwn]
 };
 
 /// The norm's way back: dy in `from`, the gradient of x to `to` and, the first `rows` rows, to `out` too. Eight lanes have a row,
 /// runs lane % 8 and 8 + lane % 8 of eight columns. `scratch` [8, kWidth] gets sums of dy * xhat, of the rows of each of the
 /// first eight warps.
-template <int kParts>
-__device__ void norm_back(const bf16* from, const NormRows& norm, bf16* to, const float* gamma, bf16* out, int stride, int rows,
+template <int kParts, class T>
+__device__ void norm_back(const T* from, const NormRows<T>& norm, T* to, const float* gamma, T* out, int stride, int rows,
                           float* scratch) {
     const Lane self;
     if ((kWarps<kParts>) > 8 && self.warp >= 8) return;
@@ -186,8 +184,8 @@ __device__ void norm_back(const bf16* from, const NormRows& norm, bf16* to, cons
         float v[16], hat[16], sum = 0, dot = 0;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            spread(*reinterpret_cast<const uint4*>(from + at + 64 * half), v + 8 * half);
-            spread(*reinterpret_cast<const uint4*>(norm.x + at + 64 * half), hat + 8 * half);
+            spread<T>(*reinterpret_cast<const uint4*>(from + at + 64 * half), v + 8 * half);
+            spread<T>(*reinterpret_cast<const uint4*>(norm.x + at + 64 * half), hat + 8 * half);
         }
 #pragma unroll
         for (int c = 0; c < 16; ++c) {
@@ -210,7 +208,7 @@ __device__ void norm_back(const bf16* from, const NormRows& norm, bf16* to, cons
 #pragma unroll
             for (int p = 0; p < 4; ++p) {
                 const int c = 8 * half + 2 * p;
-                pairs[p] = pack(fmaf(hat[c], dot, fmaf(v[c], inv, sum)), fmaf(hat[c + 1], dot, fmaf(v[c + 1], inv, sum)));
+                pairs[p] = pack<T>(fmaf(hat[c], dot, fmaf(v[c], inv, sum)), fmaf(hat[c + 1], dot, fmaf(v[c + 1], inv, sum)));
             }
             const uint4 eight = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
             *reinterpret_cast<uint4*>(to + at + 64 * half) = eight;
@@ -231,8 +229,9 @@ __device__ void norm_back(const bf16* from, const NormRows& norm, bf16* to, cons
 
 /// One head: its columns of tiles, rows that are not filled are zeros. Those rows' gradients come out as zeros: a causal mask
 /// hides them from all others.
+template <class T>
 struct Head {
-    const bf16 *queries, *keys, *values, *douts;
+    const T *queries, *keys, *values, *douts;
     const float *levels, *deltas;  ///< [kRows]: - log2(e) logsumexp; delta as in ops/attention/attention.h
     float scale;
     int filled;
@@ -242,37 +241,41 @@ using HeadFragments = std::uint32_t[kHeadWidth / 16][4];  ///< 16 rows of a head
 using Scores = float[2][4];                               ///< of 16 own rows and 16 streamed ones
 using HeadSums = float[kHeadWidth / 8][4];
 
-__device__ inline void load_own(HeadFragments& to, const bf16* rows, const Lane& self) {
+template <class T>
+__device__ inline void load_own(HeadFragments& to, const T* rows, const Lane& self) {
 #pragma unroll
     for (int d = 0; d < kHeadWidth / 16; ++d) load_matrices(to[d], rows + self.along() + 16 * d);
 }
 /// scores = own rows times streamed rows; `rows` has the lane's across().
-__device__ inline void multiply_across(Scores& scores, const HeadFragments& own, const bf16* rows) {
+template <class T>
+__device__ inline void multiply_across(Scores& scores, const HeadFragments& own, const T* rows) {
 #pragma unroll
     for (int n = 0; n < 2; ++n) scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0;
 #pragma unroll
     for (int d = 0; d < kHeadWidth / 16; ++d) {
         std::uint32_t right[4];
         load_matrices(right, rows + 16 * d);
-        mma_bf16(scores[0], own[d][0], own[d][1], own[d][2], own[d][3], right[0], right[1]);
-        mma_bf16(scores[1], own[d][0], own[d][1], own[d][2], own[d][3], right[2], right[3]);
+        mma16<T>(scores[0], own[d], right[0], right[1]);
+        mma16<T>(scores[1], own[d], right[2], right[3]);
     }
 }
 /// sums += weights of streamed rows times these; `rows` has the lane's along().
-__device__ inline void multiply_along(HeadSums& sums, const Scores& weights, const bf16* rows) {
+template <class T>
+__device__ inline void multiply_along(HeadSums& sums, const Scores& weights, const T* rows) {
     std::uint32_t left[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) left[i] = pack(weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
+    for (int i = 0; i < 4; ++i) left[i] = pack<T>(weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
 #pragma unroll
     for (int n = 0; n < kHeadWidth / 16; ++n) {
         std::uint32_t right[4];
         load_transposed(right, rows + 16 * n);
-        mma_bf16(sums[2 * n], left[0], left[1], left[2], left[3], right[0], right[1]);
-        mma_bf16(sums[2 * n + 1], left[0], left[1], left[2], left[3], right[2], right[3]);
+        mma16<T>(sums[2 * n], left, right[0], right[1]);
+        mma16<T>(sums[2 * n + 1], left, right[2], right[3]);
     }
 }
 
 /// 16 rows of a head's gradient as they are stored.
+template <class T>
 struct HeadRows {
     std::uint32_t pairs[kHeadWidth / 8][2];
     __device__ void keep(const HeadSums& sums, float factor) {
@@ -280,9 +283,9 @@ struct HeadRows {
         for (int n = 0; n < kHeadWidth / 8; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                pairs[n][half] = pack(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor);
+                pairs[n][half] = pack<T>(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor);
     }
-    __device__ void put(bf16* to, const Lane& self) const {
+    __device__ void put(T* to, const Lane& self) const {
 #pragma unroll
         for (int n = 0; n < kHeadWidth / 8; ++n)
 #pragma unroll
@@ -292,7 +295,8 @@ struct HeadRows {
 };
 
 /// Gradients of queries [16 tile, + 16).
-__device__ inline void query_back(const Head& head, int tile, const Lane& self, HeadRows& to) {
+template <class T>
+__device__ inline void query_back(const Head<T>& head, int tile, const Lane& self, HeadRows<T>& to) {
     HeadFragments query, dout;
     load_own(query, head.queries + 16 * tile * kPitch, self);
     load_own(dout, head.douts + 16 * tile * kPitch, self);
@@ -303,7 +307,7 @@ __device__ inline void query_back(const Head& head, int tile, const Lane& self, 
         delta[half] = head.deltas[16 * tile + self.row + 8 * half];
     }
     HeadSums sums = {};
-    const bf16 *keys = head.keys + self.across(), *values = head.values + self.across(), *keys_along = head.keys + self.along();
+    const T *keys = head.keys + self.across(), *values = head.values + self.across(), *keys_along = head.keys + self.along();
 #pragma unroll 1
     for (int n = 0; n <= tile; ++n, keys += 16 * kPitch, values += 16 * kPitch, keys_along += 16 * kPitch) {
         Scores weights, gradients;
@@ -328,12 +332,13 @@ __device__ inline void query_back(const Head& head, int tile, const Lane& self, 
 }
 
 /// Gradients of keys and values [16 tile, + 16).
-__device__ inline void key_back(const Head& head, int tile, const Lane& self, HeadRows& keys, HeadRows& values) {
+template <class T>
+__device__ inline void key_back(const Head<T>& head, int tile, const Lane& self, HeadRows<T>& keys, HeadRows<T>& values) {
     HeadFragments key, value;
     load_own(key, head.keys + 16 * tile * kPitch, self);
     load_own(value, head.values + 16 * tile * kPitch, self);
     HeadSums dkey = {}, dvalue = {};
-    const bf16 *queries = head.queries + 16 * tile * kPitch, *douts = head.douts + 16 * tile * kPitch;
+    const T *queries = head.queries + 16 * tile * kPitch, *douts = head.douts + 16 * tile * kPitch;
 #pragma unroll 1
     for (int at = 16 * tile; at < head.filled; at += 16, queries += 16 * kPitch, douts += 16 * kPitch) {
         Scores weights, gradients;

@@ -6,10 +6,10 @@
 namespace millrace::ops {
 namespace {
 
-using tensor::DType;
 using tensor::Operand;
 
-bool is_aligned(const Operand& o) { return o.dtype == DType::bf16 && has_whole_rows(o); }
+/// In 16 bits: a record's operands have one type, and so have those of records that read each other's.
+bool is_aligned(const Operand& o) { return tensor::size_of(o.dtype) == 2 && has_whole_rows(o); }
 
 bool is_plain(const Bound& dense, Activation activation) {
     const auto& p = dense.params<DenseParams>();

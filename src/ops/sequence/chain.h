@@ -26,8 +26,8 @@ struct LayerChain {
     int members, groups, positions;
 };
 
-/// Whether the first kRecords of `records` are such a layer: bf16, causal, dropout as in ops/sequence/sequence.h, every record
-/// reading what the one before it wrote, rows on 16 bytes, groups or members but not both in number.
+/// Whether the first kRecords of `records` are such a layer: bf16 or f16, causal, dropout as in ops/sequence/sequence.h, every
+/// record reading what the one before it wrote, rows on 16 bytes, groups or members but not both in number.
 bool is_layer_chain(std::span<const Bound> records);
 /// They as one; inner are the gradients of linear1's output, of norm1's output and of attention's, and delta.
 Match match_layer_chain(const Window& window);

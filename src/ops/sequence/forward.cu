@@ -16,14 +16,14 @@ namespace {
 
 using tensor::Operand;
 
-template <int kParts, int kInner, bool kDrops>
+template <class T, int kParts, int kInner, bool kDrops>
 __global__ void __launch_bounds__(256, 2) layer_forward_kernel(const __grid_constant__ ForwardArgs a) {
     extern __shared__ __align__(128) unsigned char memory[];
     const int part = static_cast<int>(blockIdx.z) % kParts;
     const Place p{static_cast<int>(blockIdx.z) / kParts, static_cast<int>(blockIdx.y),
                   static_cast<int>(blockIdx.x) * a.positions};
-    Forward<kParts, kInner, kDrops> block(a, p, part, memory);
-    typename Forward<kParts, kInner, kDrops>::InWeights in;
+    Forward<T, kParts, kInner, kDrops> block(a, p, part, memory);
+    typename Forward<T, kParts, kInner, kDrops>::InWeights in;
     if constexpr (kParts > 1) cluster_arrive();
     block.fill_table();
     __syncthreads();
@@ -51,10 +51,10 @@ int parts_for(const Context& c, const Operand& y, int sequences) {
     return dependent_launches() && 2 * all <= c.multiprocessors && std::int64_t{y.k} * 4 <= 65535 ? 4 : 1;
 }
 
-template <int kParts, int kInner, bool kDrops>
+template <class T, int kParts, int kInner, bool kDrops>
 KernelResult make_forward(Context& c, const ForwardArgs& a, const Operand& x, int sequences) {
-    using Block = Forward<kParts, kInner, kDrops>;
-    const auto kernel = layer_forward_kernel<kParts, kInner, kDrops>;
+    using Block = Forward<T, kParts, kInner, kDrops>;
+    const auto kernel = layer_forward_kernel<T, kParts, kInner, kDrops>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(sequences), static_cast<unsigned>(x.g), static_cast<unsigned>(x.k * kParts));
     return make_kernel(
@@ -85,7 +85,7 @@ void set_norm(ForwardArgs& a, int which, const Bound& b) {
 }  // namespace sequence
 
 Match match_sequence_forward(const Context& c, const Window& records) {
-    return sequence::Forward<1, 256, true>::kBytes <= c.shared_limit ? match_sequence_layer(records) : Match{};
+    return sequence::Forward<bf16, 1, 256, true>::kBytes <= c.shared_limit ? match_sequence_layer(records) : Match{};
 }
 
 KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
@@ -121,14 +121,16 @@ KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
     a.dropout[1] = dropout_of(r.narrow);
     a.state = r.out[dense_forward::state];
     const int parts = parts_for(c, x, lengths.rows);
-    const auto make = [&]<bool kDrops>(std::bool_constant<kDrops>) {
+    const auto make = [&]<class T, bool kDrops>() {
         if (inner.cols == 128)
-            return parts == 1 ? make_forward<1, 128, kDrops>(c, a, x, lengths.rows)
-                              : make_forward<4, 128, kDrops>(c, a, x, lengths.rows);
-        return parts == 1 ? make_forward<1, 256, kDrops>(c, a, x, lengths.rows)
-                          : make_forward<4, 256, kDrops>(c, a, x, lengths.rows);
+            return parts == 1 ? make_forward<T, 1, 128, kDrops>(c, a, x, lengths.rows)
+                              : make_forward<T, 4, 128, kDrops>(c, a, x, lengths.rows);
+        return parts == 1 ? make_forward<T, 1, 256, kDrops>(c, a, x, lengths.rows)
+                          : make_forward<T, 4, 256, kDrops>(c, a, x, lengths.rows);
     };
-    return a.state.data != nullptr ? make(std::true_type{}) : make(std::false_type{});
+    return by_half(x.dtype, [&]<class T>(T) {
+        return a.state.data != nullptr ? make.template operator()<T, true>() : make.template operator()<T, false>();
+    });
 }
 
 }  // namespace millrace::ops::cuda

@@ -13,7 +13,7 @@ namespace millrace::ops::cuda::sequence {
 
 /// One block of a layer over one sequence: kParts blocks share it, kInner columns between the two linear layers; with kDrops
 /// dropout in front of the residuals.
-template <int kParts, int kInner, bool kDrops>
+template <class T, int kParts, int kInner, bool kDrops>
 struct Forward {
     static constexpr int kWarps = 8, kThreads = 32 * kWarps, kOwnRows = kRows / kParts;
     static constexpr int kPart = kWidth / kParts, kInnerPart = kInner / kParts;  ///< columns of a block
@@ -27,13 +27,13 @@ struct Forward {
     static constexpr int kInRowWarps = kParts == 1 ? 1 : 2, kRowWarps = kParts;
     static constexpr int kInTiles = 3, kWidenTiles = kInnerPart * kRowWarps / kWarps / 8,
                          kFewTiles = kPart * kRowWarps / kWarps / 8;
-    using In = Product<kRows / 16 / kInRowWarps, kInTiles>;
-    using Widen = Product<kRows / 16 / kRowWarps, kWidenTiles>;
-    using Few = Product<kRows / 16 / kRowWarps, kFewTiles>;
+    using In = Product<T, kRows / 16 / kInRowWarps, kInTiles>;
+    using Widen = Product<T, kRows / 16 / kRowWarps, kWidenTiles>;
+    using Few = Product<T, kRows / 16 / kRowWarps, kFewTiles>;
     static constexpr int kInColumns = kWarps / kInRowWarps * In::kCount, kInPasses = 3 * kPart / kInColumns;  ///< of a pass
     static_assert(kInPasses * kInColumns == 3 * kPart && kInner <= 2 * kWidth);
     template <int kTiles, int kAll>
-    using Weights = std::conditional_t<kParts == 1, Ring<kTiles, kTiles == 2 ? 4 : 2>, Resident<kAll>>;
+    using Weights = std::conditional_t<kParts == 1, Ring<T, kTiles, kTiles == 2 ? 4 : 2>, Resident<kAll>>;
     using InWeights = Weights<kInTiles, 3 * kPart / 8>;
     using WidenWeights = Weights<kWidenTiles, kInnerPart / 8>;
     using FewWeights = Weights<kFewTiles, kPart / 8>;
@@ -53,9 +53,9 @@ struct Forward {
     const ForwardArgs& a;
     const Place p;
     const int part;
-    const Tile<kWidth> stream;
-    const Tile<kPitch> tile;
-    const Tile<kAddedPitch> added;
+    const Tile<T, kWidth> stream;
+    const Tile<T, kPitch> tile;
+    const Tile<T, kAddedPitch> added;
     float* const vector;
     const std::uint32_t weights;
     Rows<char>* const table;  ///< of the operands, data to be cast
@@ -66,9 +66,9 @@ struct Forward {
         : a(args),
           p(place),
           part(rank),
-          stream{reinterpret_cast<bf16*>(memory)},
-          tile{reinterpret_cast<bf16*>(memory + kTile)},
-          added{reinterpret_cast<bf16*>(memory + kAdded)},
+          stream{reinterpret_cast<T*>(memory)},
+          tile{reinterpret_cast<T*>(memory + kTile)},
+          added{reinterpret_cast<T*>(memory + kAdded)},
           vector(reinterpret_cast<float*>(memory + kVector)),
           weights(shared_address(memory + kWeights)),
           table(reinterpret_cast<Rows<char>*>(memory + kTable)),
@@ -82,10 +82,10 @@ struct Forward {
     [[nodiscard]] __device__ int widen_first() const { return part * kInnerPart + warp / kRowWarps * Widen::kCount; }
     [[nodiscard]] __device__ int few_first() const { return part * kPart + warp / kRowWarps * Few::kCount; }
 
-    template <class T = bf16>
-    [[nodiscard]] __device__ Rows<T> rows_of(int operand) const {
+    template <class Real = T>
+    [[nodiscard]] __device__ Rows<Real> rows_of(int operand) const {
         const Rows<char> rows = table[operand];
-        return {reinterpret_cast<T*>(rows.data), rows.stride};
+        return {reinterpret_cast<Real*>(rows.data), rows.stride};
     }
     __device__ void fill_table() {
         if (thread >= kOperands) return;
@@ -100,7 +100,7 @@ struct Forward {
         for (int i = warp; i < kVectors; i += kWarps) copy16(to + 4 * kWidth * i, a.vectors[i].row(p.k, p.g, 0) + 4 * lane, true);
     }
     __device__ void stage_x() {
-        const Rows<const bf16> from = rows_of<const bf16>(layer_in);
+        const Rows<const T> from = rows_of<const T>(layer_in);
         const int row = thread / 16, run = thread % 16;
         const std::uint32_t to = shared_address(stream.run(row, run));
 #pragma unroll
@@ -110,10 +110,10 @@ struct Forward {
     /// All weights of a linear layer that the block needs, kTiles of columns in products of kN; column_of(tile): where its strip
     /// begins in w. A warp takes every other tile of a chunk, so that they lie at fixed distances.
     template <int kN, int kTiles, int kChunks, class ColumnOf>
-    __device__ void stage_weights(const Rows<const bf16>& w, int offset, ColumnOf column_of) {
+    __device__ void stage_weights(const Rows<const T>& w, int offset, ColumnOf column_of) {
         const auto row_of = [&](int t, int n) { return column_of(t) + Columns<kN>::in_strip(t, n); };
         const int odd = warp / 4, chunk = warp % 4;
-        const bf16* from = w[row_of(odd, lane / 4)] + kChunk * chunk + kRun * (lane % 4);
+        const T* from = w[row_of(odd, lane / 4)] + kChunk * chunk + kRun * (lane % 4);
         const std::uint32_t to = weights + offset + kTileBytes * (chunk * kTiles + odd) + weight_offset(lane / 4, lane % 4);
 #pragma unroll
         for (int t = 0; t < kTiles; t += 2)
@@ -126,19 +126,19 @@ struct Forward {
     }
     __device__ void begin_in(InWeights& ring, int pass) {
         if constexpr (kParts == 1)
-            ring.begin(weights + warp * kRingBytes, rows_of<const bf16>(in_weights), in_first(pass));
+            ring.begin(weights + warp * kRingBytes, rows_of<const T>(in_weights), in_first(pass));
         else
             ring.memory = weights + in_first(pass) / 8 * kTileBytes;
     }
     __device__ void begin_few(FewWeights& ring, Operands which, int offset) {
         if constexpr (kParts == 1)
-            ring.begin(weights + warp * kRingBytes, rows_of<const bf16>(which), few_first());
+            ring.begin(weights + warp * kRingBytes, rows_of<const T>(which), few_first());
         else
             ring.memory = weights + offset + warp / kRowWarps * kFewTiles * kTileBytes;
     }
     __device__ void begin_widen(WidenWeights& ring) {
         if constexpr (kParts == 1)
-            ring.begin(weights + warp * kRingBytes, rows_of<const bf16>(widen_weights), widen_first());
+            ring.begin(weights + warp * kRingBytes, rows_of<const T>(widen_weights), widen_first());
         else
             ring.memory = weights + kWidenWeights + warp / kRowWarps * kWidenTiles * kTileBytes;
     }
@@ -146,23 +146,22 @@ struct Forward {
     __device__ void fetch_first(InWeights& w) {
         stage_vectors();
         if constexpr (kParts > 1)
-            stage_weights<kInTiles, 3 * kPart / 8, kWidth / kChunk>(rows_of<const bf16>(in_weights), 0,
+            stage_weights<kInTiles, 3 * kPart / 8, kWidth / kChunk>(rows_of<const T>(in_weights), 0,
                                                                     [&](int t) { return qkv_column(8 * t); });
         begin_in(w, 0);
     }
     __device__ void fetch_middle() {
         if constexpr (kParts > 1) {
-            stage_weights<kFewTiles, kPart / 8, kWidth / kChunk>(rows_of<const bf16>(out_weights), kOutWeights, few_strips());
+            stage_weights<kFewTiles, kPart / 8, kWidth / kChunk>(rows_of<const T>(out_weights), kOutWeights, few_strips());
             stage_weights<kWidenTiles, kInnerPart / 8, kWidth / kChunk>(
-                rows_of<const bf16>(widen_weights), kWidenWeights,
+                rows_of<const T>(widen_weights), kWidenWeights,
                 [&](int t) { return part * kInnerPart + 8 * (t / Widen::kStrip * Widen::kStrip); });
             commit_copies();
         }
     }
     __device__ void fetch_last() {
         if constexpr (kParts > 1) {
-            stage_weights<kFewTiles, kPart / 8, kInner / kChunk>(rows_of<const bf16>(narrow_weights), kNarrowWeights,
-                                                                 few_strips());
+            stage_weights<kFewTiles, kPart / 8, kInner / kChunk>(rows_of<const T>(narrow_weights), kNarrowWeights, few_strips());
             commit_copies();
         }
     }
@@ -170,14 +169,14 @@ struct Forward {
     /// Rows [begin, begin + kCount) of the tile that are before `positions` to global memory, by kCrew threads, of which this one
     /// is `number`: kRuns runs from column `column` on; the same of the kTimes - 1 times kPart columns behind, 128 further on.
     template <int kCrew, int kRuns, int kCount, int kTimes>
-    __device__ void copy_out(int number, int column, const Rows<bf16>& to, int to_column, int begin) {
+    __device__ void copy_out(int number, int column, const Rows<T>& to, int to_column, int begin) {
         constexpr int kStep = kCrew / kRuns;
         static_assert(kStep % 8 == 0 && kCount % kStep == 0);
         const int row = begin + number / kRuns, run = number % kRuns;
-        bf16* const at = to[row] + to_column + kRun * run;
+        T* const at = to[row] + to_column + kRun * run;
 #pragma unroll
         for (int time = 0; time < kTimes; ++time) {
-            const bf16* from = tile.run(row, (column + kPart * time) / kRun + run);
+            const T* from = tile.run(row, (column + kPart * time) / kRun + run);
 #pragma unroll
             for (int i = 0; i < kCount; i += kStep)
                 if (row + i < a.positions)
@@ -209,12 +208,12 @@ struct Forward {
             for (int n = 0; n < 4; ++n)
                 *reinterpret_cast<std::uint32_t*>(
                     tile.at(16 * queries + 8 * half, lane / 4, kAttended + 32 * layer_head + 8 * n + 2 * (lane % 4))) =
-                    pack2(out[n][2 * half], out[n][2 * half + 1]);
+                    pack<T>(out[n][2 * half], out[n][2 * half + 1]);
         if constexpr (kParts > 1) {
             __syncwarp();
 #pragma unroll
             for (int i = lane; i < 64; i += 32) {
-                bf16* at = tile.run(16 * queries + i / 4, kAttended / kRun + 4 * layer_head + i % 4);
+                T* at = tile.run(16 * queries + i / 4, kAttended / kRun + 4 * layer_head + i % 4);
                 const uint4 v = *reinterpret_cast<const uint4*>(at);
 #pragma unroll
                 for (int other = 1; other < kParts; ++other) put_at((part + other) % kParts, at, v);
@@ -231,7 +230,7 @@ struct Forward {
     }
     /// Writes queries, keys and values; attends to them.
     __device__ void attend_all(int filled) {
-        const Rows<bf16> to = rows_of(qkv_out);
+        const Rows<T> to = rows_of(qkv_out);
         float logsumexp[2];
         if constexpr (kParts == 1) {
             copy_out<kThreads, kWidth / kRun, kRows, 3>(thread, 0, to, 0, 0);
@@ -276,7 +275,7 @@ struct Forward {
         product.multiply(tile, row, run, chunks, w);
         if constexpr (kDrops) product.drop(kept);
         product.each([&](int r, int strip, int column, const Word<Few::kOwn>& word) {
-            bf16* at = added.at((row + r) % kOwnRows, lane / 4, column_of(strip) + column);
+            T* at = added.at((row + r) % kOwnRows, lane / 4, column_of(strip) + column);
             if constexpr (kParts == 1)
                 *reinterpret_cast<Word<Few::kOwn>*>(at) = word;
             else
@@ -287,7 +286,7 @@ struct Forward {
     __device__ void norm(int which) {
         constexpr int kLanes = kParts == 1 ? 8 : 16, kStep = kThreads / kLanes;
         const int outputs = norm_out + kNormOutputs * which;
-        const NormRows to{rows_of(outputs), rows_of(outputs + 1), rows_of<float>(outputs + 2), rows_of<float>(outputs + 3)};
+        const NormRows<T> to{rows_of(outputs), rows_of(outputs + 1), rows_of<float>(outputs + 2), rows_of<float>(outputs + 3)};
         float scale[16 / kLanes][kRun], shift[16 / kLanes][kRun];
 #pragma unroll
         for (int r = 0; r < 16 / kLanes; ++r) {
@@ -296,7 +295,7 @@ struct Forward {
             load_run<kRun>(vector_of(betas) + column, shift[r]);
         }
         const int own = thread / kLanes, begin = part * kOwnRows;
-        NormRow<kLanes> line;
+        NormRow<T, kLanes> line;
         const auto compute = [&](int row) {  // of the block's own
             line.compute([&](int run) { return added.load(row, run); }, [&](int run) { return stream.load(begin + row, run); },
                          scale, shift, a.eps[which]);
@@ -334,7 +333,7 @@ struct Forward {
         product.multiply(stream, first, 0, kWidth / kChunk, w);
         begin_few(next, narrow_weights, kNarrowWeights);
         const bool saves = a.operands[saved_out].where.data != nullptr;
-        const Rows<bf16> to_u = rows_of(saved_out), to_y = rows_of(inner_out);
+        const Rows<T> to_u = rows_of(saved_out), to_y = rows_of(inner_out);
         const auto store = [&](int row, int column, const Run& u, const Run& y) {
             if (row >= a.positions) return;
             if (saves) __stcg(reinterpret_cast<Run*>(to_u[row] + column), u);
@@ -342,7 +341,7 @@ struct Forward {
         };
         Run kept[kParts == 1 ? 1 : 2 * Widen::kStrips];  // alone there is no need to keep them, nor are there registers
         product.each([&](int row, int strip, int offset, const Run& u) {
-            const Run y = gelu_of(u);
+            const Run y = gelu_of<T>(u);
             put_everywhere<kParts>(tile.at(first + row, lane / 4, column_of(strip) + offset), y);
             if constexpr (kParts == 1)
                 store(first + row + lane / 4, column_of(strip) + offset, u, y);

@@ -1,11 +1,11 @@
 #pragma once
-// Pieces of kernels that take a short sequence through a whole layer in shared memory: matrices of bf16, layer norm of their
-// rows.
+// Pieces of kernels that take a short sequence through a whole layer in shared memory: matrices of T (bf16 or f16), layer norm
+// of their rows.
 
 #include <type_traits>
 
-#include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/vector.cuh"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda::sequence {
 
@@ -44,65 +44,72 @@ struct Place {
     int k, g, row;
 };
 
-/// Rows of bf16 in shared memory, kPitch (a multiple of 64) elements each. Run r (eight columns) of a row lies where r with three
+/// Rows in shared memory, kPitch (a multiple of 64) elements each. Run r (eight columns) of a row lies where r with three
 /// bits flipped by the row says: one run of eight neighbouring rows, and four runs of two, lie in different banks.
-template <int kPitch>
+template <class T, int kPitch>
 struct Tile {
     static_assert(kPitch % 64 == 0);
-    bf16* data;
-    [[nodiscard]] __device__ bf16* run(int row, int r) const { return data + row * kPitch + swizzled(row, r); }
+    T* data;
+    [[nodiscard]] __device__ T* run(int row, int r) const { return data + row * kPitch + swizzled(row, r); }
     [[nodiscard]] static __device__ int swizzled(int row, int r) {
         return kRun * (r ^ ((row & 1) << 2 | (row & 2) | (row >> 2 & 1)));
     }
     /// Of row eights + row, eights a multiple of 8 and row below 8: the flipping is then worked out once for many rows.
-    [[nodiscard]] __device__ bf16* at(int eights, int row, int column) const {
+    [[nodiscard]] __device__ T* at(int eights, int row, int column) const {
         return data + (eights + row) * kPitch + swizzled(row, column / kRun) + column % kRun;
     }
     [[nodiscard]] __device__ uint4 load(int row, int r) const { return *reinterpret_cast<const uint4*>(run(row, r)); }
 };
 
 /// 16 bytes to global memory, in one instruction.
-__device__ inline void store16(bf16* to, const uint4& v) { __stcg(reinterpret_cast<uint4*>(to), v); }
-
-__device__ inline std::uint32_t pack2(float low, float high) { return pair_bits(low, high, false); }
+__device__ inline void store16(void* to, const uint4& v) { __stcg(static_cast<uint4*>(to), v); }
 
 /// 2, 4 or 8 neighbouring elements as one word.
 template <int kCount>
 using Word = std::conditional_t<kCount == 2, std::uint32_t, std::conditional_t<kCount == 4, uint2, uint4>>;
 
-template <int kCount>
+template <class T, int kCount>
 __device__ inline Word<kCount> packed(const float (&v)[kCount]) {
     if constexpr (kCount == 2)
-        return pack2(v[0], v[1]);
+        return pack<T>(v[0], v[1]);
     else if constexpr (kCount == 4)
-        return make_uint2(pack2(v[0], v[1]), pack2(v[2], v[3]));
+        return make_uint2(pack<T>(v[0], v[1]), pack<T>(v[2], v[3]));
     else
-        return make_uint4(pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+        return make_uint4(pack<T>(v[0], v[1]), pack<T>(v[2], v[3]), pack<T>(v[4], v[5]), pack<T>(v[6], v[7]));
 }
 
-/// GELU by the logistic function of an odd polynomial, within 1.2e-4 of itself: a sixteenth of what rounding to bf16 may add.
+/// GELU by the logistic function of an odd polynomial, within 1.8e-5 of itself: a 28th of what rounding to f16 may add.
 __device__ inline float gelu_rounded(float u) {
     const float w = fminf(u * u, 25.0f);  // behind 5 the share on the left is below 3e-7
-    float p = 1.84934434e-9f;
-    p = fmaf(p, w, -1.76041358e-7f);
-    p = fmaf(p, w, 6.52837314e-6f);
-    p = fmaf(p, w, -1.04322914e-4f);
-    p = fmaf(p, w, -3.92576562e-4f);
-    p = fmaf(p, w, 0.105521039f);
-    p = fmaf(p, w, 2.30176077f);
+    float p = -7.62887253e-11f;
+    p = fmaf(p, w, 8.90344687e-9f);
+    p = fmaf(p, w, -4.3638974e-7f);
+    p = fmaf(p, w, 1.14084196e-5f);
+    p = fmaf(p, w, -1.53135741e-4f);
+    p = fmaf(p, w, -1.43160592e-4f);
+    p = fmaf(p, w, 0.104963236f);
+    p = fmaf(p, w, 2.30211639f);
     return __fdividef(u, 1 + exp2_fast(-u * p));
 }
 
 /// The same of neighbouring elements.
+template <class T>
 __device__ inline std::uint32_t gelu_of(std::uint32_t u) {
-    return pack2(gelu_rounded(__uint_as_float(u << 16)), gelu_rounded(__uint_as_float(u & 0xffff0000u)));
+    return pack<T>(gelu_rounded(low_of<T>(u)), gelu_rounded(high_of<T>(u)));
 }
-__device__ inline uint2 gelu_of(const uint2& u) { return make_uint2(gelu_of(u.x), gelu_of(u.y)); }
-__device__ inline uint4 gelu_of(const uint4& u) { return make_uint4(gelu_of(u.x), gelu_of(u.y), gelu_of(u.z), gelu_of(u.w)); }
+template <class T>
+__device__ inline uint2 gelu_of(const uint2& u) {
+    return make_uint2(gelu_of<T>(u.x), gelu_of<T>(u.y));
+}
+template <class T>
+__device__ inline uint4 gelu_of(const uint4& u) {
+    return make_uint4(gelu_of<T>(u.x), gelu_of<T>(u.y), gelu_of<T>(u.z), gelu_of<T>(u.w));
+}
 
 /// Where what layernorm_forward writes goes.
+template <class T>
 struct NormRows {
-    Rows<bf16> sum, y;
+    Rows<T> sum, y;
     Rows<float> mean, inv_std;
 };
 
@@ -119,14 +126,15 @@ __device__ inline float row_sum(const float (&runs)[16 / kLanes]) {
     return value;
 }
 
+template <class T>
 __device__ inline std::uint32_t add2(std::uint32_t a, std::uint32_t b) {
-    const __nv_bfloat162 sum =
-        __hadd2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+    using Pair = std::conditional_t<std::is_same_v<T, f16>, __half2, __nv_bfloat162>;
+    const Pair sum = __hadd2(*reinterpret_cast<const Pair*>(&a), *reinterpret_cast<const Pair*>(&b));
     return *reinterpret_cast<const std::uint32_t*>(&sum);
 }
 
 /// A row of a norm as its kLanes lanes have it: lane l has runs l, l + kLanes, ...
-template <int kLanes>
+template <class T, int kLanes>
 struct NormRow {
     static constexpr int kRuns = 16 / kLanes;
     uint4 sum[kRuns], y[kRuns];
@@ -141,8 +149,8 @@ struct NormRow {
 #pragma unroll
         for (int r = 0; r < kRuns; ++r) {
             const uint4 x = load(kLanes * r + lane), old = residual(kLanes * r + lane);
-            sum[r] = make_uint4(add2(x.x, old.x), add2(x.y, old.y), add2(x.z, old.z), add2(x.w, old.w));
-            spread(sum[r], v[r]);
+            sum[r] = make_uint4(add2<T>(x.x, old.x), add2<T>(x.y, old.y), add2<T>(x.z, old.z), add2<T>(x.w, old.w));
+            spread<T>(sum[r], v[r]);
             totals[r] = v[r][0];
 #pragma unroll
             for (int i = 1; i < kRun; ++i) totals[r] += v[r][i];
@@ -162,12 +170,12 @@ struct NormRow {
         for (int r = 0; r < kRuns; ++r) {
 #pragma unroll
             for (int i = 0; i < kRun; ++i) v[r][i] = fmaf(scale[r][i] * v[r][i], inv, shift[r][i]);
-            y[r] = packed(v[r]);
+            y[r] = packed<T>(v[r]);
         }
     }
-    __device__ void store(const NormRows& to, int row) const {
+    __device__ void store(const NormRows<T>& to, int row) const {
         const int lane = threadIdx.x % kLanes;
-        bf16 *to_sum = to.sum[row] + kRun * lane, *to_y = to.y[row] + kRun * lane;
+        T *to_sum = to.sum[row] + kRun * lane, *to_y = to.y[row] + kRun * lane;
 #pragma unroll
         for (int r = 0; r < kRuns; ++r) {
             store16(to_sum + kRun * kLanes * r, sum[r]);

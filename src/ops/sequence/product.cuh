@@ -17,14 +17,6 @@ __device__ inline std::uint32_t weight_offset(int n, int run) {
     return static_cast<std::uint32_t>(64 * n + 16 * (run ^ (n / 2)));
 }
 
-/// load_matrices by the 32-bit address of shared memory.
-__device__ inline void load_fragments(std::uint32_t (&to)[4], std::uint32_t row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(row)
-                 : "memory");
-}
-
 /// kN neighbouring tiles of output columns. kStrip of them interleave, so that a thread gets kOwn neighbouring columns.
 template <int kN>
 struct Columns {
@@ -35,11 +27,11 @@ struct Columns {
 };
 
 /// Weights of a warp alone, fetched kStages chunks ahead into a ring of its own. Every chunk is one commit of copies.
-template <int kN, int kStages>
+template <class T, int kN, int kStages>
 struct Ring {
     static constexpr int kAhead = kStages, kStageBytes = kTileBytes * kN, kAdvance = 0;
     std::uint32_t memory;
-    const bf16* from;
+    const T* from;
     int stride;
 
     __device__ void fetch(int stage, int chunk) {
@@ -53,7 +45,7 @@ struct Ring {
         }
     }
     /// Columns from row `first` of w on.
-    __device__ void begin(std::uint32_t ring, const Rows<const bf16>& w, int first) {
+    __device__ void begin(std::uint32_t ring, const Rows<const T>& w, int first) {
         const int lane = threadIdx.x % 32;
         memory = ring;
         stride = w.stride;
@@ -85,7 +77,7 @@ struct Resident {
 };
 
 /// A warp's share of rows times weights^T: 16 kM rows, 8 kN columns.
-template <int kM, int kN>
+template <class T, int kM, int kN>
 struct Product : Columns<kN> {
     using Columns<kN>::kStrip, Columns<kN>::kStrips, Columns<kN>::kOwn;
     static constexpr bool kPairs = kN % 2 == 0;  ///< tiles are loaded two at a time, which takes fewer registers
@@ -110,19 +102,19 @@ struct Product : Columns<kN> {
     __device__ void step(std::uint32_t left, std::uint32_t weights) {
         std::uint32_t b[kN][4];  // of two tiles of 16 elements, else of one tile of 32
 #pragma unroll
-        for (int j = 0; j < kN && !kPairs; ++j) load_fragments(b[j], weights + kTileBytes * j);
+        for (int j = 0; j < kN && !kPairs; ++j) load_matrices(b[j], weights + kTileBytes * j);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
 #pragma unroll
-            for (int j = 0; j < kN && kPairs; j += 2) load_fragments(b[j], (weights ^ 32 * half) + kTileBytes * j);
+            for (int j = 0; j < kN && kPairs; j += 2) load_matrices(b[j], (weights ^ 32 * half) + kTileBytes * j);
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
                 std::uint32_t a[4];
-                load_fragments(a, (left ^ 32 * half) + static_cast<int>(sizeof(bf16)) * 16 * kPitch * m);
+                load_matrices(a, (left ^ 32 * half) + static_cast<int>(sizeof(T)) * 16 * kPitch * m);
 #pragma unroll
                 for (int j = 0; j < kN; ++j) {
                     const std::uint32_t* const two = kPairs ? &b[j - j % 2][j % 2 * 2] : &b[j][2 * half];
-                    mma_bf16(sums[m][j], a[0], a[1], a[2], a[3], two[0], two[1]);
+                    mma16<T>(sums[m][j], a, two[0], two[1]);
                 }
             }
         }
@@ -130,7 +122,7 @@ struct Product : Columns<kN> {
     /// Adds the product of rows `row` and following of a tile, 32 `chunks` summed columns from run `run` on (a multiple of 8).
     /// Tiles begin at multiples of 128 bytes, so that a bit of the address flips as the bit of a run.
     template <int kPitch, class Weights>
-    __device__ void multiply(const Tile<kPitch>& tile, int row, int run, int chunks, Weights& weights) {
+    __device__ void multiply(const Tile<T, kPitch>& tile, int row, int run, int chunks, Weights& weights) {
         constexpr int kAhead = Weights::kAhead;
         static_assert(kAhead % 2 == 0);
         const int lane = threadIdx.x % 32;
@@ -175,7 +167,7 @@ struct Product : Columns<kN> {
                         v[2 * t] = sums[m][s * kStrip + t][2 * half];
                         v[2 * t + 1] = sums[m][s * kStrip + t][2 * half + 1];
                     }
-                    put(16 * m + 8 * half, s, kOwn * (lane % 4), packed(v));
+                    put(16 * m + 8 * half, s, kOwn * (lane % 4), packed<T>(v));
                 }
     }
 };

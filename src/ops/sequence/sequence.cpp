@@ -23,10 +23,10 @@ bool is_linear(const Bound& b, const Operand& x, int inputs, int outputs, Activa
     if (b.record->op != &at::kDef) return false;
     const auto& p = b.params<DenseParams>();
     if (p.norm != Norm::none || p.activation != activation || !same_place(b[at::x], x)) return false;
-    if (b[at::saved].present() && (activation == Activation::none || !fits(b[at::saved], x, DType::bf16, x.rows, outputs)))
+    if (b[at::saved].present() && (activation == Activation::none || !fits(b[at::saved], x, x.dtype, x.rows, outputs)))
         return false;
-    return fits(x, x, DType::bf16, x.rows, inputs) && fits(b[at::w], x, DType::bf16, outputs, inputs) &&
-           fits(b[at::bias], x, DType::f32, 1, outputs) && fits(b[at::y], x, DType::bf16, x.rows, outputs);
+    return tensor::size_of(x.dtype) == 2 && fits(x, x, x.dtype, x.rows, inputs) && fits(b[at::w], x, x.dtype, outputs, inputs) &&
+           fits(b[at::bias], x, DType::f32, 1, outputs) && fits(b[at::y], x, x.dtype, x.rows, outputs);
 }
 
 bool is_norm(const Bound& b, const Operand& x, const Operand& residual) {
@@ -34,7 +34,7 @@ bool is_norm(const Bound& b, const Operand& x, const Operand& residual) {
     if (b.record->op != &at::kDef) return false;
     return same_place(b[at::x], x) && same_place(b[at::residual], residual) &&
            fits(b[at::gamma], x, DType::f32, 1, kLayerColumns) && fits(b[at::beta], x, DType::f32, 1, kLayerColumns) &&
-           fits(b[at::sum], x, DType::bf16, x.rows, kLayerColumns) && fits(b[at::y], x, DType::bf16, x.rows, kLayerColumns) &&
+           fits(b[at::sum], x, x.dtype, x.rows, kLayerColumns) && fits(b[at::y], x, x.dtype, x.rows, kLayerColumns) &&
            b[at::mean].present() && b[at::inv_std].present();
 }
 

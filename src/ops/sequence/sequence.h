@@ -18,9 +18,9 @@ struct SequenceLayer {
     const Bound &in, &attention, &out, &norm1, &widen, &narrow, &norm2;
 };
 
-/// Whether the first kRecords are such a layer: bf16, width 128 with causal heads of 32 columns, 128 or 256 inner columns with
-/// GELU, up to 64 positions, no prefix, dropout behind both out_proj and linear2 or nowhere, members or groups but not both in
-/// number, every record reading what the ones before it wrote, rows on 16 bytes.
+/// Whether the first kRecords are such a layer: bf16 or f16, width 128 with causal heads of 32 columns, 128 or 256 inner columns
+/// with GELU, up to 64 positions, no prefix, dropout behind both out_proj and linear2 or nowhere, members or groups but not both
+/// in number, every record reading what the ones before it wrote, rows on 16 bytes.
 bool is_sequence_layer(std::span<const Bound> records);
 /// They as one; the outputs of out_proj and linear2 are inner.
 Match match_sequence_layer(const Window& window);

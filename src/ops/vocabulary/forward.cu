@@ -199,6 +199,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(const __grid_const
 constexpr int kJoinWarps = 8;
 
 /// One warp per row: joins the parts of the vocabulary, lane p those of part p.
+template <class T>
 __global__ void join_kernel(const __grid_constant__ Args a) {
     __shared__ int counts[32];
     begin_kernel();
@@ -208,7 +209,7 @@ __global__ void join_kernel(const __grid_constant__ Args a) {
     const int target = row < a.rows ? target_of(a.ids, a.lengths, k, row, a.shape, a.params.first) : -1;
     if (target < 0) {
         if (lane == 0) put_row(a, k, row, target, 0, 1, 0, 0);
-        for (int c = lane; row < a.rows && a.dx && !a.add_dx && c < a.cols; c += 32) store(a.dx.row(k, 0, row) + c, 0.0f);
+        for (int c = lane; row < a.rows && a.dx && !a.add_dx && c < a.cols; c += 32) a.dx.row(k, 0, row)[c] = 0;
         return;
     }
     const std::int64_t stride = std::int64_t{a.members} * a.rows, place = std::int64_t{k} * a.rows + row;
@@ -225,7 +226,8 @@ __global__ void join_kernel(const __grid_constant__ Args a) {
     }
     if (lane == 0) put_row(a, k, row, target, top, sum, logit, best);
     if (!a.dx) return;
-    const bf16* weight = a.weight.row(k, 0, target);
+    const auto* weight = reinterpret_cast<const T*>(a.weight.row(k, 0, target));
+    auto* dx = reinterpret_cast<T*>(a.dx.row(k, 0, row));
     for (int begin = 0; begin < a.cols; begin += 64) {
         const int c = begin + 2 * lane;
         float2 total = make_float2(0, 0);
@@ -237,8 +239,8 @@ __global__ void join_kernel(const __grid_constant__ Args a) {
             total.y = fmaf(factor, value.y, total.y);
         }
         if (c >= a.cols) continue;
-        put(a.dx.row(k, 0, row) + c, (total.x / sum - load(weight + c)) * share, a.add_dx);
-        put(a.dx.row(k, 0, row) + c + 1, (total.y / sum - load(weight + c + 1)) * share, a.add_dx);
+        put(dx + c, (total.x / sum - load(weight + c)) * share, a.add_dx);
+        put(dx + c + 1, (total.y / sum - load(weight + c + 1)) * share, a.add_dx);
     }
 }
 
@@ -249,21 +251,22 @@ KernelResult make(Context& c, const Args& a) {
     return make_launch(c, forward_kernel<kWidth, kGradient>, grid, dim3(kThreads), Layout<kWidth>::kBytes, a);
 }
 
-KernelResult make_parts(Context& c, const Args& a, const warpgroups::Maps& maps) {
-    if (a.warpgroups) return make_warpgroup_forward(c, a, maps);
+KernelResult make_parts(Context& c, const Args& a, const warpgroups::Maps* maps, tensor::DType type) {
+    if (a.warpgroups) return make_warpgroup_forward(c, a, maps, type);
     return with_width(a.cols,
                       [&]<int kWidth>() { return a.dx.data != nullptr ? make<kWidth, true>(c, a) : make<kWidth, false>(c, a); });
 }
 
 }  // namespace
 
-KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps) {
-    MILLRACE_LET(parts, make_parts(c, args, maps));
+KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type) {
+    MILLRACE_LET(parts, make_parts(c, args, maps, type));
     if (args.joined) return KernelResult(std::move(parts));
     const dim3 rows(blocks_for(args.padded_rows(), kJoinWarps), 1, static_cast<unsigned>(args.members));
-    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), args, rows] {
+    const auto join = by_half(type, []<class T>(T) { return join_kernel<T>; });
+    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), args, rows, join] {
         parts->run();
-        launch(join_kernel, rows, dim3(32 * kJoinWarps), 0, stream, args);
+        launch(join, rows, dim3(32 * kJoinWarps), 0, stream, args);
     });
 }
 

@@ -1,6 +1,6 @@
 // The first kernel of forward.cu for whole warpgroups: the same references, margin and results. Where a block sees all of the
-// vocabulary it does what the second one does, too, and looks for largest logits only if it must: it first takes 0 as the
-// reference of all rows, and begins again where a row's sum of exponentials turns out to be too small or too large for that.
+// vocabulary it does what the second one does, too, and looks for largest logits only if it must: it first takes a fixed
+// reference for all rows, and begins again where a row's sum of exponentials turns out to be too small or too large for that.
 
 #include "ops/vocabulary/warpgroups.cuh"
 
@@ -8,6 +8,21 @@ namespace millrace::ops::cuda::vocabulary {
 namespace {
 
 using namespace warpgroups;
+
+/// The fixed reference, in units of log 2. The exponentials of logits around 0 stand in the middle of what f16 holds.
+template <class T>
+constexpr float kReference = std::is_same_v<T, f16> ? 8 : 0;
+
+/// Whether a row's sum of exponentials over it is as good as one over the row's largest logit. In bf16 those below 2^-126 are
+/// zero: with up to 2^20 entries those missing are less than 2^-26 of a sum of 2^-80. One of 2^80 times weights up to 2^47 is
+/// finite. In f16 none is infinite, and their mean has all digits.
+template <class T>
+__device__ inline bool fits_reference(float sum, int entries) {
+    if constexpr (std::is_same_v<T, f16>)
+        return sum > static_cast<float>(entries) * 0x1p-14f && sum < 65504;
+    else
+        return sum > 0x1p-80f && sum < 0x1p80f;
+}
 
 /// What a thread carries from tile to tile for its two rows; sum is its share of the four threads of a row.
 struct Carried {
@@ -47,8 +62,10 @@ __device__ inline void raise(Carried& carried, const float (&largest)[2], const 
     }
 }
 
-/// Keeps the logits of targets in the tile from entry `begin` on; `row` is the thread's first. Biases in units of 1 / unit.
-__device__ inline void keep_targets(const Numbers& products, Rows& rows, int row, const float* bias, int begin, float unit) {
+/// Keeps the logits of targets in the tile from entry `begin` on; `row` is the thread's first. Biases in units of 1 / unit, less
+/// `reference` of these.
+__device__ inline void keep_targets(const Numbers& products, Rows& rows, int row, const float* bias, int begin, float unit,
+                                    float reference) {
     const int target[2] = {rows.target[row] - begin, rows.target[row + 8] - begin};
     const auto inside = [&](int half) { return target[half] >= 0 && target[half] < kRows; };
     if (!__any_sync(0xffffffffu, inside(0) || inside(1))) return;
@@ -59,15 +76,15 @@ __device__ inline void keep_targets(const Numbers& products, Rows& rows, int row
 #pragma unroll
     for (int half = 0; half < 2; ++half)
         if (inside(half) && target[half] % 8 / 2 == static_cast<int>(threadIdx.x) % 4)
-            rows.chosen[row + 8 * half] = product[half] + bias[target[half]] / unit;
+            rows.chosen[row + 8 * half] = product[half] + (bias[target[half]] + reference) / unit;
 }
 
-/// Products with the tile from entry `begin` on become exponentials over the references, with kZero over 0. Biases, with kZero in
-/// units of log 2, are -inf behind the vocabulary.
-template <bool kZero>
+/// Products with the tile from entry `begin` on become exponentials over the references, with kFixed over the fixed one. Biases,
+/// with kFixed in units of log 2 and less that reference, are -inf behind the vocabulary.
+template <class T, bool kFixed>
 __device__ inline void exponentiate(Numbers& logits, Carried& carried, Rows& rows, int row, const float* bias, int begin,
                                     bool exact) {
-    keep_targets(logits, rows, row, bias, begin, kZero ? kLog2E : 1);
+    keep_targets(logits, rows, row, bias, begin, kFixed ? kLog2E : 1, kFixed ? kReference<T> : 0);
     float largest[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int n = 0; n < kRows / 8; ++n) {
@@ -75,12 +92,12 @@ __device__ inline void exponentiate(Numbers& logits, Carried& carried, Rows& row
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             float &logit = logits[n / 8][n % 8 * 4 + i], shift = i % 2 == 0 ? both.x : both.y;
-            logit = kZero ? exp2_fast(fmaf(logit, kLog2E, shift)) : logit + shift;
-            if (kZero) carried.sum[i / 2] += logit;
-            if (!kZero) largest[i / 2] = fmaxf(largest[i / 2], logit);
+            logit = kFixed ? exp2_fast(fmaf(logit, kLog2E, shift)) : logit + shift;
+            if (kFixed) carried.sum[i / 2] += logit;
+            if (!kFixed) largest[i / 2] = fmaxf(largest[i / 2], logit);
         }
     }
-    if (kZero) return;
+    if (kFixed) return;
     const float margin = exact ? 0 : kMargin;
     carried.rises = __any_sync(0xffffffffu, largest[0] > carried.top[0] + margin || largest[1] > carried.top[1] + margin);
     if (carried.rises) raise(carried, largest, logits, begin, rows.best + row, exact);
@@ -93,37 +110,37 @@ __device__ inline void exponentiate(Numbers& logits, Carried& carried, Rows& row
     }
 }
 
+template <class T>
 struct ForwardWork {
     const Args& a;
     const Memory& memory;
     Rows& rows;
     int first, count;  ///< tiles of the vocabulary
     int row;           ///< of the block's, the thread's first
-    bool zero;         ///< the reference is 0
+    bool fixed;        ///< the reference is
     Carried carried = {};
 
-    /// The tiles come a second time if some row needs another reference than 0. Exponentials below 2^-126 are zero: with up to
-    /// 2^20 entries those missing are less than 2^-26 of a sum of 2^-80. One of 2^80 times weights up to 2^47 is finite.
+    /// The tiles come a second time if some row needs another reference than the fixed one.
     [[nodiscard]] __device__ int tiles(int number) const {
-        if (number == 0 || !zero) return number == 0 ? count : 0;
+        if (number == 0 || !fixed) return number == 0 ? count : 0;
         const auto fits = [&](int half) {
             const float sum = row_sum(carried.sum[half]);
-            return rows.target[row + 8 * half] < 0 || (sum > 0x1p-80f && sum < 0x1p80f);
+            return rows.target[row + 8 * half] < 0 || fits_reference<T>(sum, a.shape.vocabulary);
         };
         const bool first = fits(0), second = fits(1);
         return __syncthreads_or(!first || !second) ? count : 0;
     }
     __device__ void begin(int number, int) {
-        zero = zero && number == 0;
+        fixed = fixed && number == 0;
         carried = {};
     }
     __device__ void change(int n, int slot, Numbers& logits) {
         const float* bias = memory.extra<float>(slot);
         const int begin = (first + n) * kRows;
-        if (zero)
-            exponentiate<true>(logits, carried, rows, row, bias, begin, a.exact);
+        if (fixed)
+            exponentiate<T, true>(logits, carried, rows, row, bias, begin, a.exact);
         else
-            exponentiate<false>(logits, carried, rows, row, bias, begin, a.exact);
+            exponentiate<T, false>(logits, carried, rows, row, bias, begin, a.exact);
     }
     __device__ void settle(int, Numbers& sums) {
         if (carried.rises) scale(sums, carried.factor);
@@ -132,28 +149,28 @@ struct ForwardWork {
 };
 
 /// The gradient of row `row`, numbers 2 `half` (+ 1) of each four of the thread's sums.
+template <class T>
 __device__ inline void put_gradient(const Args& a, int k, int row, int target, const Numbers& sums, int half, float total,
                                     float share) {
-    auto* to = reinterpret_cast<__nv_bfloat162*>(a.dx.row(k, 0, row) + column_of(0, 0));
-    const auto* weight = reinterpret_cast<const __nv_bfloat162*>(a.weight.row(k, 0, max(target, 0)) + column_of(0, 0));
+    auto* to = reinterpret_cast<std::uint32_t*>(a.dx.row(k, 0, row) + column_of(0, 0));
+    const auto* weight = reinterpret_cast<const std::uint32_t*>(a.weight.row(k, 0, max(target, 0)) + column_of(0, 0));
     const float factor = share / total;
-    __nv_bfloat162 chosen[kWidth / 8];
+    std::uint32_t chosen[kWidth / 8];
 #pragma unroll
     for (int n = 0; n < kWidth / 8; ++n)  // all on their way before the first one is needed
         if (column_of(n, 0) < a.cols) chosen[n] = weight[4 * n];
 #pragma unroll
     for (int n = 0; n < kWidth / 8; ++n) {
         if (column_of(n, 0) >= a.cols) continue;
-        const float2 less = __bfloat1622float2(chosen[n]);
-        float2 value = make_float2(fmaf(sums[n / 8][n % 8 * 4 + 2 * half], factor, -less.x * share),
-                                   fmaf(sums[n / 8][n % 8 * 4 + 2 * half + 1], factor, -less.y * share));
+        float2 value = make_float2(fmaf(sums[n / 8][n % 8 * 4 + 2 * half], factor, -low_of<T>(chosen[n]) * share),
+                                   fmaf(sums[n / 8][n % 8 * 4 + 2 * half + 1], factor, -high_of<T>(chosen[n]) * share));
         if (target < 0) value = make_float2(0, 0);
-        const float2 before = a.add_dx ? __bfloat1622float2(to[4 * n]) : make_float2(0, 0);
-        to[4 * n] = __floats2bfloat162_rn(before.x + value.x, before.y + value.y);
+        const std::uint32_t before = a.add_dx ? to[4 * n] : 0;
+        to[4 * n] = pack<T>(low_of<T>(before) + value.x, high_of<T>(before) + value.y);
     }
 }
 
-template <bool kGradient>
+template <class T, bool kGradient>
 __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     warpgroup_forward_kernel(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
@@ -180,36 +197,37 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     const bool needed = __syncthreads_or(target >= 0);
     if (!needed && !a.joined) return;
     const int count = needed ? all * (part + 1) / a.parts - first : 0;
-    const bool over_zero = a.joined && !a.exact;
+    const bool over_fixed = a.joined && !a.exact;
     if (threadIdx.x < 128) {
         hopper::give_registers<24>();
         Filling<kStages, kSlots - kStages> fill_owned{memory};
         Filling<0, kStages> fill_tile{memory};
-        for (bool zero = over_zero, again = count > 0; again; zero = false) {
+        for (bool fixed = over_fixed, again = count > 0; again; fixed = false) {
             fill_owned(maps.x, k, begin, [](int) {});
             for (int n = 0; n < count; ++n) {
                 const int tile = (first + n) * kRows, entry = tile + static_cast<int>(threadIdx.x);
                 float bias = entry < a.shape.vocabulary ? 0 : -INFINITY;
-                if (a.bias && entry < a.shape.vocabulary) bias = a.bias.row(k, 0, 0)[entry] * (zero ? kLog2E : 1);
+                if (a.bias && entry < a.shape.vocabulary) bias = a.bias.row(k, 0, 0)[entry] * (fixed ? kLog2E : 1);
+                if (fixed) bias -= kReference<T>;
                 fill_tile(maps.weight, k, tile, [&](int slot) { memory.extra<float>(slot)[threadIdx.x] = bias; });
             }
-            again = zero && __syncthreads_or(false);
+            again = fixed && __syncthreads_or(false);
         }
     } else {
         hopper::take_registers<240>();
         Numbers sums = {};
         const int group_begin = (static_cast<int>(threadIdx.x) / 128 - 1) * 64;
-        ForwardWork work{a, memory, rows, first, count, group_begin + row_of(0), over_zero};
-        multiply_ring<kGradient>(memory, sums, work);
+        ForwardWork<T> work{a, memory, rows, first, count, group_begin + row_of(0), over_fixed};
+        multiply_ring<T, kGradient>(memory, sums, work);
         __syncwarp();
         const std::int64_t place = (std::int64_t{part} * a.members + k) * a.rows + begin;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float sum = row_sum(work.carried.sum[half]), top = work.zero ? 0 : work.carried.top[half];
+            const float sum = row_sum(work.carried.sum[half]), top = work.fixed ? kReference<T> / kLog2E : work.carried.top[half];
             const int at = group_begin + row_of(half), row = begin + at;
             if (a.joined) {
                 if (threadIdx.x % 4 == 0) put_row(a, k, row, rows.target[at], top, sum, rows.chosen[at], rows.best[at]);
-                if (kGradient && row < a.rows) put_gradient(a, k, row, rows.target[at], sums, half, sum, share);
+                if (kGradient && row < a.rows) put_gradient<T>(a, k, row, rows.target[at], sums, half, sum, share);
             } else if (threadIdx.x % 4 == 0 && row < a.rows) {
                 a.stats[place + at] = make_float4(top, sum, rows.chosen[at], __int_as_float(rows.best[at]));
             }
@@ -219,17 +237,19 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     }
 }
 
-template <bool kGradient>
+template <class T, bool kGradient>
 KernelResult make(Context& c, const Args& a, const Maps& maps) {
-    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(warpgroup_forward_kernel<kGradient>)));
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(warpgroup_forward_kernel<T, kGradient>)));
     const dim3 grid(blocks_for(a.rows, kRows), static_cast<unsigned>(a.parts), static_cast<unsigned>(a.members));
-    return make_launch(c, warpgroup_forward_kernel<kGradient>, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
+    return make_launch(c, warpgroup_forward_kernel<T, kGradient>, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
 }
 
 }  // namespace
 
-KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps) {
-    return args.dx.data != nullptr ? make<true>(c, args, maps) : make<false>(c, args, maps);
+KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type) {
+    return by_half(type, [&]<class T>(T) {
+        return args.dx.data != nullptr ? make<T, true>(c, args, *maps) : make<T, false>(c, args, *maps);
+    });
 }
 
 }  // namespace millrace::ops::cuda::vocabulary

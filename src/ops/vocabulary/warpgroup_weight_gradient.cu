@@ -8,9 +8,18 @@ namespace {
 
 using namespace warpgroups;
 
+/// What probabilities are multiplied by, in units of log 2, until sums are written: small ones keep their digits in f16.
+template <class T>
+constexpr float kShift = std::is_same_v<T, f16> ? 8 : 0;
+
 /// The part of an entry's bias, in units of log 2, that multiplies its sums in the end instead of every exponential: all of it,
-/// unless exponentials could become infinite (those of probabilities stay below 2^40) or vanish (from 2^-86 down). Zero or all.
-__device__ inline float outside(const Args& a, float bias) { return a.handed_over != nullptr && fabsf(bias) < 40 ? bias : 0; }
+/// unless exponentials could become infinite (those of probabilities stay below 2^40, in f16 below 2^12) or vanish (from 2^-86
+/// down). Zero or all.
+template <class T>
+__device__ inline float outside(const Args& a, float bias) {
+    constexpr float kMost = std::is_same_v<T, f16> ? 4 : 40;
+    return a.handed_over != nullptr && fabsf(bias) < kMost ? bias : 0;
+}
 
 /// The rows of a tile, as in RowInfo.
 struct RowsOf {
@@ -107,6 +116,7 @@ __device__ inline void take_over(const Args& a, Numbers& sums, float (&bias_sum)
     for (int i = 0; i < 2; ++i) bias_sum[i] += __ldcg(from + 256 * (64 + i));
 }
 
+template <class T>
 struct WeightWork {
     const Args& a;
     const Memory& memory;
@@ -121,7 +131,7 @@ struct WeightWork {
     __device__ void begin(int number, int slot) {
         entry = run.piece(number).entry + row;
         own = slot;
-        const auto leaves_none = [&](int half) { return outside(a, bias_of(slot, half)) == bias_of(slot, half); };
+        const auto leaves_none = [&](int half) { return outside<T>(a, bias_of(slot, half)) == bias_of(slot, half); };
         all_outside = __all_sync(0xffffffffu, leaves_none(0) && leaves_none(1));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -137,10 +147,11 @@ struct WeightWork {
         const RowsOf& of = *memory.extra<RowsOf>(slot);
         const bool targets = has_targets(of, entry);
         if (!targets && all_outside) return to_gradients<false, false>(products, of, {}, {}, bias_sum, entry);
-        const float bias[2] = {bias_of(own, 0), bias_of(own, 1)}, left_out[2] = {outside(a, bias[0]), outside(a, bias[1])};
+        const float bias[2] = {bias_of(own, 0), bias_of(own, 1)}, left_out[2] = {outside<T>(a, bias[0]), outside<T>(a, bias[1])};
         const float inside[2] = {bias[0] - left_out[0], bias[1] - left_out[1]};
         if (targets)
-            to_gradients<true, true>(products, of, inside, {exp2_fast(-left_out[0]), exp2_fast(-left_out[1])}, bias_sum, entry);
+            to_gradients<true, true>(products, of, inside,
+                                     {exp2_fast(kShift<T> - left_out[0]), exp2_fast(kShift<T> - left_out[1])}, bias_sum, entry);
         else
             to_gradients<false, true>(products, of, inside, {}, bias_sum, entry);
     }
@@ -159,7 +170,8 @@ struct WeightWork {
         put(p, kStages + number % 2, sums, bias_sum);
     }
     __device__ void put(const Piece& p, int slot, Numbers& sums, const float (&biases)[2]) const {
-        const float factor[2] = {exp2_fast(outside(a, bias_of(slot, 0))), exp2_fast(outside(a, bias_of(slot, 1)))};
+        const float factor[2] = {exp2_fast(outside<T>(a, bias_of(slot, 0)) - kShift<T>),
+                                 exp2_fast(outside<T>(a, bias_of(slot, 1)) - kShift<T>)};
         scale(sums, factor);
         const float share = memory.extra<float>(slot)[kRows];
         const int group_entry = p.entry + row / 64 * 64, left = a.shape.vocabulary - group_entry;
@@ -174,6 +186,7 @@ struct WeightWork {
     }
 };
 
+template <class T>
 __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     warpgroup_weight_gradient_kernel(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
@@ -202,7 +215,7 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
                 const int row = (p.tile + n) * kRows;
                 const RowInfo info = a.info_of(p.k)[row + thread];
                 fill_tile(maps.x, p.k, row, [&](int slot) {
-                    memory.extra<RowsOf>(slot)->logsumexp[thread] = info.logsumexp;
+                    memory.extra<RowsOf>(slot)->logsumexp[thread] = info.logsumexp - kShift<T>;
                     memory.extra<RowsOf>(slot)->target[thread] = info.target;
                 });
             }
@@ -212,18 +225,19 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     } else {
         hopper::take_registers<224>();
         Numbers sums = {};
-        WeightWork work{a, memory, run, (static_cast<int>(threadIdx.x) / 32 - 4) * 16};
-        multiply_ring<true>(memory, sums, work);
+        WeightWork<T> work{a, memory, run, (static_cast<int>(threadIdx.x) / 32 - 4) * 16};
+        multiply_ring<T, true>(memory, sums, work);
         work.finish_last(sums);
     }
 }
 
 }  // namespace
 
-KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a, const warpgroups::Maps& maps) {
-    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(warpgroup_weight_gradient_kernel)));
+KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a, const warpgroups::Maps* maps, tensor::DType type) {
+    const auto kernel = by_half(type, []<class T>(T) { return warpgroup_weight_gradient_kernel<T>; });
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(a.blocks));
-    return make_launch(c, warpgroup_weight_gradient_kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
+    return make_launch(c, kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, *maps);
 }
 
 }  // namespace millrace::ops::cuda::vocabulary

@@ -10,8 +10,9 @@
 
 #include <cuda.h>
 
-#include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
+#include "ops/tile/cursor.cuh"
+#include "ops/tile/multiply.cuh"
 #include "ops/vocabulary/tiles.cuh"
 
 namespace millrace::ops::cuda::vocabulary::warpgroups {
@@ -24,10 +25,10 @@ constexpr std::size_t kBytes = 1024 + kBarriers + 8 * 2 * kSlots;
 constexpr int kHandedOver = 256 * (64 + 2);  ///< floats that a block hands over to the next one: sums, and those of biases
 
 using Numbers = float[2][32];         ///< a thread's of 64 x 128: hopper.cuh, multiply
-using Weights = std::uint32_t[8][4];  ///< the same as bf16, as the left side of a product over the 128
-using rows_product::Ring;
+using Weights = std::uint32_t[8][4];  ///< the same in 16 bits, as the left side of a product over the 128
+using tile::Cursor;
 
-/// Boxes of 128 rows and 64 columns of [K][rows][columns], laid out as a half of a tile.
+/// Boxes of 128 rows and 64 columns, laid out as a half of a tile.
 struct Maps {
     CUtensorMap x, weight;
 };
@@ -62,7 +63,7 @@ struct Memory {
 template <int kFirst, int kCount>
 struct Filling {
     const Memory& memory;
-    Ring ring = {};
+    Cursor ring = {};
 
     template <class Extras>
     __device__ void operator()(const CUtensorMap& from, int k, int row, Extras extras) {
@@ -71,8 +72,8 @@ struct Filling {
         hopper::barrier_wait(memory.free(slot), ring.phase ^ 1);
         if (threadIdx.x == 0) {
             hopper::barrier_expect(filled, kTileBytes);
-            hopper::tensor_copy(memory.tile(slot), &from, 0, row, k, filled);
-            hopper::tensor_copy(memory.tile(slot) + kHalfBytes, &from, 64, row, k, filled);
+            hopper::tensor_copy(memory.tile(slot), &from, 0, row, 0, k, filled);
+            hopper::tensor_copy(memory.tile(slot) + kHalfBytes, &from, 64, row, 0, k, filled);
         }
         extras(slot);
         hopper::barrier_arrive(filled);
@@ -81,34 +82,34 @@ struct Filling {
 };
 
 /// numbers = 64 owned rows at `own` times the tile's. Descriptors count 16 bytes.
+template <class T>
 __device__ inline void multiply_across(Numbers& numbers, std::uint32_t own, std::uint32_t tile) {
     const std::uint64_t left = hopper::operand(own), right = hopper::operand(tile);
 #pragma unroll
     for (int d = 0; d < kWidth / 16; ++d) {
         const int at = d / 4 * (kHalfBytes / 16) + 2 * (d % 4);
         if (d == 0)
-            hopper::multiply_128<false>(numbers[0], numbers[1], left, right);
+            tile::multiply_step<T, false, false, false>(numbers, left, right);
         else
-            hopper::multiply_128<true>(numbers[0], numbers[1], left + at, right + at);
+            tile::multiply_step<T, false, false>(numbers, left + at, right + at);
     }
 }
 
 /// sums += weights times the tile's rows.
+template <class T>
 __device__ inline void multiply_along(Numbers& sums, const Weights& weights, std::uint32_t tile) {
     const std::uint64_t right = hopper::summed_rows(tile, kHalfBytes);
 #pragma unroll
-    for (int v = 0; v < kRows / 16; ++v) hopper::multiply_128(sums[0], sums[1], weights[v], right + v * (16 * 128 / 16));
+    for (int v = 0; v < kRows / 16; ++v) tile::multiply_step<T>(sums, weights[v], right + v * (16 * 128 / 16));
 }
 
+template <class T>
 __device__ inline void to_weights(Weights& weights, const Numbers& numbers) {
 #pragma unroll
     for (int v = 0; v < 8; ++v)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const __nv_bfloat162 both =
-                __floats2bfloat162_rn(numbers[v / 4][v % 4 * 8 + 2 * i], numbers[v / 4][v % 4 * 8 + 2 * i + 1]);
-            weights[v][i] = *reinterpret_cast<const std::uint32_t*>(&both);
-        }
+        for (int i = 0; i < 4; ++i)
+            weights[v][i] = pack<T>(numbers[v / 4][v % 4 * 8 + 2 * i], numbers[v / 4][v % 4 * 8 + 2 * i + 1]);
 }
 
 __device__ inline void hold(Numbers& numbers) {
@@ -140,13 +141,13 @@ __device__ inline void release(const Memory& memory, int slot) {
 /// - with kSums, those times the tile's rows are added up. The sums still grow during change; before those of tile n are added,
 ///   settle(n, sums) may rescale them. Before those of other owned rows are, finish(number, slot, sums) gets them, and after the
 ///   last ones the caller. They start at zero.
-template <bool kSums, class Work>
+template <class T, bool kSums, class Work>
 __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& work) {
     const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);  // known to be the same in a warp
     const int turn = 1 + group, other = 4 - group;                                       // numbers of barriers
     Numbers numbers;
     Weights weights;
-    Ring owned, ring;
+    Cursor owned, ring;
     int last = -1;
     if (group == 2) hopper::give_turn(other);
     // Only what is known to be the same in a warp stays in uniform registers, where products want their addresses.
@@ -160,11 +161,11 @@ __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& 
             hopper::barrier_wait(memory.filled(ring.stage), ring.phase);
             hopper::await_turn(turn);
             hopper::products_begin();
-            multiply_across(numbers, own, memory.tile(ring.stage));
+            multiply_across<T>(numbers, own, memory.tile(ring.stage));
             hopper::products_commit();
             if (kSums && last >= 0) {
                 hopper::products_begin();
-                multiply_along(sums, weights, memory.tile(last));
+                multiply_along<T>(sums, weights, memory.tile(last));
                 hopper::products_commit();
                 hopper::give_turn(other);
                 hopper::products_wait<1>();
@@ -187,7 +188,7 @@ __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& 
                     clear(sums);
                 }
                 work.settle(n, sums);
-                to_weights(weights, numbers);
+                to_weights<T>(weights, numbers);
                 last = ring.stage;
             }
             ring.advance<kStages>();
@@ -196,7 +197,7 @@ __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& 
     }
     if (kSums && last >= 0) {
         hopper::products_begin();
-        multiply_along(sums, weights, memory.tile(last));
+        multiply_along<T>(sums, weights, memory.tile(last));
         hopper::products_commit();
         hopper::products_wait<0>();
         hold(sums);

@@ -1,0 +1,45 @@
+#pragma once
+// Products of a warp over bf16 and f16 alike.
+
+#include "ops/cuda/tensor_core.cuh"
+
+namespace millrace::ops::cuda {
+
+/// c += a b of m16n8k16: 16 rows of a, 8 columns of b (b0: the first eight of the summed index).
+template <class T>
+__device__ inline void mma16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (std::is_same_v<T, f16>)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    __trap();  // kernels with such products ask for more shared memory than older devices have
+#endif
+}
+
+/// Four matrices of fragments by the address of a row in shared memory.
+__device__ inline void load_matrices(std::uint32_t (&to)[4], std::uint32_t at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+template <int kTiles, int kColumns>
+__device__ inline void clear(float (&sums)[kTiles][kColumns][4]) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0;
+}
+
+/// The row and the column that number i of four of sums (m, n) belongs to, of a warp's sums[m][n][4].
+__device__ inline int row_of(int m, int i) { return 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8; }
+__device__ inline int column_of(int n, int i) { return 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
+
+}  // namespace millrace::ops::cuda
