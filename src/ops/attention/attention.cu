@@ -22,6 +22,15 @@ bool takes_flash(const Context& c, const AttentionArgs<T>& a) {
     return a.whole && a.shape.width <= kMostFlashWidth && flash_bytes_of(a.shape.width) <= c.shared_limit;
 }
 
+/// Two columns of every head begin at multiples of 4 bytes.
+template <class... Operands>
+bool paired_columns(const AttentionShape& shape, const Operands&... operands) {
+    const auto even = [](const Operand& o) {
+        return reinterpret_cast<std::uintptr_t>(o.data) % 4 == 0 && o.stride_row % 2 == 0 && o.stride_k % 2 == 0;
+    };
+    return shape.width % 2 == 0 && (even(operands) && ...);
+}
+
 }  // namespace
 
 KernelResult make_attention_forward(Context& c, const Bound& b) {
@@ -33,6 +42,8 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
         const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out)};
         if constexpr (sizeof(Real) == 2)
             if (takes_flash(c, a)) return make_flash_forward(c, a);
+        if constexpr (sizeof(Real) == 2)
+            if (takes_any_width(c, shape.width)) return make_any_width_forward(c, a, paired_columns(shape, qkv, out));
         return make_plain_attention<true>(c, a);
     });
 }
@@ -49,6 +60,9 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
         if constexpr (sizeof(Real) == 2)
             if (takes_flash(c, a))
                 return shape.positions <= kShortPositions ? make_short_backward(c, a) : make_flash_backward(c, a);
+        if constexpr (sizeof(Real) == 2)
+            if (takes_any_width(c, shape.width))
+                return make_any_width_backward(c, a, paired_columns(shape, qkv, dout, out, dqkv));
         return make_plain_attention<false>(c, a);
     });
 }

@@ -71,6 +71,14 @@ KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a);
 template <class T>
 KernelResult make_short_backward(Context& c, const AttentionArgs<T>& a);
 
+/// In bf16 and f16, of any width and alignment that shared memory takes (takes_any_width). pairs: two columns of a head begin at
+/// multiples of 4 bytes in every operand.
+template <class T>
+KernelResult make_any_width_forward(Context& c, const AttentionArgs<T>& a, bool pairs);
+template <class T>
+KernelResult make_any_width_backward(Context& c, const AttentionArgs<T>& a, bool pairs);
+bool takes_any_width(const Context& c, int width);
+
 /// Of any width and alignment, without tensor cores.
 template <bool kForward, class Real>
 KernelResult make_plain_attention(Context& c, const AttentionArgs<Real>& a);
