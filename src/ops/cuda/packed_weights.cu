@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/tile_product.cuh"
+#include "ops/tile/element.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -51,6 +52,15 @@ bool has_tile_products() {
         return cudaFuncGetAttributes(&compiled, marker_kernel) == cudaSuccess && compiled.maxThreadsPerBlock == 64;
     }();
     return there;
+}
+
+bool tile::has_element(tensor::DType type) {
+    static const bool there = [] {
+        cudaFuncAttributes compiled{};
+        return cudaFuncGetAttributes(&compiled, marker_kernel) == cudaSuccess &&
+               std::min(compiled.ptxVersion, compiled.binaryVersion) >= 80;
+    }();
+    return there && (type == tensor::DType::bf16 || type == tensor::DType::f16 || type == tensor::DType::f32);
 }
 
 base::Result<std::shared_ptr<PackedWeights>> PackedWeights::of(Context& c, const std::vector<tensor::Operand>& weights,

@@ -21,8 +21,8 @@ __device__ inline std::uint64_t summed_short_rows(std::uint32_t address) {
 
 /// Begins copies of kRows rows of kColumns columns for summed_rows, by kThreads threads: zeros from row `rows` and column `cols`
 /// on. 64 columns are a part, the next part lies behind the rows of this one. Rows begin at multiples of 16 bytes.
-template <int kThreads, int kRows, int kColumns>
-__device__ void stage_columns(const bf16* from, int ld, int rows, int cols, std::uint32_t to) {
+template <int kThreads, int kRows, int kColumns, class T>
+requires(sizeof(T) == 2) __device__ void stage_columns(const T* from, int ld, int rows, int cols, std::uint32_t to) {
     constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;
     static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
     const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
@@ -53,14 +53,6 @@ __device__ inline void multiply_columns(float (&a)[32], float (&b)[32], std::uin
     MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
                  MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, %64, %65, p, 1, 1, 1, 1; }"
                  : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
-                 : "l"(left), "l"(right));
-}
-/// Sums += 64 columns at `left` (summed_rows) times 32 columns at `right` (summed_short_rows), over 16 rows.
-__device__ inline void multiply_columns(float (&a)[16], std::uint64_t left, std::uint64_t right) {
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 1, 1; }"
-                 : "+f"(a[0]), "+f"(a[1]), "+f"(a[2]), "+f"(a[3]), "+f"(a[4]), "+f"(a[5]), "+f"(a[6]), "+f"(a[7]),
-                   "+f"(a[8]), "+f"(a[9]), "+f"(a[10]), "+f"(a[11]), "+f"(a[12]), "+f"(a[13]), "+f"(a[14]), "+f"(a[15])
                  : "l"(left), "l"(right));
 }
 // clang-format on

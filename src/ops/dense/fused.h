@@ -1,15 +1,16 @@
 #pragma once
-// Dense layers in bf16 on tensor cores: whether a record or a pair of them takes the fused kernels, and those.
+// Dense layers on tensor cores: whether a record or a pair of them takes the fused kernels, and those.
 
 #include <algorithm>
 
 #include "ops/cuda/context.h"
 #include "ops/dense/dense.h"
-#include "ops/dense/wide.h"
+#include "ops/tile/wide.h"
 
 namespace millrace::ops::cuda {
 
-/// Whether dense_forward can run as one kernel: bf16 and, with batch statistics, at most Context::fused_rows rows.
+/// Whether dense_forward can run as one kernel: operands of one type and, with batch statistics, at most Context::fused_rows
+/// rows.
 bool fuses_dense_forward(const Context&, const Bound& forward);
 KernelResult make_fused_dense_forward(Context&, const Bound& forward);
 /// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel.

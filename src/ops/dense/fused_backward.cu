@@ -8,17 +8,20 @@
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
 #include "ops/dense/tiled.h"
+#include "ops/tile/strip.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
 
 using tensor::Operand;
+using namespace strips;
 
 /// The layer is absent when `dz` is null, then dx is written.
-struct BackwardArgs : LayerBackward<bf16> {
+template <class T>
+struct BackwardArgs : LayerBackward<T> {
     // The product: absent when `dz_above` is null, then dy is read.
-    Mat<const bf16> dz_above, w;
-    Mat<bf16> dx;
+    Mat<const T> dz_above, w;
+    Mat<T> dx;
     int summed, product_cols;  ///< columns of one group of dx (of dy without a product)
     bool add_dx, w_vector;
     int cols;                       ///< columns of one group of dz
@@ -27,36 +30,44 @@ struct BackwardArgs : LayerBackward<bf16> {
 };
 
 /// Columns [column0, +kColumns) of w, transposed: shared[c][n], rows `stride` elements apart, zeros beyond the edges.
-template <int kColumns>
-__device__ void stage_weights(const BackwardArgs& a, bf16* shared, int stride, int k, int g, int column0) {
+template <int kColumns, class T>
+__device__ void stage_weights(const BackwardArgs<T>& a, T* shared, int stride, int k, int g, int column0) {
+    constexpr int kPiece = tile::kPiece<T>;
     const int limit = a.product_cols - column0;
-    for (int i = threadIdx.x; i < stride * (kColumns / 8); i += blockDim.x) {
-        const int n = i % stride, c0 = 8 * (i / stride);
+    for (int i = threadIdx.x; i < stride * (kColumns / kPiece); i += blockDim.x) {
+        const int n = i % stride, c0 = kPiece * (i / stride);
         uint4 v = make_uint4(0, 0, 0, 0);
         if (n < a.summed) {
-            const bf16* row = a.w.row(k, g, n) + column0;
-            v = a.w_vector ? fetch8<true>(row, c0, limit) : fetch8<false>(row, c0, limit);
+            const T* row = a.w.row(k, g, n) + column0;
+            v = a.w_vector ? tile::fetch_piece<true>(row, c0, limit) : tile::fetch_piece<false>(row, c0, limit);
         }
-        const std::uint32_t words[4] = {v.x, v.y, v.z, v.w};
-        auto* out = reinterpret_cast<unsigned short*>(shared);
 #pragma unroll
-        for (int c = 0; c < 8; ++c) out[(c0 + c) * stride + n] = static_cast<unsigned short>(words[c / 2] >> (16 * (c & 1)));
+        for (int c = 0; c < kPiece; ++c) shared[(c0 + c) * stride + n] = tile::element_of<T>(v, c);
     }
 }
 
-/// Shared row length of the staged weights: quads of lanes that read 16 bytes of neighbouring columns meet different banks.
-__host__ __device__ inline int staged_stride(int summed) { return (summed + 63) / 64 * 64 + 32; }
+/// Shared row length of the staged weights, in elements of `size` bytes: lanes that read 16 bytes of neighbouring columns meet
+/// different banks.
+__host__ __device__ inline int staged_stride(int summed, int size) {
+    const int line = 128 / size;
+    return (summed + line - 1) / line * line + line / 2;
+}
+
+/// Parts of f32 take registers: fewer pieces are under way at once.
+template <class E>
+constexpr bool kStrict = std::is_same_v<E, float>;
 
 /// The product of one strip; the weights are staged already. `ask` is called behind it, before the reduction: what it loads
 /// arrives meanwhile.
-template <int kTiles, int kSplit, bool kVector, class Ask>
-__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int row0, int rows,
+template <class E, int kTiles, int kSplit, bool kVector, class Ask>
+__device__ void product(const BackwardArgs<tile::Stored<E>>& a, float* shared, int k, int g, int row0, int rows,
                         float (&own)[Strip<kTiles, kSplit>::kOwn], Ask ask) {
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
-    auto* weights = reinterpret_cast<bf16*>(shared + blockDim.x * kColumns);
-    const int stride = staged_stride(a.summed);
+    using T = tile::Stored<E>;
+    auto* weights = reinterpret_cast<T*>(shared + blockDim.x * kColumns);
+    const int stride = staged_stride(a.summed, sizeof(T));
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
-    const bf16* a_rows[4];
+    const T* a_rows[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
         const int row = 32 * strip + 8 * r + lane / 4;
@@ -66,24 +77,24 @@ __device__ void product(const BackwardArgs& a, float* shared, int k, int g, int 
     auto fetch_b = [&](int t, int at) {
         return at < stride ? *reinterpret_cast<const uint4*>(weights + (8 * t + lane / 4) * stride + at) : make_uint4(0, 0, 0, 0);
     };
-    Fragments<kTiles, kSplit> b;
-    fetch_round<kTiles, kSplit>(b, split, fetch_b);
-    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
+    Fragments<kTiles, kStrict<E> ? 2 / kTiles : 4 / kTiles> b;
+    fetch_round<E, kSplit>(b, split, fetch_b);
+    multiply<E, kSplit, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
     ask();
     reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
 }
 
 /// What a thread needs of the layer besides dy, as it was loaded: the first thing computed from it waits for it.
-template <int kOwn>
+template <class T, int kOwn>
 struct LayerValues {
     float gamma = 1, beta = 0, inv = 1;
     DropoutKey key;  ///< what is of the member; the rest needs no registers yet
-    bf16 xhat[kOwn];
+    T xhat[kOwn];
 };
 
-template <int kColumns, int kOwn>
-__device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool valid, int row0, int rows,
-                           LayerValues<kOwn>& v) {
+template <int kColumns, class T, int kOwn>
+__device__ void load_layer(const BackwardArgs<T>& a, int k, int g, int column, bool valid, int row0, int rows,
+                           LayerValues<T, kOwn>& v) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     if (a.p.norm == Norm::batch_train && valid) {
         v.gamma = a.gamma.row(k, g, 0)[column];
@@ -95,13 +106,13 @@ __device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool
     v.key.probability = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
-        v.xhat[i] = a.saved && valid && first + i * step < rows ? a.saved.row(k, g, row0 + first + i * step)[column] : bf16{};
+        v.xhat[i] = a.saved && valid && first + i * step < rows ? a.saved.row(k, g, row0 + first + i * step)[column] : T{};
 }
 
 /// own: dy in, dz out. Column sums of the parameters' gradients on the way.
-template <int kColumns, int kOwn>
-__device__ void through_layer(const BackwardArgs& a, float* scratch, float* exchange, int k, int g, int column, bool valid,
-                              int row0, int rows, const LayerValues<kOwn>& v, float (&own)[kOwn]) {
+template <int kColumns, class T, int kOwn>
+__device__ void through_layer(const BackwardArgs<T>& a, float* scratch, float* exchange, int k, int g, int column, bool valid,
+                              int row0, int rows, const LayerValues<T, kOwn>& v, float (&own)[kOwn]) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool batch = a.p.norm == Norm::batch_train;
     DropoutKey key = v.key;
@@ -112,7 +123,7 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, float* exch
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int row = row0 + first + i * step;
-        xhat[i] = __bfloat162float(v.xhat[i]);
+        xhat[i] = load(v.xhat + i);
         if (!valid || first + i * step >= rows) {
             own[i] = 0;
             continue;
@@ -148,8 +159,9 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, float* exch
     if (first == 0 && valid && row0 == 0) a.put_gradients(k, g, column, sum, dot);
 }
 
-template <int kTiles, int kSplit, bool kVector>
-__global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_constant__ BackwardArgs a) {
+template <class E, int kTiles, int kSplit, bool kVector>
+__global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_constant__ BackwardArgs<tile::Stored<E>> a) {
+    using T = tile::Stored<E>;
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
     extern __shared__ float shared[];
     __shared__ float exchange[2 * kColumns];
@@ -162,10 +174,10 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
     const int group = a.dz ? flat / a.cols : product_group, layer_column = a.dz ? flat % a.cols : column;
 
     if (a.dz_above)
-        stage_weights<kColumns>(a, reinterpret_cast<bf16*>(shared + blockDim.x * kColumns), staged_stride(a.summed), k,
+        stage_weights<kColumns>(a, reinterpret_cast<T*>(shared + blockDim.x * kColumns), staged_stride(a.summed, sizeof(T)), k,
                                 product_group, column0);
     if (a.early) begin_kernel();
-    LayerValues<kOwn> layer;
+    LayerValues<T, kOwn> layer;
     // Asked for before the product where the registers suffice, else behind it: a value that is spilled before the product lets
     // the warp wait for it before it asks for operands.
     constexpr bool kAhead = kTiles > 1 || kSplit == 8;
@@ -177,58 +189,58 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
 
     float own[kOwn];
     if (a.dz_above) {
-        product<kTiles, kSplit, kVector>(a, shared, k, product_group, row0, rows, own, [&] { ask(!kAhead); });
+        product<E, kTiles, kSplit, kVector>(a, shared, k, product_group, row0, rows, own, [&] { ask(!kAhead); });
         if (a.add_dx) {
 #pragma unroll
             for (int i = 0; i < kOwn; ++i)
                 if (valid && first + i * step < rows)
-                    own[i] += __bfloat162float(a.dx.row(k, product_group, row0 + first + i * step)[column]);
+                    own[i] += load(a.dx.row(k, product_group, row0 + first + i * step) + column);
         }
     } else {
         ask(!kAhead);
 #pragma unroll
         for (int i = 0; i < kOwn; ++i)
-            own[i] = valid && first + i * step < rows
-                         ? __bfloat162float(a.dy.row(k, group, row0 + first + i * step)[layer_column])
-                         : 0;
+            own[i] = valid && first + i * step < rows ? load(a.dy.row(k, group, row0 + first + i * step) + layer_column) : 0;
     }
     if (a.dz) through_layer<kColumns>(a, shared, exchange, k, group, layer_column, valid, row0, rows, layer, own);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int row = row0 + first + i * step;
         if (!valid || first + i * step >= rows) continue;
-        bf16* out = a.dz ? a.dz.row(k, group, row) + layer_column : a.dx.row(k, product_group, row) + column;
-        *out = __float2bfloat16_rn(own[i]);
+        T* out = a.dz ? a.dz.row(k, group, row) + layer_column : a.dx.row(k, product_group, row) + column;
+        store(out, own[i]);
     }
     if (a.dz && a.row_tiles > 1) cluster_wait();
 }
 
 struct BackwardKernels {
-    template <int kTiles, int kSplit, bool kVector>
+    template <class E, int kTiles, int kSplit, bool kVector>
     static auto kernel() {
-        return dense_backward_kernel<kTiles, kSplit, kVector>;
+        return dense_backward_kernel<E, kTiles, kSplit, kVector>;
     }
 };
 
 bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
 
-std::size_t shared_bytes(const Shape& shape, int summed) {
+std::size_t shared_bytes(const Shape& shape, int summed, int size) {
     if (summed == 0) return shape.partial_bytes();
-    return shape.partial_bytes() +
-           sizeof(bf16) * 8 * static_cast<std::size_t>(shape.tiles) * static_cast<std::size_t>(staged_stride(summed));
+    return shape.partial_bytes() + std::size_t{8} * static_cast<std::size_t>(size * shape.tiles * staged_stride(summed, size));
 }
+
+int size_of(const Operand& o) { return static_cast<int>(tensor::size_of(o.dtype)); }
 
 /// `layer`: column sums over all rows are wanted.
 Shape backward_shape(const Context& c, const Operand& columns, bool layer, int summed, bool wide_allowed) {
-    const int members = c.deterministic ? 1 : columns.k;
+    const int members = c.deterministic ? 1 : columns.k, size = size_of(columns);
     Shape shape =
-        shape_for({columns.rows, summed, std::int64_t{(columns.cols + 7) / 8} * columns.g * members, layer, wide_allowed},
+        shape_for({columns.rows, summed, std::int64_t{(columns.cols + 7) / 8} * columns.g * members, layer, wide_allowed, size},
                   c.multiprocessors);
-    while (shape.tiles > 1 && shared_bytes(shape, summed) > c.shared_limit) shape.tiles /= 2;
+    while (shape.tiles > 1 && shared_bytes(shape, summed, size) > c.shared_limit) shape.tiles /= 2;
     return shape;
 }
 
-void fill_product(BackwardArgs& a, const Bound& d) {
+template <class T>
+void fill_product(BackwardArgs<T>& a, const Bound& d) {
     using namespace linear_dgrad;
     a.dz_above = d[dz];
     a.w = d[w];
@@ -240,21 +252,30 @@ void fill_product(BackwardArgs& a, const Bound& d) {
     a.rows = d[dx].rows;
 }
 
-void fill_layer(BackwardArgs& a, const Bound& b) {
-    static_cast<LayerBackward<bf16>&>(a) = layer_backward<bf16>(b);
+template <class T>
+void fill_layer(BackwardArgs<T>& a, const Bound& b) {
+    static_cast<LayerBackward<T>&>(a) = layer_backward<T>(b);
     a.cols = b[dense_backward::dz].cols;
     a.rows = b[dense_backward::dz].rows;
+}
+
+/// Whether all operands are of one type that products know.
+bool is_one_element(const Bound* d, const Bound* b) {
+    const tensor::DType type = d ? (*d)[linear_dgrad::dx].dtype : (*b)[dense_backward::dy].dtype;
+    if (d && ((*d)[linear_dgrad::dz].dtype != type || (*d)[linear_dgrad::w].dtype != type)) return false;
+    return tile::has_element(type) && (!b || (*b)[dense_backward::dz].dtype == type);
 }
 
 }  // namespace
 
 bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
-    if (shape.dtype != tensor::DType::bf16 || shape.rows > c.fused_rows || shape.rows == 0) return false;
+    if (!is_one_element(d, b) || shape.rows > c.fused_rows || shape.rows == 0) return false;
     if (d) {
         if (shape.cols != (*d)[linear_dgrad::w].cols) return false;
         const int summed = (*d)[linear_dgrad::dz].cols;
-        if (shared_bytes(backward_shape(c, shape, b != nullptr, summed, false), summed) > c.shared_limit) return false;
+        if (shared_bytes(backward_shape(c, shape, b != nullptr, summed, false), summed, size_of(shape)) > c.shared_limit)
+            return false;
     }
     if (d && b) {
         const Operand &dx = (*d)[linear_dgrad::dx], &dy = (*b)[dense_backward::dy];
@@ -284,7 +305,8 @@ BackwardCovering cover_backward(const Context& c, const Bound* d, const Bound* b
     const wide::Extent extent{shape.rows, shape.cols, std::int64_t{shape.g} * (c.deterministic ? 1 : shape.k), b != nullptr,
                               whole_pieces};
     by.cost = wide::strip_cost(by.strips, extent, c.multiprocessors);
-    if (!d || (b && !(has_wide_runs(*d, *b) && wide::has_activation(b->params<DenseParams>().activation)))) return by;
+    if (!d || size_of(shape) != 2 || (b && !(has_wide_runs(*d, *b) && wide::has_activation(b->params<DenseParams>().activation))))
+        return by;
     const wide::Tiling tiling = wide::tiling_for(extent, by.cost, 32, c.multiprocessors);
     if (tiling.columns == 0 || tiling.ring_bytes(summed, wide::kStages) + 64u * tiling.threads() > c.shared_limit) return by;
     by.tiling = tiling;
@@ -297,33 +319,42 @@ BackwardCovering cover_backward(const Context& c, const Bound* d, const Bound* b
 
 double strips_backward_time(const Context& c, const Bound* d, const Bound* b) {
     constexpr double kLaunch = 4.1, kStatistics = 1, kBytesPerMicrosecond = 60e3;
-    const int summed = d ? (*d)[linear_dgrad::dz].cols : 0;
+    const std::int64_t summed = d ? (*d)[linear_dgrad::dz].cols * size_of((*d)[linear_dgrad::dz]) : 0;  // bytes
     const bool batch = b && b->params<DenseParams>().norm == Norm::batch_train;
-    return kLaunch + static_cast<double>(2 * cover_backward(c, d, b).cost * summed) / kBytesPerMicrosecond +
+    return kLaunch + static_cast<double>(cover_backward(c, d, b).cost * summed) / kBytesPerMicrosecond +
            (batch ? kStatistics : 0);
 }
 
-KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
-    BackwardArgs a{};
+namespace {
+
+template <class E>
+KernelResult make_strips(Context& c, const Bound* d, const Bound* b, const Shape& tiling) {
+    BackwardArgs<tile::Stored<E>> a{};
     a.early = d == nullptr || c.reads_early({&(*d)[linear_dgrad::w]});
     if (b) fill_layer(a, *b);
     if (d) fill_product(a, *d);
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     if (!d) a.product_cols = shape.cols;
-    if (shape.count() == 0) return make_kernel([] {});
-    const BackwardCovering by = cover_backward(c, d, b);
-    if (by.tiling.columns > 0) return make_wide_backward(c, *d, b, by.tiling);
-    const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
-    const Shape& tiling = by.strips;
     a.row_tile = tiling.row_tile;
     a.row_tiles = tiling.row_tiles;
-    const auto kernel = kernel_for<BackwardKernels>(tiling, vector);
-    const std::size_t bytes = shared_bytes(tiling, a.summed);
+    const auto kernel = kernel_for<BackwardKernels, E>(tiling, !d || aligned16((*d)[linear_dgrad::dz]));
+    const std::size_t bytes = shared_bytes(tiling, a.summed, size_of(shape));
     if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), shape.g, shape.k * tiling.row_tiles);
     const dim3 block(tiling.threads());
     const auto cluster = static_cast<unsigned>(tiling.cluster ? tiling.row_tiles : 1);
     return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
+}
+
+}  // namespace
+
+KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
+    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
+    if (shape.count() == 0) return make_kernel([] {});
+    const BackwardCovering by = cover_backward(c, d, b);
+    if (by.tiling.columns > 0) return make_wide_backward(c, *d, b, by.tiling);
+    return tile::by_element(shape.dtype, c.tf32 && !c.deterministic,
+                            [&]<class E>(E) { return make_strips<E>(c, d, b, by.strips); });
 }
 
 constexpr Form kPairForms[] = {
@@ -332,7 +363,7 @@ constexpr Form kPairForms[] = {
      [](Context& c, std::span<const Bound> r) { return tiled::make_dgrad(c, r[0], &r[1]); }},
     {"strips",
      [](const Context& c, std::span<const Bound> r) {
-         return fuses_backward(c, &r[0], &r[1]) ? nullptr : "not bf16, or more rows than blocks can sum over";
+         return fuses_backward(c, &r[0], &r[1]) ? nullptr : "types differ, or more rows than blocks can sum over";
      },
      [](const Context& c, std::span<const Bound> r) { return strips_backward_time(c, &r[0], &r[1]); },
      [](Context& c, std::span<const Bound> r) { return make_fused_backward(c, &r[0], &r[1]); }},

@@ -6,14 +6,17 @@
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
+#include "ops/tile/strip.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
 
 using tensor::Operand;
+using namespace strips;
 
-struct ForwardArgs : LayerForward<bf16> {
-    Mat<const bf16> x, w;
+template <class T>
+struct ForwardArgs : LayerForward<T> {
+    Mat<const T> x, w;
     int rows, in, out, row_tile, row_tiles;
     bool early;  ///< parameters may be read before the predecessor is done
 };
@@ -23,7 +26,8 @@ struct Column {
     float bias = 0, gamma = 1, beta = 0;
 };
 
-__device__ Column load_column(const ForwardArgs& a, int k, int g, int column) {
+template <class T>
+__device__ Column load_column(const ForwardArgs<T>& a, int k, int g, int column) {
     Column c;
     if (column >= a.out) return c;
     if (a.bias) c.bias = __ldcg(a.bias.row(k, g, 0) + column);
@@ -40,8 +44,8 @@ struct Moments {
 
 /// Moments of a column over all rows of the batch: of the block's own rows first, then merged over the cluster in the order of
 /// the ranks.
-template <int kColumns, int kOwn>
-__device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int rows) {
+template <int kColumns, int kOwn, class T>
+__device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs<T>& a, float* scratch, float* exchange, int rows) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns, mine = threadIdx.x % kColumns;
     float sum = 0;
 #pragma unroll
@@ -77,14 +81,14 @@ __device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs& a,
 }
 
 /// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. `old`: running mean and variance.
-template <int kColumns, int kOwn>
-__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int k, int g, int column,
+template <int kColumns, int kOwn, class T>
+__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs<T>& a, float* scratch, float* exchange, int k, int g, int column,
                            int rows, float2 old, bool writes) {
     const Moments moments = batch_moments<kColumns>(own, a, scratch, exchange, rows);
     const auto n = static_cast<float>(a.rows);
     const float var = moments.squares / n, inv = 1 / sqrtf(var + a.p.eps);
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) own[i] = rounded((own[i] - moments.mean) * inv, static_cast<const bf16*>(nullptr));
+    for (int i = 0; i < kOwn; ++i) own[i] = rounded((own[i] - moments.mean) * inv, static_cast<const T*>(nullptr));
     if (!writes) return;
     a.inv_std.row(k, g, 0)[column] = inv;
     const float unbiased = a.rows > 1 ? moments.squares / (n - 1) : var;
@@ -93,8 +97,9 @@ __device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scra
     a.running_var.row(k, g, 0)[column] = old.y + a.p.momentum * (unbiased - old.y);
 }
 
-template <int kTiles, int kSplit, bool kVector>
-__global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ ForwardArgs a) {
+template <class E, int kTiles, int kSplit, bool kVector>
+__global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ ForwardArgs<tile::Stored<E>> a) {
+    using T = tile::Stored<E>;
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
     extern __shared__ float shared[];
     __shared__ float exchange[2 * kColumns];
@@ -106,26 +111,26 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
     const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool valid = column < a.out;
 
-    const bf16* b_rows[kTiles];
+    const T* b_rows[kTiles];
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
         const int b_column = column0 + 8 * t + lane / 4;
         b_rows[t] = b_column < a.out ? a.w.row(k, g, b_column) : nullptr;
     }
-    auto fetch_b = [&](int t, int at) { return fetch8<kVector>(b_rows[t], at, a.in); };
-    Fragments<kTiles, kSplit> b;
-    fetch_round<kTiles, kSplit>(b, split, fetch_b);
+    auto fetch_b = [&](int t, int at) { return tile::fetch_piece<kVector>(b_rows[t], at, a.in); };
+    Fragments<kTiles> b;
+    fetch_round<E, kSplit>(b, split, fetch_b);
     const Column constants = load_column(a, k, g, column);
     if (a.early) begin_kernel();
 
-    const bf16* a_rows[4];
+    const T* a_rows[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
         const int row = 32 * strip + 8 * r + lane / 4;
         a_rows[r] = row < rows ? a.x.row(k, g, row0 + row) : nullptr;
     }
     float acc[2][kTiles][4] = {};
-    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.in, split, b, fetch_b);
+    multiply<E, kSplit, kVector>(acc, a_rows, a.in, split, b, fetch_b);
     // What the epilogue needs is asked for behind the product, whose operands leave no registers: a value that arrives before it
     // is spilled or made uniform, and the warp waits for it before it asks for operands. It arrives during the reduction.
     const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
@@ -145,34 +150,35 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
         for (int i = 0; i < kOwn; ++i) own[i] = (own[i] - running.x) * inv;
     } else if (a.saved) {
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) own[i] = rounded(own[i], static_cast<const bf16*>(nullptr));
+        for (int i = 0; i < kOwn; ++i) own[i] = rounded(own[i], static_cast<const T*>(nullptr));
     }
     const DropoutRule rule = dropout_rule(key);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int row = row0 + first + i * step;
         if (!valid || first + i * step >= rows) continue;
-        if (a.saved) a.saved.row(k, g, row)[column] = __float2bfloat16_rn(own[i]);
+        if (a.saved) store(a.saved.row(k, g, row) + column, own[i]);
         const float u = a.p.norm == Norm::none ? own[i] : constants.gamma * own[i] + constants.beta;
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.out + column;
-        a.y.row(k, g, row)[column] = __float2bfloat16_rn(activate(u, a.p.activation) * dropout_factor(key, rule, element));
+        store(a.y.row(k, g, row) + column, activate(u, a.p.activation) * dropout_factor(key, rule, element));
     }
     if (a.p.norm == Norm::batch_train && a.row_tiles > 1) cluster_wait();
 }
 
 struct ForwardKernels {
-    template <int kTiles, int kSplit, bool kVector>
+    template <class E, int kTiles, int kSplit, bool kVector>
     static auto kernel() {
-        return dense_forward_kernel<kTiles, kSplit, kVector>;
+        return dense_forward_kernel<E, kTiles, kSplit, kVector>;
     }
 };
 
 }  // namespace
 
 bool fuses_dense_forward(const Context& c, const Bound& b) {
-    const Operand& y = b[dense_forward::y];
-    const Norm norm = b.params<DenseParams>().norm;
-    return y.dtype == tensor::DType::bf16 && y.count() > 0 && (norm != Norm::batch_train || y.rows <= c.fused_rows);
+    using namespace dense_forward;
+    const tensor::DType type = b[y].dtype;
+    if (!tile::has_element(type) || b[x].dtype != type || b[w].dtype != type) return false;
+    return b[y].count() > 0 && (b.params<DenseParams>().norm != Norm::batch_train || b[y].rows <= c.fused_rows);
 }
 
 namespace {
@@ -189,14 +195,15 @@ ForwardCovering cover(const Context& c, const Bound& b) {
     using namespace dense_forward;
     const Operand &ox = b[x], &ow = b[w], &oy = b[y];
     const bool whole = b.params<DenseParams>().norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
-    const int members = c.deterministic ? 1 : oy.k;
+    const int members = c.deterministic ? 1 : oy.k, size = static_cast<int>(tensor::size_of(oy.dtype));
     ForwardCovering by;
     by.vector = vector;
-    by.shape = shape_for({oy.rows, ox.cols, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic},
-                         c.multiprocessors);
+    by.shape =
+        shape_for({oy.rows, ox.cols, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic, size},
+                  c.multiprocessors);
     const wide::Extent extent{oy.rows, oy.cols, std::int64_t{oy.g} * members, whole, vector && ox.cols % 8 == 0};
     by.cost = wide::strip_cost(by.shape, extent, c.multiprocessors);
-    if (!wide::has_activation(b.params<DenseParams>().activation)) return by;
+    if (size != 2 || !wide::has_activation(b.params<DenseParams>().activation)) return by;
     const wide::Tiling tiling = wide::tiling_for(extent, by.cost, 16, c.multiprocessors);
     if (tiling.columns == 0 || tiling.ring_bytes(ox.cols, wide::kStages) > c.shared_limit) return by;
     by.tiling = tiling;
@@ -208,41 +215,52 @@ ForwardCovering cover(const Context& c, const Bound& b) {
 }  // namespace
 
 double strips_forward_time(const Context& c, const Bound& b) {
-    constexpr double kLaunch = 2.6, kBytesPerMicrosecond = 38e3, kStatistics = 1.6, kErrorFunctions = 72e3;  // a microsecond
+    constexpr double kLaunch = 2.6, kStatistics = 1.6, kErrorFunctions = 72e3;  // a microsecond
     const auto& p = b.params<DenseParams>();
+    const auto size = static_cast<std::int64_t>(tensor::size_of(b[dense_forward::y].dtype));
+    const double bytes_per_microsecond = size == 2 ? 38e3 : 60e3;  // a round of loads is as long, and there are more of them
     const double slow =
         wide::has_activation(p.activation) ? 0 : static_cast<double>(b[dense_forward::y].count()) / kErrorFunctions;
-    const double bytes = static_cast<double>(2 * cover(c, b).cost * b[dense_forward::x].cols);
-    return kLaunch + bytes / kBytesPerMicrosecond + slow + (p.norm == Norm::batch_train ? kStatistics : 0);
+    const double bytes = static_cast<double>(size * cover(c, b).cost * b[dense_forward::x].cols);
+    return kLaunch + bytes / bytes_per_microsecond + slow + (p.norm == Norm::batch_train ? kStatistics : 0);
 }
 
-KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
+namespace {
+
+template <class E>
+KernelResult make_strips(Context& c, const Bound& b, const ForwardCovering& by) {
     using namespace dense_forward;
     const Operand &ox = b[x], &ow = b[w], &oy = b[y];
-    if (oy.count() == 0) return make_kernel([] {});
-    const ForwardCovering by = cover(c, b);
-    if (by.tiling.columns > 0) return make_wide_forward(c, b, by.tiling);
     const Shape& shape = by.shape;
-    const bool vector = by.vector;
-    const ForwardArgs a{layer_forward<bf16>(b),
-                        ox,
-                        ow,
-                        oy.rows,
-                        ox.cols,
-                        oy.cols,
-                        shape.row_tile,
-                        shape.row_tiles,
-                        c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
+    const ForwardArgs<tile::Stored<E>> a{layer_forward<tile::Stored<E>>(b),
+                                         ox,
+                                         ow,
+                                         oy.rows,
+                                         ox.cols,
+                                         oy.cols,
+                                         shape.row_tile,
+                                         shape.row_tiles,
+                                         c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
     if (std::int64_t{oy.k} * shape.row_tiles > 65535)
         return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
                            " members is more than a launch takes; use a smaller eval.batch"};
-    const auto kernel = kernel_for<ForwardKernels>(shape, vector);
+    const auto kernel = kernel_for<ForwardKernels, E>(shape, by.vector);
     const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), oy.g, oy.k * shape.row_tiles);
     const dim3 block(shape.threads());
     const auto cluster = static_cast<unsigned>(shape.cluster ? shape.row_tiles : 1);
     const std::size_t bytes = shape.partial_bytes();
     if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
+}
+
+}  // namespace
+
+KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
+    const Operand& y = b[dense_forward::y];
+    if (y.count() == 0) return make_kernel([] {});
+    const ForwardCovering by = cover(c, b);
+    if (by.tiling.columns > 0) return make_wide_forward(c, b, by.tiling);
+    return tile::by_element(y.dtype, c.tf32 && !c.deterministic, [&]<class E>(E) { return make_strips<E>(c, b, by); });
 }
 
 }  // namespace millrace::ops::cuda

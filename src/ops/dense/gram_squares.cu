@@ -17,6 +17,7 @@
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/tile_product.cuh"
 #include "ops/dense/dense.h"
+#include "ops/tile/multiply.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -32,8 +33,9 @@ constexpr std::size_t kBytes = 1024 + kStages * kStageBytes + kPartBytes;  // th
 constexpr float kCancelled = 1.0f / 1024;
 
 /// One matrix of a gradient.
+template <class T>
 struct Unit {
-    const bf16 *dz, *x;
+    const T *dz, *x;
     float* squares;
     std::int32_t ld_dz, ld_x;
     std::int32_t rows, outputs, inputs;
@@ -45,14 +47,15 @@ struct Unit {
 __device__ int next(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
 
 /// A thread's share of the copies of one operand: 16 bytes of every 48th row in each part of a stage.
+template <class T>
 struct Share {
     static constexpr int kStep = kThreads / 8;
     static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
-    const bf16* from;
+    const T* from;
     std::int64_t step;  ///< elements to the next of its rows
     int rows, bytes;    ///< that are there from its first row on, and from its first column on
 
-    __device__ Share(const bf16* operand, int ld, int rows_there, int cols)
+    __device__ Share(const T* operand, int ld, int rows_there, int cols)
         : from(operand + row() * std::int64_t{ld} + 8 * piece()),
           step(std::int64_t{kStep} * ld),
           rows(rows_there - row()),
@@ -79,23 +82,24 @@ private:
 };
 
 /// The inner products of a thread's rows with each other, as the products of a warpgroup leave them.
-using Products = float[32];
+using Products = float[1][32];
 struct Halves {
     std::uint32_t left, right;  ///< bytes from the beginning of a part to the rows of a warpgroup's two sides
 };
 
 /// Copies the differences of 64 columns of x from the first row, from `column` on; adds r . e_i of the thread's rows to `along`
 /// and, where it has the first row, r . r to `own`. What is not there becomes zero.
-__device__ void stage_differences(const Unit& unit, int column, unsigned char* to, float (&along)[3], float& own) {
+template <class T>
+__device__ void stage_differences(const Unit<T>& unit, int column, unsigned char* to, float (&along)[3], float& own) {
     const int row = static_cast<int>(threadIdx.x) / 8, piece = static_cast<int>(threadIdx.x) % 8, first = column + 8 * piece;
     float reference[8];
 #pragma unroll
     for (int e = 0; e < 8; ++e) reference[e] = first + e < unit.inputs ? load(unit.x + first + e) : 0;
 #pragma unroll
     for (int n = 0; n < 3; ++n) {
-        const int i = row + n * Share::kStep;
+        const int i = row + n * Share<T>::kStep;
         if (i >= kRows) continue;
-        __align__(16) bf16 differences[8];
+        __align__(16) T differences[8];
 #pragma unroll
         for (int e = 0; e < 8; ++e) {
             const bool there = i < unit.rows && first + e < unit.inputs;
@@ -110,7 +114,8 @@ __device__ void stage_differences(const Unit& unit, int column, unsigned char* t
 
 /// The sum of squares from differences, by all threads of the block. `part`: kPartBytes of shared memory at `address`; `shared`
 /// as in block_sum.
-__device__ float squares_of_differences(const Unit& unit, const Products& of_dz, const Halves& halves, int group,
+template <class T>
+__device__ float squares_of_differences(const Unit<T>& unit, const Products& of_dz, const Halves& halves, int group,
                                         unsigned char* part, std::uint32_t address, float* shared) {
     __shared__ float along_rows[kRows + 1];  // r . e_i, and r . r behind
     float along[3] = {}, own = 0;
@@ -122,11 +127,11 @@ __device__ float squares_of_differences(const Unit& unit, const Products& of_dz,
         hopper::products_begin();
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            hopper::multiply(of_e, hopper::operand(address + 32 * i + halves.left),
-                             hopper::operand(address + 32 * i + halves.right));
+            tile::multiply_step<T, false, false>(of_e, hopper::operand(address + 32 * i + halves.left),
+                                                 hopper::operand(address + 32 * i + halves.right));
         hopper::products_commit();
         hopper::products_wait<0>();
-        hopper::hold(of_e);
+        hopper::hold(of_e[0]);
         __syncthreads();  // the part is read, the next may be written
     }
     for (int d = 4; d > 0; d /= 2) {  // the eight threads of a row
@@ -135,12 +140,12 @@ __device__ float squares_of_differences(const Unit& unit, const Products& of_dz,
     }
     if (threadIdx.x % 8 == 0)
         for (int n = 0; n < 3; ++n)
-            if (const int i = static_cast<int>(threadIdx.x) / 8 + n * Share::kStep; i < kRows) along_rows[i] = along[n];
+            if (const int i = static_cast<int>(threadIdx.x) / 8 + n * Share<T>::kStep; i < kRows) along_rows[i] = along[n];
     if (threadIdx.x == 0) along_rows[kRows] = own;
     __syncthreads();
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < 32; ++i) sum += of_dz[i] * of_e[i];
+    for (int i = 0; i < 32; ++i) sum += of_dz[0][i] * of_e[0][i];
     if (group == 1) sum *= 2;
     for (int o = static_cast<int>(threadIdx.x); o < unit.outputs; o += kThreads) {
         float s = 0, q = 0;
@@ -154,7 +159,8 @@ __device__ float squares_of_differences(const Unit& unit, const Products& of_dz,
     return block_sum(sum, shared);
 }
 
-__global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* units, int count) {
+template <class T>
+__global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit<T>* units, int count) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ float shared[32];
     const std::uint32_t stages = (shared_address(memory_of_block) + 1023) / 1024 * 1024;
@@ -162,9 +168,9 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* u
     const Halves halves{group == 2 ? kHalfBytes : 0, group == 0 ? 0 : kHalfBytes};
     // What is fetched next: of dz, then of x of unit `number`. No kernel writes the table.
     int number = blockIdx.x, filled = 0, read = 0;
-    Unit fetched = units[number], unit = fetched;
+    Unit<T> fetched = units[number], unit = fetched;
     bool of_x = false;
-    Share share(fetched.dz, fetched.ld_dz, fetched.rows, fetched.outputs);
+    Share<T> share(fetched.dz, fetched.ld_dz, fetched.rows, fetched.outputs);
     begin_kernel();
     const auto fetch = [&] {
         if (number < count) {
@@ -176,14 +182,14 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* u
             }
             if (!more) {
                 of_x = !of_x;
-                share = of_x ? Share(fetched.x, fetched.ld_x, fetched.rows, fetched.inputs)
-                             : Share(fetched.dz, fetched.ld_dz, fetched.rows, fetched.outputs);
+                share = of_x ? Share<T>(fetched.x, fetched.ld_x, fetched.rows, fetched.inputs)
+                             : Share<T>(fetched.dz, fetched.ld_dz, fetched.rows, fetched.outputs);
             }
         }
         commit_copies();
     };
     // One step's products are under way while the next ones are issued, so that a stage is filled two steps after it was read.
-    const auto multiply = [&](float(&sums)[32], int steps) {
+    const auto multiply = [&](Products& sums, int steps) {
         for (; steps > 0; --steps) {
             await_copies<kStages - 3>();
             hopper::copies_visible();
@@ -192,7 +198,8 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* u
 #pragma unroll
             for (int i = 0; i < kDepth / 16; ++i) {
                 const std::uint32_t from = stages + read * kStageBytes + i / 4 * kPartBytes + i % 4 * 32;
-                hopper::multiply(sums, hopper::operand(from + halves.left), hopper::operand(from + halves.right));
+                tile::multiply_step<T, false, false>(sums, hopper::operand(from + halves.left),
+                                                     hopper::operand(from + halves.right));
             }
             hopper::products_commit();
             fetch();
@@ -200,7 +207,7 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* u
             read = next(read);
         }
         hopper::products_wait<0>();
-        hopper::hold(sums);
+        hopper::hold(sums[0]);
     };
     for (int s = 0; s < kStages - 2; ++s) fetch();
     for (int n = blockIdx.x; n < count; n += gridDim.x) {
@@ -210,15 +217,15 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* u
         float sum = 0, terms = 0;
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
-            sum += of_dz[i] * of_x[i];
-            terms += fabsf(of_dz[i] * of_x[i]);
+            sum += of_dz[0][i] * of_x[0][i];
+            terms += fabsf(of_dz[0][i] * of_x[0][i]);
         }
         sum = block_sum(group == 1 ? 2 * sum : sum, shared);
         terms = block_sum(group == 1 ? 2 * terms : terms, shared);
         if (sum < kCancelled * terms)  // the same in all threads
-            sum = squares_of_differences(unit, of_dz, halves, group,
-                                         memory_of_block + (stages - shared_address(memory_of_block)) + kStages * kStageBytes,
-                                         stages + kStages * kStageBytes, shared);
+            sum = squares_of_differences<T>(unit, of_dz, halves, group,
+                                            memory_of_block + (stages - shared_address(memory_of_block)) + kStages * kStageBytes,
+                                            stages + kStages * kStageBytes, shared);
         if (threadIdx.x == 0) *unit.squares = sum < 0 ? 0 : sum;  // NaN stays
         if (n + static_cast<int>(gridDim.x) < count) unit = units[n + gridDim.x];
     }
@@ -229,14 +236,17 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit* u
 bool takes_gram_squares(const Context& c, const Bound& b) {
     using namespace linear_wgrad;
     const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
-    return has_tile_products() && c.shared_limit >= kBytes && oz.dtype == tensor::DType::bf16 &&
-           ox.dtype == tensor::DType::bf16 && aligned16(oz) && aligned16(ox) && oz.rows > 0 && oz.rows <= kRows &&
+    return has_tile_products() && c.shared_limit >= kBytes && tensor::size_of(oz.dtype) == 2 && ox.dtype == oz.dtype &&
+           aligned16(oz) && aligned16(ox) && oz.rows > 0 && oz.rows <= kRows &&
            std::int64_t{kRows} * (ow.rows + ow.cols) < std::int64_t{ow.rows} * ow.cols;
 }
 
-KernelResult make_gram_squares(Context& c, std::span<const Bound> wgrads) {
+namespace {
+
+template <class T>
+KernelResult make_squares(Context& c, std::span<const Bound> wgrads) {
     using namespace linear_wgrad;
-    std::vector<Unit> units;
+    std::vector<Unit<T>> units;
     std::vector<DeviceTable> held;
     for (const Bound& b : wgrads) {
         const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
@@ -244,18 +254,25 @@ KernelResult make_gram_squares(Context& c, std::span<const Bound> wgrads) {
         MILLRACE_ASSERT(squares, "sums of squares that nothing uses");
         for (int k = 0; k < ow.k; ++k)
             for (int g = 0; g < ow.g; ++g)
-                units.push_back({oz.at<const bf16>(k, g), ox.at<const bf16>(k, g), static_cast<float*>(squares) + k * ow.g + g,
+                units.push_back({oz.at<const T>(k, g), ox.at<const T>(k, g), static_cast<float*>(squares) + k * ow.g + g,
                                  static_cast<std::int32_t>(oz.stride_row), static_cast<std::int32_t>(ox.stride_row), oz.rows,
                                  ow.rows, ow.cols});
         held.push_back(squares);
     }
-    MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit)));
-    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(gram_squares_kernel)));
+    MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit<T>)));
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(gram_squares_kernel<T>)));
     const int count = static_cast<int>(units.size());
     return make_kernel([=, stream = c.stream, grid = dim3(static_cast<unsigned>(std::min(count, c.multiprocessors)))] {
         (void)held;
-        launch(gram_squares_kernel, grid, dim3(kThreads), kBytes, stream, table, count);
+        launch(gram_squares_kernel<T>, grid, dim3(kThreads), kBytes, stream, table, count);
     });
+}
+
+}  // namespace
+
+KernelResult make_gram_squares(Context& c, std::span<const Bound> wgrads) {
+    const bool half = wgrads.front()[linear_wgrad::x].dtype == tensor::DType::f16;
+    return half ? make_squares<f16>(c, wgrads) : make_squares<bf16>(c, wgrads);
 }
 
 }  // namespace millrace::ops::cuda

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
 #include "ops/dense/wide_tile.cuh"
@@ -13,8 +14,9 @@ namespace {
 using tensor::Operand;
 using namespace wide;
 
-struct WideForward : LayerForward<bf16> {
-    Mat<const bf16> x, w;
+template <class E>
+struct WideForward : LayerForward<E> {
+    Mat<const E> x, w;
     int rows, in, out, row_tile, row_tiles;
     int stages;       ///< of the ring, stages_for
     bool whole_runs;  ///< runs of y and saved begin at multiples of 16 bytes
@@ -29,8 +31,8 @@ struct alignas(16) ColumnTable {
 
 /// Statistics of the columns over all rows, from those of the strips; the first thread of a column writes what is kept of them.
 template <class T>
-__device__ void batch_statistics(const WideForward& a, const Sums<T::kTiles>& acc, const Owner<T>& own, float* strips, int k,
-                                 int g, int column0, ColumnTable<T::kColumns>& table) {
+__device__ void batch_statistics(const WideForward<typename T::Element>& a, const Sums<T::kTiles>& acc, const Owner<T>& own,
+                                 float* strips, int k, int g, int column0, ColumnTable<T::kColumns>& table) {
     float2 old = make_float2(0, 1);  // asked for early
     const int column = column0 + static_cast<int>(threadIdx.x);
     const bool responsible = threadIdx.x < T::kColumns && column < a.out;
@@ -93,7 +95,9 @@ __device__ void batch_statistics(const WideForward& a, const Sums<T::kTiles>& ac
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads, T::kAcross + 1) wide_forward_kernel(const __grid_constant__ WideForward a) {
+__global__ void __launch_bounds__(kMostThreads, T::kAcross + 1)
+    wide_forward_kernel(const __grid_constant__ WideForward<typename T::Element> a) {
+    using E = typename T::Element;
     constexpr int kRun = T::kRun;
     extern __shared__ uint4 memory[];
     __shared__ ColumnTable<T::kColumns> table;
@@ -136,8 +140,8 @@ __global__ void __launch_bounds__(kMostThreads, T::kAcross + 1) wide_forward_ker
     const bool relu = a.p.activation == Activation::relu, rounds = batch || a.saved;
     const int column = column0 + own.column, count = a.out - column;
     if (count <= 0) return;
-    bf16* y = a.y.row(k, g, row0 + own.row) + column;
-    bf16* saved = a.saved ? a.saved.row(k, g, row0 + own.row) + column : nullptr;
+    E* y = a.y.row(k, g, row0 + own.row) + column;
+    E* saved = a.saved ? a.saved.row(k, g, row0 + own.row) + column : nullptr;
 #pragma unroll T::kRolled ? 1 : 4
     for (int i = 0; i < 4; ++i) {
         if (own.row + 8 * i >= rows) break;
@@ -151,9 +155,9 @@ __global__ void __launch_bounds__(kMostThreads, T::kAcross + 1) wide_forward_ker
 #pragma unroll
         for (int j = 0; j < kRun; ++j) v[j] = (v[j] - first[j]) * second[j];
         if (rounds) {
-            pack_run<kRun>(v, words);
+            pack_run<E>(v, words);
 #pragma unroll
-            for (int j = 0; j < kRun; ++j) v[j] = j % 2 == 0 ? low_half(words[j / 2]) : high_half(words[j / 2]);
+            for (int j = 0; j < kRun; ++j) v[j] = value_of<E>(words, j);
         }
         if (saved != nullptr) {
             store_words<kRun>(saved, words, count, a.whole_runs);
@@ -167,29 +171,28 @@ __global__ void __launch_bounds__(kMostThreads, T::kAcross + 1) wide_forward_ker
             v[j] = relu && u <= 0 ? 0 : u;  // NaN passes
         }
         mask.apply(v);
-        pack_run<kRun>(v, words);
+        pack_run<E>(v, words);
         store_words<kRun>(y, words, count, a.whole_runs);
         y += 8 * a.y.stride_row;
     }
 }
 
-}  // namespace
-
-KernelResult make_wide_forward(Context& c, const Bound& b, const Tiling& tiling) {
+template <class E>
+KernelResult make_tiles(Context& c, const Bound& b, const Tiling& tiling) {
     using namespace dense_forward;
     const Operand &ox = b[x], &ow = b[w], &oy = b[y];
     const bool whole_runs = aligned16(oy) && (!b[saved].present() || aligned16(b[saved]));
-    WideForward a{layer_forward<bf16>(b),
-                  ox,
-                  ow,
-                  oy.rows,
-                  ox.cols,
-                  oy.cols,
-                  tiling.row_tile,
-                  tiling.row_tiles,
-                  kStages,
-                  whole_runs,
-                  c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
+    WideForward<E> a{layer_forward<E>(b),
+                     ox,
+                     ow,
+                     oy.rows,
+                     ox.cols,
+                     oy.cols,
+                     tiling.row_tile,
+                     tiling.row_tiles,
+                     kStages,
+                     whole_runs,
+                     c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
     if (std::int64_t{oy.k} * tiling.row_tiles > 65535)
         return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
                            " members is more than a launch takes; use a smaller eval.batch"};
@@ -197,14 +200,21 @@ KernelResult make_wide_forward(Context& c, const Bound& b, const Tiling& tiling)
     a.stages = stages_for(std::int64_t{grid.x} * grid.y * grid.z, c.multiprocessors);
     if (tiling.ring_bytes(ox.cols, a.stages) > c.shared_limit) a.stages = kStages;
     const bool rolled = a.stages == kDeep;
-    const auto kernel =
-        !tiling.whole_pieces   ? wide_forward_kernel<Tile<4, 1, false>>
-        : tiling.columns == 16 ? rolled ? wide_forward_kernel<Tile<2, 1, true, true>> : wide_forward_kernel<Tile<2, 1, true>>
-        : tiling.columns == 32 ? rolled ? wide_forward_kernel<Tile<4, 1, true, true>> : wide_forward_kernel<Tile<4, 1, true>>
-        : rolled ? wide_forward_kernel<Tile<4, 2, true, true>>
-                               : wide_forward_kernel<Tile<4, 2, true>>;
+    const auto kernel = !tiling.whole_pieces ? wide_forward_kernel<Tile<E, 4, 1, false>>
+                        : tiling.columns == 16
+                            ? rolled ? wide_forward_kernel<Tile<E, 2, 1, true, true>> : wide_forward_kernel<Tile<E, 2, 1, true>>
+                        : tiling.columns == 32
+                            ? rolled ? wide_forward_kernel<Tile<E, 4, 1, true, true>> : wide_forward_kernel<Tile<E, 4, 1, true>>
+                        : rolled ? wide_forward_kernel<Tile<E, 4, 2, true, true>>
+                                 : wide_forward_kernel<Tile<E, 4, 2, true>>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     return make_launch(c, kernel, grid, dim3(tiling.threads()), tiling.ring_bytes(ox.cols, a.stages), a);
+}
+
+}  // namespace
+
+KernelResult make_wide_forward(Context& c, const Bound& b, const Tiling& tiling) {
+    return b[dense_forward::y].dtype == tensor::DType::f16 ? make_tiles<f16>(c, b, tiling) : make_tiles<bf16>(c, b, tiling);
 }
 
 }  // namespace millrace::ops::cuda

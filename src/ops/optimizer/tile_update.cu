@@ -8,6 +8,7 @@
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
 #include "ops/optimizer/wgrad_update.cuh"
+#include "ops/tile/short_step.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -78,7 +79,7 @@ struct Extent {
     int first = 0, end = 0, gap = 0;
     float rows_per_element = 0;
 
-    __device__ Extent() = default;
+    Extent() = default;
     __device__ explicit Extent(const UpdateTile& t)
         : start(t.at / kPiece * kPiece), first(static_cast<int>(t.at - start)), end(first + t.count), gap(t.gap) {
         rows_per_element = 1.0f / static_cast<float>(t.inputs);
@@ -105,12 +106,13 @@ __device__ void update_quad(const Rates& rates, State& s, const float4& g) {
     s.p.w = update(rates, kKind, s.p.w, g.w, s.m.w, s.v.w);
 }
 
-template <OptimizerKind kKind>
+template <OptimizerKind kKind, class T>
 __device__ void write(const UpdateArgs& a, std::uint32_t at, const State& s) {
     *reinterpret_cast<float4*>(a.params.data + at) = s.p;
     if (kKind != OptimizerKind::sgd || a.m) *reinterpret_cast<float4*>(a.m.data + at) = s.m;
     if (kKind != OptimizerKind::sgd) *reinterpret_cast<float4*>(a.v.data + at) = s.v;
-    *reinterpret_cast<uint2*>(a.copy16.data + at) = make_uint2(pair_bits(s.p.x, s.p.y, false), pair_bits(s.p.z, s.p.w, false));
+    constexpr bool kHalf = std::is_same_v<T, f16>;
+    *reinterpret_cast<uint2*>(a.copy16.data + at) = make_uint2(pair_bits(s.p.x, s.p.y, kHalf), pair_bits(s.p.z, s.p.w, kHalf));
 }
 
 /// Where element `element` of the gradient lies in shared memory: quads stay together, and columns that are 2, 4 or 6 rows of
@@ -133,6 +135,7 @@ __device__ void put_products(const UpdateTile& t, int first, const float (&sums)
 __device__ int stored_element(int round) { return round * kStoredRound + 4 * static_cast<int>(threadIdx.x); }
 
 /// One half of the threads: computes the gradients of a block's tiles.
+template <class T>
 __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, int count, std::uint32_t operands,
                                   float* gradient, Step* of_tile) {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -166,7 +169,7 @@ __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, 
                 hopper::products_begin();
 #pragma unroll
                 for (int i = 0; i < kUpdateDepth / 16; ++i)
-                    hopper::multiply_columns(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16));
+                    tile::multiply_short_step<T>(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16));
                 hopper::products_commit();
                 hopper::products_wait<0>();
                 hopper::hold(sums[step]);
@@ -208,7 +211,7 @@ __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, 
 }
 
 /// The other half: updates with them.
-template <OptimizerKind kKind>
+template <OptimizerKind kKind, class T>
 __device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, int count, unsigned char* memory,
                                 const float* gradient, const Step* of_tile) {
     const int thread = static_cast<int>(threadIdx.x) - kProductThreads, warp = thread / 32, lane = thread % 32;
@@ -249,7 +252,7 @@ __device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, in
             if (const int element = element_of(turn); changes && now.has(element)) {
                 State s = read(place);
                 update_quad<kKind>(rates, s, *reinterpret_cast<const float4*>(gradient + gradient_index(element)));
-                write<kKind>(a, now.parameter(element), s);
+                write<kKind, T>(a, now.parameter(element), s);
             }
             if (turn + kAhead < turns)
                 prefetch(now, turn + kAhead, place);
@@ -262,7 +265,7 @@ __device__ void apply_gradients(const UpdateArgs& a, const UpdateTile* tiles, in
     }
 }
 
-template <OptimizerKind kKind>
+template <OptimizerKind kKind, class T>
 __global__ void __launch_bounds__(kThreads, 1)
     tile_update_kernel(const __grid_constant__ UpdateArgs a, const UpdateTile* tiles, int count) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
@@ -273,22 +276,23 @@ __global__ void __launch_bounds__(kThreads, 1)
     auto* gradient = reinterpret_cast<float*>(memory + kGradient);
     if (threadIdx.x < kProductThreads) {
         hopper::take_registers<kProductRegisters>();
-        compute_gradients(a, tiles, count, operands, gradient, of_tile);
+        compute_gradients<T>(a, tiles, count, operands, gradient, of_tile);
     } else {
         hopper::give_registers<kUpdateRegisters>();
-        apply_gradients<kKind>(a, tiles, count, memory, gradient, of_tile);
+        apply_gradients<kKind, T>(a, tiles, count, memory, gradient, of_tile);
     }
     close_when_last(a, &last_block);
 }
 
 using TileUpdate = void (*)(UpdateArgs, const UpdateTile*, int);
+template <class T>
 TileUpdate kernel_for(OptimizerKind kind) {
     switch (kind) {
-        case OptimizerKind::sgd: return tile_update_kernel<OptimizerKind::sgd>;
-        case OptimizerKind::adam: return tile_update_kernel<OptimizerKind::adam>;
+        case OptimizerKind::sgd: return tile_update_kernel<OptimizerKind::sgd, T>;
+        case OptimizerKind::adam: return tile_update_kernel<OptimizerKind::adam, T>;
         case OptimizerKind::adamw: break;
     }
-    return tile_update_kernel<OptimizerKind::adamw>;
+    return tile_update_kernel<OptimizerKind::adamw, T>;
 }
 
 }  // namespace
@@ -297,7 +301,7 @@ int tile_update_blocks(const Context& c) { return c.shared_limit >= kBytes ? c.m
 
 KernelResult make_tile_update(Context& c, const UpdateArgs& a, const std::vector<UpdateTile>& tiles, const DeviceTable& held) {
     MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(UpdateTile)));
-    const TileUpdate kernel = kernel_for(a.p.kind);
+    const TileUpdate kernel = a.copies_f16 ? kernel_for<f16>(a.p.kind) : kernel_for<bf16>(a.p.kind);
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const int count = static_cast<int>(tiles.size()), blocks = std::min(tile_update_blocks(c), count);
     return make_kernel([=, stream = c.stream, grid = dim3(static_cast<unsigned>(blocks))] {

@@ -23,20 +23,20 @@ using tensor::Operand;
 constexpr int kSmallestTile = 16;  ///< rows: each tile reads all of x, 16 bytes a parameter of the L2 cache
 
 /// Whether the arenas of an update can be indexed as one, element i of member k at k times the stride, in 32 bits, and all
-/// elements have a copy in bf16.
+/// elements have a 16-bit copy.
 bool share_places(const Bound& update) {
     using namespace optimizer;
     const Operand& p = update[params];
     const auto agrees = [&](const Operand& o) { return !o.present() || o.stride_k == p.stride_k; };
-    return update[copy16].present() && update[copy16].dtype == tensor::DType::bf16 &&
-           update.params<OptimizerParams>().first_copied == 0 && agrees(update[grads]) && agrees(update[m]) &&
-           agrees(update[v]) && agrees(update[copy16]) && std::int64_t{p.k} * p.stride_k < std::int64_t{1} << 31;
+    return update[copy16].present() && update.params<OptimizerParams>().first_copied == 0 && agrees(update[grads]) &&
+           agrees(update[m]) && agrees(update[v]) && agrees(update[copy16]) &&
+           std::int64_t{p.k} * p.stride_k < std::int64_t{1} << 31;
 }
 
 bool stays_inside(const Context& c, const Bound& wgrad, const Bound& update) {
     const Operand& dw = wgrad[linear_wgrad::dw];
-    return takes_gram_squares(c, wgrad) && leaves_squares(c, dw) && dw.cols % 4 == 0 &&
-           place_in(dw, update[optimizer::grads]) >= 0;
+    return takes_gram_squares(c, wgrad) && wgrad[linear_wgrad::x].dtype == update[optimizer::copy16].dtype &&
+           leaves_squares(c, dw) && dw.cols % 4 == 0 && place_in(dw, update[optimizer::grads]) >= 0;
 }
 
 std::size_t count_wgrads(std::span<const Bound> records) {
@@ -84,8 +84,8 @@ void append_tiles(const Inside& in, int k, int tile_rows, std::int64_t stride_k,
             for (int part = 0; part < column_parts(ow); ++part) {
                 const int col = column_of(ow, part);
                 UpdateTile t{};
-                t.dz = oz.at<const bf16>(k, g) + row;
-                t.x = ox.at<const bf16>(k, g) + col;
+                t.dz = oz.at<const std::uint16_t>(k, g) + row;
+                t.x = ox.at<const std::uint16_t>(k, g) + col;
                 t.ld_dz = static_cast<std::int32_t>(oz.stride_row);
                 t.ld_x = static_cast<std::int32_t>(ox.stride_row);
                 t.rows = oz.rows;

@@ -13,10 +13,11 @@ constexpr int kUpdateElements = kUpdateOutputs * kUpdateInputs, kUpdateStored = 
 /// Parameters of one group: rows of dw = dz^T x, whole ones unless these are longer than a tile, or neighbours whose gradients
 /// were stored.
 struct alignas(16) UpdateTile {
-    const float* stored;       ///< the gradients; null: dw
-    const bf16 *dz, *x;        ///< first column of the tile, row 0; rows begin at multiples of 16 bytes
-    std::int32_t ld_dz, ld_x;  ///< elements from row to row
-    std::int32_t rows;         ///< of the batch
+    const float* stored;          ///< the gradients; null: dw
+    const std::uint16_t *dz, *x;  ///< bits of bf16 or f16, as the copy has; first column of the tile, row 0; rows begin at
+                                  ///< multiples of 16 bytes
+    std::int32_t ld_dz, ld_x;     ///< elements from row to row
+    std::int32_t rows;            ///< of the batch
     std::int32_t outputs, inputs;
     std::uint32_t at;    ///< first parameter in the arenas of all members
     std::int32_t count;  ///< how many there are, a multiple of 4

@@ -8,18 +8,7 @@ namespace millrace::ops::cuda {
 /// c += a b of m16n8k16: 16 rows of a, 8 columns of b (b0: the first eight of the summed index).
 template <class T>
 __device__ inline void mma16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    if constexpr (std::is_same_v<T, f16>)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-    __trap();  // kernels with such products ask for more shared memory than older devices have
-#endif
+    tile::fragment_step<T>(c, a[0], a[1], a[2], a[3], b0, b1);
 }
 
 /// Four matrices of fragments by the address of a row in shared memory.

@@ -1,0 +1,40 @@
+#pragma once
+// Blocks that run together and read each other's shared memory (compute capability 9.0 and newer).
+
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+
+/// Pieces of a cluster: each block publishes values in shared memory, all meet, and each reads every rank's in order.
+__device__ inline void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+#if __CUDA_ARCH__ >= 900
+/// Where block `rank` has what lies at `at` in this block's shared memory.
+__device__ inline std::uint32_t address_of_rank(const void* at, int rank) {
+    std::uint32_t remote;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(remote)
+                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(at))), "r"(rank));
+    return remote;
+}
+#endif
+__device__ inline float read_rank(const float* at, int rank) {
+    float value = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address_of_rank(at, rank)) : "memory");
+#else
+    (void)rank;
+    value = *at;
+#endif
+    return value;
+}
+
+}  // namespace millrace::ops::cuda

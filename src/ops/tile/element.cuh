@@ -1,0 +1,167 @@
+#pragma once
+// Elements of products on the matrix units of compute capability 8.0 and up, with operands in registers. A thread holds 16 bytes
+// of a row, a piece: since the order of the summed index is free as long as both operands agree, a piece serves as the fragments
+// of two steps (m16n8k16 of 16-bit elements, m16n8k8 of tf32), and nothing is shuffled. f32 is multiplied in three steps of tf32,
+// of high and low parts, which keeps its error; Tf32 takes one.
+
+#include <type_traits>
+
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda::tile {
+
+/// f32 in memory, rounded to tf32 (ten bits of mantissa) for products.
+struct Tf32 {};
+
+/// What an element is in memory.
+template <class E>
+using Stored = std::conditional_t<std::is_same_v<E, Tf32>, float, E>;
+template <class E>
+constexpr int kPiece = 16 / static_cast<int>(sizeof(Stored<E>));  ///< elements of 16 bytes
+
+/// Whether products know the type, and this device and the compiled code have them.
+bool has_element(tensor::DType type);
+
+/// f with the element of a type: bf16{}, f16{}, Tf32{} or float{}.
+template <class F>
+auto by_element(tensor::DType type, bool tf32, F f) {
+    if (type == tensor::DType::bf16) return f(bf16{});
+    if (type == tensor::DType::f16) return f(f16{});
+    return tf32 ? f(Tf32{}) : f(float{});
+}
+
+#if __CUDA_ARCH__ >= 800
+#define MILLRACE_FRAGMENT_STEP(shape) \
+    asm volatile("mma.sync.aligned." shape " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+#else
+#define MILLRACE_FRAGMENT_STEP(shape) __trap()  // has_element refuses
+#endif
+
+/// One step: 16 rows times 8, over 32 bytes of each in 16 bits, or over 8 elements of f32 that are read as tf32.
+template <class E>
+__device__ inline void fragment_step(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
+                                     std::uint32_t b0, std::uint32_t b1) {
+    if constexpr (std::is_same_v<E, bf16>)
+        MILLRACE_FRAGMENT_STEP("m16n8k16.row.col.f32.bf16.bf16.f32");
+    else if constexpr (std::is_same_v<E, f16>)
+        MILLRACE_FRAGMENT_STEP("m16n8k16.row.col.f32.f16.f16.f32");
+    else
+        MILLRACE_FRAGMENT_STEP("m16n8k8.row.col.f32.tf32.tf32.f32");
+}
+#undef MILLRACE_FRAGMENT_STEP
+
+/// Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. Transposed: of their
+/// transposes.
+__device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
+    const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ inline void load_transposed(std::uint32_t (&to)[4], const void* row) {
+    const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+/// The piece of elements [at, at + kPiece) of a row of `limit` elements, zeros beyond it. kVector: rows start on 16 bytes.
+template <bool kVector, class T>
+__device__ inline uint4 fetch_piece(const T* row, int at, int limit) {
+    constexpr int kCount = kPiece<T>;
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (row == nullptr || at >= limit) return v;
+    if (kVector && at + kCount <= limit)
+        return __ldcg(reinterpret_cast<const uint4*>(row + at));  // from L2: what L1 holds may be older than the last update
+    std::uint32_t w[4];
+    if constexpr (sizeof(T) == 4) {
+        const auto* bits = reinterpret_cast<const unsigned int*>(row);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) w[i] = at + i < limit ? __ldcg(bits + at + i) : 0;
+    } else {
+        const auto* bits = reinterpret_cast<const unsigned short*>(row);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const std::uint32_t low = at + 2 * i < limit ? __ldcg(bits + at + 2 * i) : 0;
+            const std::uint32_t high = at + 2 * i + 1 < limit ? __ldcg(bits + at + 2 * i + 1) : 0;
+            w[i] = low | high << 16;
+        }
+    }
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+/// Element i of a piece, as its bits.
+template <class T>
+__device__ inline T element_of(const uint4& piece, int i) {
+    const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+    if constexpr (sizeof(T) == 4) {
+        return __uint_as_float(words[i]);
+    } else {
+        const auto bits = static_cast<unsigned short>(words[i / 2] >> (16 * (i & 1)));
+        return *reinterpret_cast<const T*>(&bits);
+    }
+}
+
+/// The nearest number of tf32.
+__device__ inline std::uint32_t to_tf32(std::uint32_t bits) {
+#if __CUDA_ARCH__ >= 800
+    std::uint32_t nearest;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(nearest) : "f"(__uint_as_float(bits)));
+    return nearest;
+#else
+    return bits;
+#endif
+}
+__device__ inline uint4 to_tf32(const uint4& p) { return make_uint4(to_tf32(p.x), to_tf32(p.y), to_tf32(p.z), to_tf32(p.w)); }
+/// What tf32 leaves of a number: exact, and all but its last bit is tf32 again.
+__device__ inline std::uint32_t rest_of(std::uint32_t bits, std::uint32_t high) {
+    return __float_as_uint(__uint_as_float(bits) - __uint_as_float(high));
+}
+__device__ inline uint4 rest_of(const uint4& p, const uint4& high) {
+    return make_uint4(rest_of(p.x, high.x), rest_of(p.y, high.y), rest_of(p.z, high.z), rest_of(p.w, high.w));
+}
+
+/// A piece as products take it.
+template <class E>
+struct Factor {
+    uint4 piece;
+    Factor() = default;
+    __device__ explicit Factor(const uint4& p) : piece(p) {
+        if constexpr (std::is_same_v<E, Tf32>) piece = to_tf32(p);
+    }
+};
+template <>
+struct Factor<float> {
+    uint4 high, low;
+    Factor() = default;
+    __device__ explicit Factor(const uint4& p) : high(to_tf32(p)), low(rest_of(p, high)) {}
+};
+
+template <class E>
+__device__ inline void multiply_parts(float (&sums)[4], const uint4& upper, const uint4& lower, const uint4& right) {
+    fragment_step<E>(sums, upper.x, lower.x, upper.y, lower.y, right.x, right.y);
+    fragment_step<E>(sums, upper.z, lower.z, upper.w, lower.w, right.z, right.w);
+}
+
+/// sums += 16 rows times 8 columns over the pieces of four lanes: lane l has those of rows l / 4 (upper) and l / 4 + 8 (lower)
+/// and of column l / 4, and gets the sums of columns 2 (l % 4) and the next one, of the upper row and then of the lower one.
+template <class E>
+__device__ inline void multiply_pieces(float (&sums)[4], const Factor<E>& upper, const Factor<E>& lower, const Factor<E>& right) {
+    if constexpr (std::is_same_v<E, float>) {
+        // Matrix units truncate when they add: long sums are added outside of them.
+        float part[4] = {};
+        multiply_parts<E>(part, upper.low, lower.low, right.high);
+        multiply_parts<E>(part, upper.high, lower.high, right.low);
+        multiply_parts<E>(part, upper.high, lower.high, right.high);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] += part[i];
+    } else {
+        multiply_parts<E>(sums, upper.piece, lower.piece, right.piece);
+    }
+}
+
+}  // namespace millrace::ops::cuda::tile
