@@ -10,29 +10,21 @@ using tensor::Operand;
 using namespace vocabulary;
 namespace at = vocabulary_loss;
 
-constexpr int kMostColumns = 256, kBlocksPerMultiprocessor = 2;
+/// Whether tiles, which compute the logits twice and never store them, beat the library, which computes them once. Of four and of
+/// three products, with rates measured on an H200; what is stored moves 12 bytes a logit.
+bool beats_library(const Bound& b) {
+    constexpr double kTileRate = 600e6, kLibraryRate = 500e6, kBytes = 4e6, kLaunches = 15;
+    const Operand &x = b[at::x], &weight = b[at::weight];
+    const double logits = 1.0 * x.k * x.rows * weight.rows, product = 2 * logits * x.cols;
+    return 4 * product / kTileRate < 3 * product / kLibraryRate + 12 * logits / kBytes + kLaunches;
+}
 
 bool takes_tiles(const Context& c, const Bound& b) {
     const Operand &x = b[at::x], &dx = b[at::dx];
-    const std::size_t bytes = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kBytes; });
-    return c.fuse && x.dtype == tensor::DType::bf16 && x.rows > 0 && x.cols > 0 && x.cols % 8 == 0 && x.cols <= kMostColumns &&
-           aligned16(x) && aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) && bytes <= c.shared_limit;
-}
-
-bool takes_warpgroups(const Context& c, const Bound& b) {
-    const int cols = b[at::x].cols;
-    return c.warpgroups && has_tile_products() && cols > warpgroups::kWidth / 2 && cols <= warpgroups::kWidth &&
-           warpgroups::kBytes <= c.shared_limit;
-}
-
-/// Whether tiles, which compute the logits twice and never store them, beat the library, which computes them once. Of four and of
-/// three products, with rates measured on an H200; what is stored moves 12 bytes a logit.
-bool beats_library(const Context& c, const Bound& b) {
-    constexpr double kWarpRate = 200e6, kWarpgroupRate = 600e6, kLibraryRate = 500e6, kBytes = 4e6, kLaunches = 15;
-    const Operand &x = b[at::x], &weight = b[at::weight];
-    const double logits = 1.0 * x.k * x.rows * weight.rows, product = 2 * logits * x.cols;
-    return 4 * product / (takes_warpgroups(c, b) ? kWarpgroupRate : kWarpRate) <
-           3 * product / kLibraryRate + 12 * logits / kBytes + kLaunches;
+    return c.fuse && c.warpgroups && has_tile_products() && x.dtype == tensor::DType::bf16 && x.rows > 0 && x.cols % 8 == 0 &&
+           x.cols > warpgroups::kWidth / 2 && x.cols <= warpgroups::kWidth && b[at::weight].k == x.k && aligned16(x) &&
+           aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) && warpgroups::kBytes <= c.shared_limit &&
+           (c.deterministic || beats_library(b));
 }
 
 /// Whether the driver makes a map of `o`, [K][rows][columns].
@@ -80,37 +72,21 @@ Sharing warpgroup_sharing(const Context& c, int owned, int members, int streamed
     return even < least ? Sharing{1, true} : best;
 }
 
-/// Into how many parts the streamed tiles are split so that `blocks` of owned rows fill the device.
-int parts_for(const Context& c, int owned, int per_block, int members, int streamed) {
-    const int blocks = (owned + per_block - 1) / per_block * (c.deterministic ? 1 : members);
-    const int tiles = (streamed + kTile - 1) / kTile;
-    return std::clamp(kBlocksPerMultiprocessor * c.multiprocessors / blocks, 1, std::min(tiles, kMostParts));
-}
-
 /// `summed`: whether the kernels also add up what they find.
-KernelResult make_tiles(Context& c, const Bound& b, const TokenSums& tokens, bool& summed) {
+KernelResult make_tiles(Context& c, const Bound& b, const warpgroups::Maps& maps, const TokenSums& tokens, bool& summed) {
     const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight], &dbias = b[at::dbias];
     Args args{tokens,  x,     weight, b[at::bias], b[at::ids], b[at::logsumexp],      dx,
               dweight, dbias, x.k,    x.rows,      x.cols,     b[at::tally].present()};
     args.add_dx = b.accumulates(at::dx);
     args.add_weight = b.accumulates(at::dweight);
     args.add_bias = b.accumulates(at::dbias);
-    const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
-    warpgroups::Maps maps{};
-    args.warpgroups = takes_warpgroups(c, b) && weight.k == x.k && make_map(maps.x, x) && make_map(maps.weight, weight);
     const bool wants_weights = dweight.present() || dbias.present(), aligned = dweight.present() && aligned16(dweight);
-    bool handed_over = false;
-    if (args.warpgroups) {
-        const Sharing over_weights = warpgroup_sharing(c, weight.rows, x.k, x.rows, aligned, true);
-        args.parts = warpgroup_sharing(c, x.rows, x.k, weight.rows, true, false).parts;
-        args.weight_parts = over_weights.parts;
-        handed_over = over_weights.handed_over;
-    } else {
-        args.parts = parts_for(c, x.rows, owned, x.k, weight.rows);
-        args.weight_parts = parts_for(c, weight.rows, owned, x.k, x.rows);
-    }
+    const Sharing over_weights = warpgroup_sharing(c, weight.rows, x.k, x.rows, aligned, true);
+    args.parts = warpgroup_sharing(c, x.rows, x.k, weight.rows, true, false).parts;
+    args.weight_parts = over_weights.parts;
+    const bool handed_over = over_weights.handed_over;
     args.blocks = std::min<int>(c.multiprocessors, blocks_for(weight.rows, warpgroups::kRows) * x.k * args.weight_parts);
-    args.joined = args.warpgroups && args.parts == 1;
+    args.joined = args.parts == 1;
     args.direct = aligned && args.weight_parts == 1;
     DeviceTable squares;
     if (aligned) {
@@ -158,8 +134,9 @@ KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
     const TokenSums sums{static_cast<Found*>(found), lengths,     b[at::state], b[at::tally], shape, params,
                          b.accumulates(at::tally),   b[at::total]};
     bool summed = false;
-    MILLRACE_LET(rows, takes_tiles(c, b) && (c.deterministic || beats_library(c, b)) ? make_tiles(c, b, sums, summed)
-                                                                                     : make_plain(c, b, sums));
+    warpgroups::Maps maps{};
+    const bool tiles = takes_tiles(c, b) && make_map(maps.x, x) && make_map(maps.weight, b[at::weight]);
+    MILLRACE_LET(rows, tiles ? make_tiles(c, b, maps, sums, summed) : make_plain(c, b, sums));
     return make_kernel([stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), found, members = x.k, sums, summed] {
         rows->run();
         if (!summed) launch_token_sums(stream, members, sums);

@@ -1,5 +1,6 @@
-// The first kernel of weight_gradient.cu for whole warpgroups: the same probabilities and results. A block goes from entries to
-// entries; the copies of the next ones run while it finishes with these.
+// Blocks own entries of the vocabulary, rows of the batch stream: the logits of a tile are computed again and become
+// probabilities, less one where an entry is the row's target, whose products with the rows are dweight. A block goes from entries
+// to entries; the copies of the next ones run while it finishes with these.
 
 #include "ops/vocabulary/warpgroups.cuh"
 

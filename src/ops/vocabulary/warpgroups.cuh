@@ -10,6 +10,7 @@
 
 #include <cuda.h>
 
+#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
 #include "ops/vocabulary/tiles.cuh"
