@@ -1,7 +1,7 @@
 #pragma once
-// A rewrite turns records of a program into one record of a fused operator (ops/fused.h), or changes them one by one, before memory
-// is planned. Any folder registers some, a family's or a user's too, as static objects beside a definition. docs/own-operator.md
-// adds one.
+// A rewrite turns records of a program into one record of a fused operator (ops/fused.h), or changes them one by one, before
+// memory is planned. Any folder registers some, a family's or a user's too, as static objects beside a definition.
+// docs/own-operator.md adds one.
 
 #include <optional>
 #include <string>
@@ -44,8 +44,8 @@ struct Match {
     std::vector<Output> inner = {};
     /// Outputs in memory that outlives the program which the kernel may leave as they are: no record reads them behind it.
     std::vector<Output> unwritten = {};
-    /// What each of the records becomes, absent: it disappears. Such a rewrite has no fused operator, may leave record 0 as it is,
-    /// and answers for the order of what it changes.
+    /// What each of the records becomes, absent: it disappears. Such a rewrite has no fused operator, may leave record 0 as it
+    /// is, and answers for the order of what it changes.
     std::vector<std::optional<Record>> instead = {};
 
     /// The first `count` records.

@@ -285,8 +285,8 @@ void add_linear_cases(std::vector<OpCase>& cases) {
         c.slots[linear_wgrad::dw].values = uniform(-1, 1);
         cases.push_back(c.accumulates(linear_wgrad::dw));
     }
-    // with the bias's sums: in every form, rows that end inside of slices, sums that blocks share, members and groups; with windows
-    // odd numbers of columns whose rows begin at multiples of 16 bytes
+    // with the bias's sums: in every form, rows that end inside of slices, sums that blocks share, members and groups; with
+    // windows odd numbers of columns whose rows begin at multiples of 16 bytes
     for (const Shape& shape : {kSmall, Shape{2, 1, 0, 5, 3}, Shape{1, 1, 300, 64, 24}, Shape{1, 2, 777, 136, 72},
                                Shape{2, 1, 1000, 264, 200}, Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4097, 65, 3}}) {
         OpCase c = wgrad(shape, "bias");

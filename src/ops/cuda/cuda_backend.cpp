@@ -9,6 +9,7 @@
 #include "ops/check.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublas.h"
+#include "ops/cuda/late_sums.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/squares.h"
 #include "ops/cuda/timeline.h"

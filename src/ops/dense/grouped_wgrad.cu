@@ -278,8 +278,9 @@ Match match_grouped_wgrad(const Context& c, const Window& records) {
     return Match::first(count_wgrads(records, [&](const Bound& b) { return shares_launch(c, b); }));
 }
 
-/// The bias's sums of a dense_backward without a norm go to the weight gradient that reads the same dz, where tiles do that one: a
-/// layer that does nothing else then has no record left. Asked at the product in front of it, too, which may take the record next.
+/// The bias's sums of a dense_backward without a norm go to the weight gradient that reads the same dz, where tiles do that one:
+/// a layer that does nothing else then has no record left. Asked at the product in front of it, too, which may take the record
+/// next.
 Match match_wgrad_bias(const Context& c, const Window& records) {
     using namespace dense_backward;
     const bool product = records[0].record->op == &linear_dgrad::kDef;

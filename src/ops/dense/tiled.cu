@@ -194,8 +194,7 @@ KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
         extents.push_back(wgrad_extent(c, b));
         Extent extent = extents.back();
         extent.members = b[dw].k;
-        all.push_back(
-            {b[dz], b[x], extent, {{b[dw], b.accumulates(dw), whole_columns(b[dw])}, b[dbias], b.accumulates(dbias)}});
+        all.push_back({b[dz], b[x], extent, {{b[dw], b.accumulates(dw), whole_columns(b[dw])}, b[dbias], b.accumulates(dbias)}});
     }
     const Plan plan = tile::plan_products(extents, c.multiprocessors);
     std::vector<DeviceTable> held;

@@ -23,7 +23,9 @@
 namespace millrace::ops::cuda::tile {
 
 template <class Epilogue>
-constexpr bool sums_rows = requires(const typename Epilogue::Args& args) { Epilogue::wants_rows(args); };
+constexpr bool sums_rows = requires(const typename Epilogue::Args& args) {
+    Epilogue::wants_rows(args);
+};
 
 template <class Epilogue, class Args>
 __device__ __forceinline__ void finish_rows(const Problem<Args>& p, const Unit& u, const float (&row_sums)[4]) {

@@ -80,8 +80,8 @@ KernelResult make_shaped(Context& c, std::span<const Factors<typename Epilogue::
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(std::min(list.units, c.multiprocessors * Shape::kBlocks)));
     return make_kernel([list, kernel, grid, exchange, stream = c.stream] {
-        launch(kernel, grid, dim3(Shape::kThreads), Shape::bytes(Epilogue::kConstants, Epilogue::kColumnValues, sums_rows<Epilogue>),
-               stream, list);
+        launch(kernel, grid, dim3(Shape::kThreads),
+               Shape::bytes(Epilogue::kConstants, Epilogue::kColumnValues, sums_rows<Epilogue>), stream, list);
     });
 }
 
