@@ -1,6 +1,7 @@
 #pragma once
-// A rewrite turns records of a program into one record of a fused operator (ops/fused.h), before memory is planned. Any folder
-// registers some, a family's or a user's too, as static objects beside a definition. docs/own-operator.md adds one.
+// A rewrite turns records of a program into one record of a fused operator (ops/fused.h), or changes them one by one, before
+// memory is planned. Any folder registers some, a family's or a user's too, as static objects beside a definition.
+// docs/own-operator.md adds one.
 
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ struct Match {
     std::vector<Output> inner = {};
     /// Outputs in memory that outlives the program which the kernel may leave as they are: no record reads them behind it.
     std::vector<Output> unwritten = {};
+    /// What each of the records becomes, absent: it disappears. Such a rewrite has no fused operator, may leave record 0 as it
+    /// is, and answers for the order of what it changes.
+    std::vector<std::optional<Record>> instead = {};
 
     /// The first `count` records.
     static Match first(std::size_t count, std::vector<Output> inner = {});
@@ -52,7 +56,7 @@ struct Match {
 /// How a backend finds what it can do at once; null: it does not.
 struct RewriteTraits {
     const char* name = nullptr;
-    const OpDef* fused = nullptr;   ///< what the records become; its parameters are FusedParams
+    const OpDef* fused = nullptr;   ///< what the records become, with FusedParams; null: Match::instead
     const OpDef* begins = nullptr;  ///< the first record's operator; null: any
     int priority = 0;               ///< of several that fit at a record the highest is taken, then the first by name
     Match (*cpu)(const cpu::Context&, const Window&) = nullptr;

@@ -62,6 +62,10 @@ private:
             if (rewrite->begins != nullptr && rewrite->begins != left_[at].record->op) continue;
             const ops::Match match = backend_.match(*rewrite, window);
             if (match.count() == 0) continue;
+            if (rewrite->fused == nullptr) {
+                change(at, match);
+                return true;
+            }
             const ops::Placement placement = ops::place(match, window);
             if (!placement.possible) continue;
             made_.push_back(ops::fuse(*rewrite->fused, match, window));
@@ -77,6 +81,20 @@ private:
             return place != at;
         }
         return false;
+    }
+
+    /// The records of a match one by one.
+    void change(std::size_t at, const ops::Match& match) {
+        for (std::size_t i = match.count(); i-- > 0;) {
+            const std::size_t place = at + match.records[i];
+            if (match.instead[i]) {
+                made_.push_back(*match.instead[i]);
+                left_[place] = ops::stand_in(made_.back());
+            } else {
+                left_.erase(left_.begin() + static_cast<std::ptrdiff_t>(place));
+                numbers_.erase(numbers_.begin() + static_cast<std::ptrdiff_t>(place));
+            }
+        }
     }
 
     const ops::Backend& backend_;

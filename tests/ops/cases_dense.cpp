@@ -285,6 +285,24 @@ void add_linear_cases(std::vector<OpCase>& cases) {
         c.slots[linear_wgrad::dw].values = uniform(-1, 1);
         cases.push_back(c.accumulates(linear_wgrad::dw));
     }
+    // with the bias's sums: in every form, rows that end inside of slices, sums that blocks share, members and groups; with
+    // windows odd numbers of columns whose rows begin at multiples of 16 bytes
+    for (const Shape& shape : {kSmall, Shape{2, 1, 0, 5, 3}, Shape{1, 1, 300, 64, 24}, Shape{1, 2, 777, 136, 72},
+                               Shape{2, 1, 1000, 264, 200}, Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4097, 65, 3}}) {
+        OpCase c = wgrad(shape, "bias");
+        c.slot(linear_wgrad::dbias, Element::stat, shape.k, shape.g, 1, shape.out, poison());
+        cases.push_back(c);
+        c.name = fmt::format("linear_wgrad/bias_adding/{}", shape.text());
+        c.slots[linear_wgrad::dbias].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_wgrad::dbias));
+    }
+    for (const Shape& shape : {Shape{1, 1, 777, 61, 77}, Shape{2, 1, 520, 133, 13}}) {
+        OpCase c = wgrad(shape, "bias_windows");
+        c.slot(linear_wgrad::dbias, Element::stat, shape.k, shape.g, 1, shape.out, poison(), kWindow);
+        window(c, linear_wgrad::dz, {0, 3, false, false});
+        window(c, linear_wgrad::x, {0, 3, false, false});
+        cases.push_back(c);
+    }
     for (const Shape& shape : {kSmall, Shape{1, 1, 300, 64, 24}}) {
         OpCase c = dgrad(shape, "stat");
         c.slots[linear_dgrad::dx].element = Element::stat;

@@ -58,7 +58,7 @@ const std::map<std::string, std::string> kFree = {
     {"gru_forward", "flag.absent gates.absent mask.absent w_ih.cols x.cols"},
     {"layernorm_backward", "dbeta.absent dgamma.absent dresidual.absent dx.absent"},
     {"linear_dgrad", "dx.cols dx.floating w.cols"},
-    {"linear_wgrad", "dw.cols x.cols"},
+    {"linear_wgrad", "dbias.absent dw.cols x.cols"},
     {"loss_total", "total.floating values.rows weights.absent weights.cols"},
     {"masked_mean", "x.rows"},
     {"masked_mean_backward", "dx.rows"},

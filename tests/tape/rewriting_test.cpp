@@ -24,6 +24,14 @@ ops::Match match_copies(const ops::Window& records) {
 ops::Match match_alone(const ops::Window& records) {
     return ops::Match::first(records[0].record->layer == "alone" || records[0].record->layer == "joined alone" ? 1 : 0);
 }
+/// Two copies one after the other that are named so: the first disappears, the second reads what that did.
+ops::Match match_skipped(const ops::Window& records) {
+    if (records[0].record->layer != "before" || records.size() < 3 || records[1].record->layer != "skipped") return {};
+    ops::Record last = *records[2].record;
+    last.slots[ops::copy::in] = records[1].record->slots[ops::copy::in];
+    return {.records = {1, 2}, .instead = {std::nullopt, last}};
+}
+ops::Match skipped_on_cpu(const ops::cpu::Context&, const ops::Window& records) { return match_skipped(records); }
 ops::Match copies_on_cpu(const ops::cpu::Context&, const ops::Window& records) { return match_copies(records); }
 ops::Match alone_on_cpu(const ops::cpu::Context&, const ops::Window& records) { return match_alone(records); }
 
@@ -34,7 +42,8 @@ const ops::Rewrite kCopiesRewrite({.name = "two_copies",
                                    .priority = 1,
                                    .cpu = copies_on_cpu,
                                    .ref = match_copies}),
-    kAloneRewrite({.name = "alone", .fused = &kAlone, .cpu = alone_on_cpu, .ref = match_alone});
+    kAloneRewrite({.name = "alone", .fused = &kAlone, .cpu = alone_on_cpu, .ref = match_alone}),
+    kSkippedRewrite({.name = "skipped", .cpu = skipped_on_cpu, .ref = match_skipped});
 
 class Rewriting : public ::testing::TestWithParam<Place> {
 protected:
@@ -91,6 +100,15 @@ TEST_P(Rewriting, StandsWhereItsLastRecordDoesIfItMust) {
     copy(other, out, "between");  // the second copy overwrites it, so that it cannot move up
     copy(middle, out);
     EXPECT_EQ(names(), (Names{"copy", "two_copies"}));
+    EXPECT_EQ(run(), (std::vector<double>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST_P(Rewriting, ChangesRecordsOneByOne) {
+    copy(in, other, "before");
+    copy(in, middle, "skipped");
+    copy(middle, out, "last");
+    copy(in, other, "behind");
+    EXPECT_EQ(names(), (Names{"copy", "copy", "copy"}));
     EXPECT_EQ(run(), (std::vector<double>{1, 2, 3, 4, 5, 6}));
 }
 

@@ -25,6 +25,7 @@ struct PaddedCopy {
     std::size_t made;  ///< before this record
 };
 class PackedWeights;
+struct ChunkSums;
 struct GradientSquares;
 
 struct Context {
@@ -46,6 +47,7 @@ struct Context {
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
     std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the program being prepared (squares.h)
+    std::vector<std::shared_ptr<ChunkSums>> late_sums;      ///< of the section being prepared (late_sums.h)
     std::span<const Bound> records;                         ///< of the program being prepared
     const Uses* uses = nullptr;                             ///< of them
     std::size_t at = 0;                                     ///< the record being prepared

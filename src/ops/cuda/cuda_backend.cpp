@@ -9,6 +9,7 @@
 #include "ops/check.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublas.h"
+#include "ops/cuda/late_sums.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/squares.h"
 #include "ops/cuda/timeline.h"
@@ -116,6 +117,8 @@ public:
 private:
     [[nodiscard]] base::Status check_record(const Bound& record) const;
     base::Status prepare_section(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels);
+    /// Lets the last kernel do what waits (late_sums.h), too.
+    base::Status append_late_sums(std::vector<KernelPtr>& kernels);
     /// Appends the kernel of a record.
     base::Status prepare_next(std::size_t at, std::vector<KernelPtr>& kernels);
     /// Records with one condition.
@@ -221,6 +224,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
     context_.squares.clear();
     context_.padded.clear();
     context_.packed.clear();
+    context_.late_sums.clear();  // of a program that could not be prepared
     context_.uses = nullptr;
     if (!status.ok()) return status.error();
     return kernels;
@@ -233,14 +237,28 @@ base::Status CudaBackend::prepare_section(std::size_t first, std::size_t end, st
     for (std::size_t at = first; at < end;) {
         const tensor::Operand& condition = context_.records[at].condition;
         if (!condition.present()) {
+            if (touches_late_sums(context_, context_.records[at])) MILLRACE_TRY(append_late_sums(kernels));
             MILLRACE_TRY(prepare_next(at++, kernels));
             continue;
         }
         const std::size_t begin = at;
+        MILLRACE_TRY(append_late_sums(kernels));
         while (at < end && context_.records[at].condition.data == condition.data) ++at;
         MILLRACE_TRY(prepare_region(begin, at, kernels));
         context_.border = first;
     }
+    return append_late_sums(kernels);
+}
+
+base::Status CudaBackend::append_late_sums(std::vector<KernelPtr>& kernels) {
+    MILLRACE_LET(sums, take_late_sums(context_));
+    if (!sums) return base::ok();
+    const std::shared_ptr<Kernel> last = std::exchange(kernels.back(), nullptr);
+    kernels.back() = make_kernel([last, behind = std::shared_ptr<Kernel>(std::move(sums))] {
+        last->run();
+        behind->run();
+    });
+    *kernels.back() = *last;  // its records and its form
     return base::ok();
 }
 

@@ -36,22 +36,32 @@ KernelResult make_linear_dgrad(Context& context, const Bound& bound) {
     });
 }
 
-KernelResult make_linear_wgrad(Context& context, const Bound& bound) {
-    using namespace linear_wgrad;
-    const tensor::Operand& out = bound[dw];
-    return make_grad_product(context, bound[dz], first_columns(bound[x], out.cols), out, true, bound.accumulates(dw));
-}
-
-KernelResult make_column_sum(Context& context, const Bound& bound) {
-    namespace at = column_sum;
-    const tensor::Operand from = bound[at::in];
-    return make_kernel([&context, b = bound, from]() noexcept {
+/// Slot `out` gets the sums of `from` over its rows.
+static KernelResult make_sums(Context& context, const Bound& bound, const tensor::Operand& from, int out) {
+    return make_kernel([&context, b = bound, from, out]() noexcept {
         for_each_columns(context, from, [&](int member, int group, int col, int cols) {
             float sums[kMaxColumns];
             context.simd.column_sums(from.rows, cols, from.at<float>(member, group) + col, from.stride_row, sums);
-            put_columns(b, at::out, member, group, col, cols, sums);
+            put_columns(b, out, member, group, col, cols, sums);
         });
     });
+}
+
+KernelResult make_linear_wgrad(Context& context, const Bound& bound) {
+    using namespace linear_wgrad;
+    const tensor::Operand& out = bound[dw];
+    MILLRACE_LET(product,
+                 make_grad_product(context, bound[dz], first_columns(bound[x], out.cols), out, true, bound.accumulates(dw)));
+    if (!bound[dbias].present()) return KernelResult(std::move(product));
+    MILLRACE_LET(sums, make_sums(context, bound, bound[dz], dbias));
+    return make_kernel([product = std::move(product), sums = std::move(sums)]() noexcept {
+        product->run();
+        sums->run();
+    });
+}
+
+KernelResult make_column_sum(Context& context, const Bound& bound) {
+    return make_sums(context, bound, bound[column_sum::in], column_sum::out);
 }
 
 }  // namespace millrace::ops::cpu

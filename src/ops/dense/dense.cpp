@@ -15,14 +15,20 @@ MILLRACE_OPERATOR_WITH(linear_dgrad, Phase::backward,
                        {"dz"}, {"w"}, {"dx", add});
 MILLRACE_OPERATOR_WITH(linear_wgrad, Phase::backward,
                        [](const Record& r) { return product_flops(r.slots[linear_wgrad::dw], r.slots[linear_wgrad::dz].rows); },
-                       {"dz"}, {"x"}, {"dw", add});
+                       {"dz"}, {"x"}, {"dw", add}, {"dbias", add});
 MILLRACE_OPERATOR(column_sum, Phase::backward, {"in"}, {"out", add});
 
 MILLRACE_REWRITE(heads_forward, dense_forward, 1);
-MILLRACE_REWRITE(heads_backward, linear_dgrad, 1);
+MILLRACE_REWRITE(heads_backward, linear_dgrad, 2);
 MILLRACE_REWRITE(backward_pair, linear_dgrad, 0);
 MILLRACE_REWRITE(grouped_wgrad, linear_wgrad, 0);
 MILLRACE_REWRITE(column_sums, column_sum, 0);
+
+namespace cuda {
+Match match_wgrad_bias(const Context& context, const Window& records);
+}
+/// Sums for biases move to the weight gradients, which read the same rows.
+static const Rewrite kWgradBias({.name = "wgrad_bias", .priority = 1, .cuda = MILLRACE_CUDA_FUNCTION(match_wgrad_bias)});
 
 void dense_forward::check(Checker& c) {
     const auto& p = c.params<DenseParams>();
@@ -56,6 +62,7 @@ void linear_wgrad::check(Checker& c) {
     const auto [k, g, out, in] = c.shape(dw);
     const int rows = c.shape(dz).rows, cols = c.shape(x).cols;
     c.require({dz}, real, {k, g, rows, out}).require({x}, real, {k, g, rows, cols}).require({dw}, stat, {k, g, out, in});
+    c.allow({dbias}, stat, {k, g, 1, out});
     c.that(cols >= in, "x has fewer columns than dw");
 }
 

@@ -38,10 +38,11 @@ namespace dense_backward { enum Slot { dy, saved, gamma, beta, inv_std, state, d
 
 /// linear_dgrad. dx (+) = dz w. dz real [K,G,B,Out], w real [K,G,Out,In] (In may be a column window of the layer's weight), dx real or stat [K,G,B,C],
 /// C >= In: further columns become 0, or stay when adding.
-/// linear_wgrad. dw (+) = dz^T x. dw stat [K,G,Out,In], x real [K,G,B,C], C >= In: further columns do not matter.
+/// linear_wgrad. dw (+) = dz^T x. dw stat [K,G,Out,In], x real [K,G,B,C], C >= In: further columns do not matter. dbias (+), optional, stat [K,G,1,Out]:
+/// the sums of dz over its rows.
 struct LinearGradParams {};
 namespace linear_dgrad { enum Slot { dz, w, dx, slots }; extern const OpDef kDef; }
-namespace linear_wgrad { enum Slot { dz, x, dw, slots }; extern const OpDef kDef; }
+namespace linear_wgrad { enum Slot { dz, x, dw, dbias, slots }; extern const OpDef kDef; }
 
 /// column_sum. out (+) [K,G,1,C] stat = sum over rows of in [K,G,R,C] real or stat, in an order fixed by the shape.
 struct ColumnSumParams {};

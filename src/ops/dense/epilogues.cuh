@@ -238,6 +238,18 @@ struct GradientEpilogue {
     };
 };
 
+/// A weight gradient. The sums of dz's columns, which are the rows of the product's left operand, are the bias's.
+struct WeightEpilogue : GradientEpilogue<float> {
+    struct Args : GradientEpilogue<float>::Args {
+        Mat<float> bias;
+        bool add_bias;
+    };
+    __device__ static bool wants_rows(const Args& a) { return a.bias.data != nullptr; }
+    __device__ static void put_row(const Args& a, int k, int g, int row, float sum) {
+        put(a.bias.row(k, g, 0) + row, sum, a.add_bias);
+    }
+};
+
 /// linear_dgrad and dense_backward behind it. Without a norm it writes dz and the sums of dz over the rows of each tile; with
 /// batch statistics it writes dx and both sums of batch_norm::Chunks. Runs are whole.
 template <class T>

@@ -100,8 +100,15 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
 
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {
     using namespace linear_wgrad;
-    if (b[dw].count() == 0) return make_kernel([] {});
+    if (b[dw].count() == 0 && !b[dbias].present()) return make_kernel([] {});
     if (shares_launch(c, b)) return make_grouped_wgrad(c, std::span(&b, 1));
+    if (b[dbias].present()) {
+        Bound alone = b;
+        alone.operands[dbias] = {};
+        MILLRACE_LET(product, make_linear_wgrad(c, alone));
+        MILLRACE_LET(sums, make_column_sum(c, b[dz], b[dbias], b.accumulates(dbias)));
+        return one_after_the_other(std::move(product), std::move(sums));
+    }
     Operand in = b[x];
     const bool wide = in.dtype != DType::f32 && in.cols > b[dw].cols && in.cols % 8 == 0 && whole_runs(in);
     if (wide && !is_narrow(c, b[dz])) return make_wide_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));

@@ -7,12 +7,49 @@
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
 #include "ops/dense/tiled.h"
-#include "ops/dense/wgrad_tile.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
 
 using tensor::Operand;
+
+/// A tile of one layer, as blocks find it in a table.
+struct WgradTile {
+    const bf16 *dz, *x;  ///< first column of the tile, row 0
+    float* dw;
+    float* squares;  ///< where the sum of the squares of what was written goes; null: nowhere
+    std::int32_t ld_dz, ld_x, ld_dw;
+    std::int32_t depth;                ///< rows of the batch
+    std::int32_t outputs, inputs;      ///< valid rows and columns of the tile
+    std::uint8_t vector_dz, vector_x;  ///< rows begin at multiples of 16 bytes
+    std::uint8_t pairs;                ///< and those of dw at multiples of 8
+    std::uint8_t accumulate;
+};
+
+/// Two neighbours of a row of the tile. Returns the sum of the squares of what was written.
+__device__ float put_pair(const WgradTile& tile, int row, int col, float first, float second) {
+    if (row >= tile.outputs || col >= tile.inputs) return 0;
+    float* at = tile.dw + std::int64_t{row} * tile.ld_dw + col;
+    const bool both = col + 1 < tile.inputs;
+    if (tile.accumulate) {
+        first += at[0];
+        if (both) second += at[1];
+    }
+    if (tile.pairs && both) {
+        *reinterpret_cast<float2*>(at) = make_float2(first, second);
+    } else {
+        at[0] = first;
+        if (both) at[1] = second;
+    }
+    return first * first + (both ? second * second : 0);
+}
+
+/// `sum` over all threads of the block goes to the tile's squares; `shared` as in block_sum.
+__device__ void put_squares(const WgradTile& tile, float sum, float* shared) {
+    if (tile.squares == nullptr) return;
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0) *tile.squares = sum;
+}
 
 constexpr int kThreads = 128, kTile = 64, kDepth = 64, kPitch = kTile + 8;  // the pitch keeps ldmatrix free of bank conflicts
 
@@ -89,16 +126,15 @@ __global__ void __launch_bounds__(kThreads) wgrad_kernel(const WgradTile* tiles)
     put_squares(tile, squares, sums);
 }
 
-/// Tiles of `outputs` x `inputs` of all records.
-std::vector<WgradTile> tiles_of(std::span<const Bound> wgrads, int outputs, int inputs) {
+std::vector<WgradTile> tiles_of(std::span<const Bound> wgrads) {
     using namespace linear_wgrad;
     std::vector<WgradTile> tiles;
     for (const Bound& b : wgrads) {
         const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
         for (int k = 0; k < ow.k; ++k)
             for (int g = 0; g < ow.g; ++g)
-                for (int row = 0; row < ow.rows; row += outputs)
-                    for (int col = 0; col < ow.cols; col += inputs) {
+                for (int row = 0; row < ow.rows; row += kTile)
+                    for (int col = 0; col < ow.cols; col += kTile) {
                         WgradTile t{};
                         t.dz = oz.at<const bf16>(k, g) + row;
                         t.x = ox.at<const bf16>(k, g) + col;
@@ -107,8 +143,8 @@ std::vector<WgradTile> tiles_of(std::span<const Bound> wgrads, int outputs, int 
                         t.ld_x = static_cast<std::int32_t>(ox.stride_row);
                         t.ld_dw = static_cast<std::int32_t>(ow.stride_row);
                         t.depth = oz.rows;
-                        t.outputs = std::min(outputs, ow.rows - row);
-                        t.inputs = std::min(inputs, ow.cols - col);
+                        t.outputs = std::min(kTile, ow.rows - row);
+                        t.inputs = std::min(kTile, ow.cols - col);
                         t.vector_dz = aligned16(oz);
                         t.vector_x = aligned16(ox);
                         t.pairs = reinterpret_cast<std::uintptr_t>(t.dw) % 8 == 0 && t.ld_dw % 2 == 0;
@@ -120,13 +156,12 @@ std::vector<WgradTile> tiles_of(std::span<const Bound> wgrads, int outputs, int 
 }
 
 /// Lets the tiles of all records, in the order of tiles_of, leave their squares in tables that the result holds.
-base::Result<std::vector<DeviceTable>> leave_squares(Context& c, std::span<const Bound> wgrads, std::vector<WgradTile>& tiles,
-                                                     int outputs, int inputs) {
+base::Result<std::vector<DeviceTable>> leave_squares(Context& c, std::span<const Bound> wgrads, std::vector<WgradTile>& tiles) {
     std::vector<DeviceTable> tables;
     auto tile = tiles.begin();
     for (const Bound& b : wgrads) {
         const Operand& dw = b[linear_wgrad::dw];
-        const int parts = dw.g * static_cast<int>(blocks_for(dw.rows, outputs) * blocks_for(dw.cols, inputs));
+        const int parts = dw.g * static_cast<int>(blocks_for(dw.rows, kTile) * blocks_for(dw.cols, kTile));
         MILLRACE_LET(table, leave_squares(c, dw, parts));
         for (int i = 0; i < dw.k * parts; ++i, ++tile) tile->squares = table ? static_cast<float*>(table) + i : nullptr;
         tables.push_back(table);
@@ -144,21 +179,30 @@ bool groups_wgrad(const Context& c, const Bound& b) {
 
 namespace {
 
-/// Tiles of one kind for all records.
-KernelResult make_blocks(Context& c, std::span<const Bound> wgrads) {
-    auto tiles = tiles_of(wgrads, kRingOutputs, kRingInputs);
-    // Pinned runs keep one kernel, however many tiles stand beside each other.
-    if (!c.deterministic && takes_ring_wgrad(c, tiles)) {
-        MILLRACE_LET(squares, leave_squares(c, wgrads, tiles, kRingOutputs, kRingInputs));
-        return make_ring_wgrad(c, tiles, squares);
+/// The sums for biases that `product` does not do.
+KernelResult with_bias_sums(Context& c, std::span<const Bound> wgrads, KernelPtr product) {
+    using namespace linear_wgrad;
+    std::vector<std::shared_ptr<Kernel>> all;
+    all.emplace_back(std::move(product));
+    for (const Bound& b : wgrads) {
+        if (!b[dbias].present()) continue;
+        MILLRACE_LET(sums, make_column_sum(c, b[dz], b[dbias], b.accumulates(dbias)));
+        all.emplace_back(std::move(sums));
     }
-    tiles = tiles_of(wgrads, kTile, kTile);
-    if (tiles.empty()) return make_kernel([] {});
-    MILLRACE_LET(squares, leave_squares(c, wgrads, tiles, kTile, kTile));
+    return make_kernel([all] {
+        for (const std::shared_ptr<Kernel>& one : all) one->run();
+    });
+}
+
+KernelResult make_blocks(Context& c, std::span<const Bound> wgrads) {
+    auto tiles = tiles_of(wgrads);
+    if (tiles.empty()) return with_bias_sums(c, wgrads, make_kernel([] {}));
+    MILLRACE_LET(squares, leave_squares(c, wgrads, tiles));
     MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(WgradTile)));
-    return make_kernel([table, squares, stream = c.stream, grid = dim3(static_cast<unsigned>(tiles.size()))] {
+    auto product = make_kernel([table, squares, stream = c.stream, grid = dim3(static_cast<unsigned>(tiles.size()))] {
         launch(wgrad_kernel, grid, dim3(kThreads), 0, stream, table);
     });
+    return with_bias_sums(c, wgrads, std::move(product));
 }
 
 double blocks_time(const Context& c, std::span<const Bound> wgrads) {
@@ -183,9 +227,9 @@ KernelResult make_library(Context& c, std::span<const Bound> wgrads) {
             made, make_product(c, Product::wgrad, b[linear_wgrad::dz], in, b[linear_wgrad::dw], b.accumulates(linear_wgrad::dw)));
         all.emplace_back(std::move(made));
     }
-    return make_kernel([all] {
-        for (const std::shared_ptr<Kernel>& one : all) one->run();
-    });
+    return with_bias_sums(c, wgrads, make_kernel([all] {
+                              for (const std::shared_ptr<Kernel>& one : all) one->run();
+                          }));
 }
 
 constexpr Form kWgradForms[] = {
@@ -222,8 +266,55 @@ bool shares_launch(const Context& c, const Bound& b) {
     return !is_narrow(c, b[linear_wgrad::dz]) && (groups_wgrad(c, b) || tiled::refuses_wgrad(c, b) == nullptr);
 }
 
+/// Up to so many rows the layers' kernels have all rows in a block, and sums cost nothing.
+constexpr int kFewRows = 256;
+
+static bool same_matrix(const Operand& a, const Operand& b) {
+    return a.data == b.data && a.dtype == b.dtype && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
+           a.stride_row == b.stride_row && (a.g <= 1 || a.stride_g == b.stride_g) && (a.k <= 1 || a.stride_k == b.stride_k);
+}
+
 Match match_grouped_wgrad(const Context& c, const Window& records) {
     return Match::first(count_wgrads(records, [&](const Bound& b) { return shares_launch(c, b); }));
+}
+
+/// The bias's sums of a dense_backward without a norm go to the weight gradient that reads the same dz, where tiles do that one:
+/// a layer that does nothing else then has no record left. Asked at the product in front of it, too, which may take the record
+/// next.
+Match match_wgrad_bias(const Context& c, const Window& records) {
+    using namespace dense_backward;
+    const bool product = records[0].record->op == &linear_dgrad::kDef;
+    std::optional<std::size_t> found = 0;
+    if (product) found = records.next_reader(records[0][linear_dgrad::dx], 0);
+    if (!found || records[*found].record->op != &dense_backward::kDef) return {};
+    const Bound& layer = records[*found];
+    const auto& p = layer.params<DenseParams>();
+    if (!layer[dbias].present() || p.norm != Norm::none || layer[dz].rows <= kFewRows) return {};
+    const Box bias(layer[dbias]);
+    std::size_t wgrad = *found + 1;
+    for (; wgrad < records.size(); ++wgrad) {
+        const Bound& b = records[wgrad];
+        if (b.record->op == &linear_wgrad::kDef && same_matrix(b[linear_wgrad::dz], layer[dz])) break;
+        for (int slot = 0; slot < b.record->slot_count(); ++slot)
+            if (b[slot].present() && Box(b[slot]).meets(bias)) return {};
+    }
+    if (wgrad == records.size() || records[wgrad][linear_wgrad::dbias].present() ||
+        records.uses().last_writer(layer[dz], records.number(wgrad)) != records.number(*found))
+        return {};
+    std::size_t first = wgrad;
+    while (first > 0 && records[first - 1].record->op == &linear_wgrad::kDef) --first;
+    const std::size_t count = match_grouped_wgrad(c, records.from(first)).count();
+    if (first + count <= wgrad || choose_form(c, "linear_wgrad", kWgradForms, records.subspan(first, count)) != kWgradForms)
+        return {};
+    Record with = *records[wgrad].record, without = *layer.record;
+    with.slots[linear_wgrad::dbias] = without.slots[dbias];
+    if (layer.accumulates(dbias)) with.accumulate |= 1u << linear_wgrad::dbias;
+    without.slots[dbias] = {};
+    without.accumulate &= ~(1u << dbias);
+    const bool nothing = p.activation == Activation::none && p.dropout <= 0 && same_matrix(layer[dy], layer[dz]);
+    Match match{{*found, wgrad}};
+    match.instead = {nothing ? std::nullopt : std::optional(without), with};
+    return match;
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {

@@ -143,14 +143,19 @@ void run_linear_dgrad(const Bound& bound) {
 
 void run_linear_wgrad(const Bound& bound) {
     const auto &dz = bound[linear_wgrad::dz], &x = bound[linear_wgrad::x], &dw = bound[linear_wgrad::dw];
+    const auto& dbias = bound[linear_wgrad::dbias];
     const bool accumulate = bound.accumulates(linear_wgrad::dw);
     for_each_matrix(dw, [&](int m, int g) {
-        for (int o = 0; o < dw.rows; ++o)
+        for (int o = 0; o < dw.rows; ++o) {
             for (int i = 0; i < dw.cols; ++i) {
                 double sum = 0;
                 for (int b = 0; b < dz.rows; ++b) sum += dz.at<double>(m, g, b)[o] * x.at<double>(m, g, b)[i];
                 store(dw.at<double>(m, g, o)[i], sum, accumulate);
             }
+            double sum = 0;
+            for (int b = 0; b < dz.rows; ++b) sum += dz.at<double>(m, g, b)[o];
+            if (dbias.present()) store(dbias.at<double>(m, g)[o], sum, bound.accumulates(linear_wgrad::dbias));
+        }
     });
 }
 

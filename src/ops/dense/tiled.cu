@@ -181,14 +181,14 @@ KernelResult make_dgrad(Context& c, const Bound& d, const Bound* backward) {
 
 KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
     using namespace linear_wgrad;
-    using Epilogue = GradientEpilogue<float>;
+    using Epilogue = WeightEpilogue;
     std::vector<Extent> extents;
     std::vector<Factors<Epilogue::Args>> all;
     for (const Bound& b : wgrads) {
         extents.push_back(wgrad_extent(c, b));
         Extent extent = extents.back();
         extent.members = b[dw].k;
-        all.push_back({b[dz], b[x], extent, {b[dw], b.accumulates(dw), whole_columns(b[dw])}});
+        all.push_back({b[dz], b[x], extent, {{b[dw], b.accumulates(dw), whole_columns(b[dw])}, b[dbias], b.accumulates(dbias)}});
     }
     const Plan plan = tile::plan_products(extents, c.multiprocessors);
     std::vector<DeviceTable> held;

@@ -1,5 +1,6 @@
 // Layer norm backward: input gradients row by row, those of the parameters as sums of chunks of rows, then of the chunks.
 
+#include "ops/cuda/late_sums.h"
 #include "ops/norm/layernorm.h"
 #include "ops/norm/rows.cuh"
 
@@ -117,7 +118,7 @@ __global__ void input_block_kernel(BackwardArgs<T> a) {
     }
 }
 
-constexpr int kParameterLanes = 8, kSumLanes = 32;
+constexpr int kParameterLanes = 8;
 
 /// How rows are cut for the sums over them: into a chunk for each of the `blocks` that run at once. A block takes `at_once` rows
 /// at least and 16 times as many at most, more where there would be over 1,024 chunks.
@@ -146,24 +147,6 @@ __global__ void parameter_block_kernel(BackwardArgs<T> a) {
     float* to = a.partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.x + blockIdx.x) * 2 * a.cols + c;
     to[0] = sum;
     to[a.cols] = dot;
-}
-
-/// 32 of a chunk's 2 * cols sums a block; chunks in order.
-__global__ void parameter_sum_kernel(const float* partial, Mat<float> dgamma, Mat<float> dbeta, int groups, int chunks, int cols,
-                                     bool add_gamma, bool add_beta) {
-    begin_kernel();
-    const int c = blockIdx.x * 32 + threadIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
-    const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * chunks * 2 * cols + c;
-    float sum = 0;
-    if (c < 2 * cols) {
-#pragma unroll 8
-        for (int chunk = threadIdx.y; chunk < chunks; chunk += kSumLanes)
-            sum += from[static_cast<std::int64_t>(chunk) * 2 * cols];
-    }
-    sum = sum_over_y<kSumLanes>(sum);
-    if (threadIdx.y != 0) return;
-    if (c < cols && dbeta) put(dbeta.row(k, g, 0) + c, sum, add_beta);
-    if (c >= cols && c < 2 * cols && dgamma) put(dgamma.row(k, g, 0) + c - cols, sum, add_gamma);
 }
 
 }  // namespace
@@ -206,8 +189,7 @@ KernelResult make_layernorm_backward(Context& c, const Bound& b) {
                                     chunk_rows,
                                     b.accumulates(dx),
                                     b.accumulates(dresidual)};
-            return make_kernel([a, chunks, depth, shared, partial, stream = c.stream, odg = b[dgamma], odb = b[dbeta],
-                                add_g = b.accumulates(dgamma), add_b = b.accumulates(dbeta)] {
+            auto kernel = make_kernel([a, chunks, depth, shared, stream = c.stream, partial] {
                 if constexpr (kRowsInBlock) {
                     launch(backward_rows_kernel<T, Shape>, dim3(chunks, 1, depth), dim3(32 * kWarps), shared, stream, a);
                 } else {
@@ -215,9 +197,10 @@ KernelResult make_layernorm_backward(Context& c, const Bound& b) {
                            stream, a);
                     if (a.rows > 0) launch(input_block_kernel<T>, dim3(a.rows, 1, depth), dim3(128), 0, stream, a);
                 }
-                launch(parameter_sum_kernel, dim3(blocks_for(2 * std::int64_t{a.cols}, 32), 1, depth), dim3(32, kSumLanes), 0,
-                       stream, a.partial, odg, odb, a.groups, chunks, a.cols, add_g, add_b);
             });
+            const ChunkSums sums[] = {{b[dbeta], a.partial, chunks, 2 * in.cols, b.accumulates(dbeta), partial},
+                                      {b[dgamma], a.partial + in.cols, chunks, 2 * in.cols, b.accumulates(dgamma), partial}};
+            return with_sums(c, std::move(kernel), sums);
         });
     });
 }

@@ -14,12 +14,26 @@
 //   columns are `pitch` apart; next(): to the next panel; where it has one, done(unit, warp, warps): after the last, by all
 //   lanes; where kColumnValues > 0, end(count, values): of the run's columns over the warp's `count` rows, by all lanes. merge
 //   then joins those of the warps.
+// - Where it has them, wants_rows(args) and put_row(args, k, g, row, sum): of the sums of the left operand's rows.
 
 #include "ops/cuda/vector.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
 #include "ops/tile/problem.cuh"
 
 namespace millrace::ops::cuda::tile {
+
+template <class Epilogue>
+constexpr bool sums_rows = requires(const typename Epilogue::Args& args) {
+    Epilogue::wants_rows(args);
+};
+
+template <class Epilogue, class Args>
+__device__ __forceinline__ void finish_rows(const Problem<Args>& p, const Unit& u, const float (&row_sums)[4]) {
+    const int thread = static_cast<int>(threadIdx.x) - 128, row = u.row + thread / 32 * kPanelRows + thread % 32 / 4;
+    if (thread % 4 > 0) return;
+    if (row < p.rows) Epilogue::put_row(p.args, u.k, u.g, row, row_sums[0]);
+    if (row + 8 < p.rows) Epilogue::put_row(p.args, u.k, u.g, row + 8, row_sums[2]);
+}
 
 template <int kQuarters>
 __device__ inline void stage_panel(const float (&sums)[kQuarters][32], int panel, float* to) {

@@ -48,7 +48,7 @@ base::Status describe(const Factors<Args>& f, const Plan& plan, Problem<Args>& p
 template <class T, class Shape, bool kLeftRows, bool kRightRows, class Epilogue, int kMost>
 KernelResult make_shaped(Context& c, std::span<const Factors<typename Epilogue::Args>> all, const Plan& plan) {
     using Args = typename Epilogue::Args;
-    constexpr std::size_t kTileFloats = std::size_t{Shape::kRows} * Shape::kWide;
+    constexpr std::size_t kTileFloats = std::size_t{Shape::kRows} * (Shape::kWide + (sums_rows<Epilogue> ? 8 : 0));
     Problems<Args, kMost> list{};
     std::size_t shared = 0;  // tiles whose slices blocks share
     for (const Factors<Args>& f : all) {
@@ -80,7 +80,8 @@ KernelResult make_shaped(Context& c, std::span<const Factors<typename Epilogue::
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(std::min(list.units, c.multiprocessors * Shape::kBlocks)));
     return make_kernel([list, kernel, grid, exchange, stream = c.stream] {
-        launch(kernel, grid, dim3(Shape::kThreads), Shape::bytes(Epilogue::kConstants, Epilogue::kColumnValues), stream, list);
+        launch(kernel, grid, dim3(Shape::kThreads),
+               Shape::bytes(Epilogue::kConstants, Epilogue::kColumnValues, sums_rows<Epilogue>), stream, list);
     });
 }
 

@@ -36,6 +36,11 @@ __device__ inline void multiply_step(float (&sums)[4][32], std::uint64_t from_le
                   "%128", "%129", "%130", "%131", "%132",
                   MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]), MILLRACE_SUMS(sums[3]));
 }
+/// The same of eight columns: numbers 0 (+ 1) and 2 (+ 1).
+template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[4], std::uint64_t from_left, std::uint64_t from_right) {
+    MILLRACE_STEP("m64n8k16", "%0, %1, %2, %3", "%4", "%5", "%6", "%7", "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]));
+}
 #undef MILLRACE_STEP
 
 /// Sums += 64 x 16 elements in registers times 16 x 128 whose rows are the summed index. Thread t has rows 16 (t / 32) + t % 32 / 4

@@ -10,6 +10,7 @@ namespace millrace::ops::cuda::tile {
 
 constexpr int kSlice = 64;             ///< summed elements of a stage
 constexpr int kBlockBytes = 64 * 128;  ///< 64 rows of 64 elements
+constexpr int kOnesBytes = 1024;       ///< eight rows of them
 constexpr int kPanelPitch = 36;        ///< floats of a panel's row, free of bank conflicts when read in runs of eight
 constexpr int kPanelRows = 16, kPanelColumns = 32;
 
@@ -21,8 +22,8 @@ struct Shape {
     static constexpr int kLeftBytes = kRows * 128, kRightBytes = kWide * 128, kStageBytes = kLeftBytes + kRightBytes;
     static constexpr int kPanelFloats = kWarps * kPanelRows * kPanelPitch;
     /// With numbers per column that an epilogue shares, and those per column and warp that it sums over rows (finish.cuh).
-    static constexpr std::size_t bytes(int constants, int column_values) {
-        return 1024 + std::size_t{kStages} * (kStageBytes + 16) +
+    static constexpr std::size_t bytes(int constants, int column_values, bool row_sums) {
+        return 1024 + (row_sums ? kOnesBytes : 0) + std::size_t{kStages} * (kStageBytes + 16) +
                sizeof(float) * (kPanelFloats + kWide * (2 * constants + kWarps * column_values));
     }
 };

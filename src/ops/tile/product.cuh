@@ -21,7 +21,17 @@ struct Ring {
     __device__ std::uint32_t right(int stage) const { return left(stage) + Shape::kLeftBytes; }
     __device__ std::uint32_t filled(int stage) const { return barriers + 16 * stage; }
     __device__ std::uint32_t free(int stage) const { return barriers + 16 * stage + 8; }
+    __device__ std::uint32_t ones() const { return left(Shape::kStages); }  ///< of an epilogue that wants sums of rows
 };
+
+/// Eight rows of 64 ones, for the matrix units.
+template <class T, class Shape>
+__device__ void put_ones(std::uint8_t* to) {
+    constexpr std::uint32_t kTwo = std::is_same_v<T, f16> ? 0x3c003c00u : 0x3f803f80u;
+    for (int i = static_cast<int>(threadIdx.x); i < kOnesBytes / 4; i += Shape::kThreads)
+        reinterpret_cast<std::uint32_t*>(to)[i] = kTwo;
+    hopper::copies_visible();
+}
 
 /// `kTile` rows of an operand and 64 summed elements, or as many columns and 64 summed rows in blocks of 64 columns.
 template <bool kSummedRows, int kTile>
@@ -56,8 +66,10 @@ __device__ __forceinline__ void copy_tiles(const List& list, const Ring<Shape>& 
     }
 }
 
-template <class T, class Shape, bool kLeftRows, bool kRightRows>
-__device__ void multiply_slices(float (&sums)[Shape::kWide / 64][32], int slices, const Ring<Shape>& ring, Cursor& at) {
+/// With kRowSums the sums of the left operand's rows, too: its product with the ones that lie at `ones`.
+template <class T, class Shape, bool kLeftRows, bool kRightRows, bool kRowSums>
+__device__ void multiply_slices(float (&sums)[Shape::kWide / 64][32], float (&row_sums)[4], int slices, const Ring<Shape>& ring,
+                                Cursor& at) {
     const std::uint32_t mine = (threadIdx.x / 128 - 1) * kBlockBytes;
     const bool leads = (threadIdx.x & 31) == 0;
     int last = -1;
@@ -68,8 +80,11 @@ __device__ void multiply_slices(float (&sums)[Shape::kWide / 64][32], int slices
         const std::uint64_t right = kRightRows ? hopper::summed_rows(from_right, kBlockBytes) : hopper::operand(from_right);
         hopper::products_begin();
 #pragma unroll
-        for (int i = 0; i < kSlice / 16; ++i)
+        for (int i = 0; i < kSlice / 16; ++i) {
             multiply_step<T, kLeftRows, kRightRows>(sums, left + i * (kLeftRows ? 128 : 2), right + i * (kRightRows ? 128 : 2));
+            if constexpr (kRowSums)
+                multiply_step<T, kLeftRows, false>(row_sums, left + i * (kLeftRows ? 128 : 2), hopper::operand(ring.ones()));
+        }
         hopper::products_commit();
         hopper::products_wait<1>();
         if (last >= 0 && leads) hopper::barrier_arrive(ring.free(last));
@@ -80,19 +95,21 @@ __device__ void multiply_slices(float (&sums)[Shape::kWide / 64][32], int slices
     if (last >= 0 && leads) hopper::barrier_arrive(ring.free(last));
 #pragma unroll
     for (int g = 0; g < Shape::kWide / 64; ++g) hopper::hold(sums[g]);
+    if constexpr (kRowSums) hopper::hold(row_sums);
 }
 
 /// Leaves the sums of this block's share of a tile. True in the last one to come, which then has the sums of all shares, added in
 /// their order.
-template <class Shape, class Args>
+template <class Shape, bool kRowSums, class Args>
 __device__ __forceinline__ bool join_splits(const Problem<Args>& p, const Unit& u, float (&sums)[Shape::kWide / 64][32],
-                                            volatile int* before) {
-    constexpr int kQuads = Shape::kWide / 8, kThreads = 128 * Shape::kGroups;
+                                            float (&row_sums)[4], volatile int* before) {
+    constexpr int kQuads = Shape::kWide / 8 + (kRowSums ? 1 : 0), kThreads = 128 * Shape::kGroups;
+    const auto quad = [&](int i) { return i < Shape::kWide / 8 ? sums[i / 8] + i % 8 * 4 : row_sums; };
     const int thread = static_cast<int>(threadIdx.x) - 128;
     float4* all = reinterpret_cast<float4*>(p.partial) + std::int64_t{u.tile} * p.splits * kQuads * kThreads + thread;
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-        const float* v = sums[i / 8] + i % 8 * 4;
+        const float* v = quad(i);
         __stcg(all + (u.split * kQuads + i) * kThreads, make_float4(v[0], v[1], v[2], v[3]));
     }
     __threadfence();
@@ -109,7 +126,7 @@ __device__ __forceinline__ bool join_splits(const Problem<Args>& p, const Unit& 
             const float4 more = __ldcg(all + (s * kQuads + i) * kThreads);
             sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
         }
-        float* v = sums[i / 8] + i % 8 * 4;
+        float* v = quad(i);
         v[0] = sum.x, v[1] = sum.y, v[2] = sum.z, v[3] = sum.w;
     }
     return true;
@@ -119,12 +136,14 @@ __device__ __forceinline__ bool join_splits(const Problem<Args>& p, const Unit& 
 template <class T, class Shape, bool kLeftRows, bool kRightRows, class Epilogue, class List>
 __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void product_kernel(const __grid_constant__ List list) {
 #ifdef MILLRACE_HOPPER
+    constexpr bool kRowSums = sums_rows<Epilogue>;
     extern __shared__ std::uint8_t ring_memory[];
     __shared__ int arrived_before;
     Ring<Shape> ring;
     const std::uint32_t memory = hopper::shared_address(ring_memory);
     ring.base = (memory + 1023) / 1024 * 1024;
-    ring.barriers = ring.base + Shape::kStages * Shape::kStageBytes;
+    ring.barriers = ring.ones() + (kRowSums ? kOnesBytes : 0);
+    if constexpr (kRowSums) put_ones<T, Shape>(ring_memory + (ring.ones() - memory));
     auto* panels = reinterpret_cast<float*>(ring_memory + (ring.barriers + 16 * Shape::kStages - memory));
     if (threadIdx.x == 0) {
         for (int s = 0; s < Shape::kStages; ++s) {
@@ -152,9 +171,16 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void product_kerne
         const auto& p = list.all[last = u.problem];
         Constants<Shape, Epilogue> constants;
         constants.load(p, u);
-        float sums[Shape::kWide / 64][32] = {};
-        multiply_slices<T, Shape, kLeftRows, kRightRows>(sums, u.end - u.begin, ring, at);
-        if (p.splits > 1 && !join_splits<Shape>(p, u, sums, &arrived_before)) continue;
+        float sums[Shape::kWide / 64][32] = {}, row_sums[4] = {};
+        bool with_rows = false;
+        if constexpr (kRowSums) with_rows = u.col == 0 && Epilogue::wants_rows(p.args);
+        if (with_rows)
+            multiply_slices<T, Shape, kLeftRows, kRightRows, kRowSums>(sums, row_sums, u.end - u.begin, ring, at);
+        else
+            multiply_slices<T, Shape, kLeftRows, kRightRows, false>(sums, row_sums, u.end - u.begin, ring, at);
+        if (p.splits > 1 && !join_splits<Shape, kRowSums>(p, u, sums, row_sums, &arrived_before)) continue;
+        if constexpr (kRowSums)
+            if (with_rows) finish_rows<Epilogue>(p, u, row_sums);
         finish_tile<Shape, Epilogue>(p, u, sums, constants, panels, turn);
         turn ^= 1;
     }

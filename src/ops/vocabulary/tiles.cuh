@@ -1,36 +1,18 @@
 #pragma once
-// The vocabulary head on tensor cores: pieces of its two large kernels in bf16, and what those of warpgroups share with them. A
-// block owns some rows of one matrix in shared memory while tiles of kTile rows of the other one stream through two buffers. A
-// warp owns 16 kTiles of the block's rows; their products with a tile stay in registers, where they lie as the left side of the
-// next product, with the same tile, wants them.
+// The vocabulary head on tensor cores (bf16 and f16), logits in tiles alone: what its launches share.
 
-#include "ops/cuda/async_copy.cuh"
 #include "ops/text/token_sums.cuh"
 #include "ops/tile/mma.cuh"
 #include "ops/vocabulary/vocabulary.h"
 
 namespace millrace::ops::cuda::vocabulary {
 
-constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kTile = 64;       ///< rows that stream at once
 constexpr int kMostParts = 32;  ///< blocks that share the streamed rows
 /// Sums are only rescaled when a logit exceeds the reference by this much (e^6 leaves f32 and bf16 their precision), unless the
 /// largest one is to be found.
 constexpr float kMargin = 6;
 
 using Bits = std::uint16_t;  ///< an element of bf16 or f16
-
-/// kWidth columns, those of the matrices rounded up.
-template <int kWidth>
-struct Layout {
-    static constexpr int kTiles = kWidth > 128 ? 1 : 2;  ///< as many as registers hold sums for
-    static constexpr int kOwned = 16 * kTiles * kWarps;  ///< rows of a block
-    static constexpr int kStride = kWidth + 8;           ///< eight rows of a fragment lie in different banks
-    static constexpr int kFloats = 2 * kTile * 2;        ///< two values for each streamed row, in two buffers
-    static constexpr std::size_t kBytes = sizeof(bf16) * (kOwned + 2 * kTile) * kStride + sizeof(float) * kFloats;
-    using Products = float[kTiles][kTile / 8][4];
-    using Sums = float[kTiles][kWidth / 8][4];
-};
 
 /// What the rows of the batch leave for the gradient of the weights, [K][rows up to a multiple of 128].
 struct RowInfo {
@@ -47,77 +29,7 @@ __device__ inline int target_of(const Mat<const std::int32_t>& ids, const Mat<co
     return id >= 0 && id < shape.vocabulary ? id : -2;
 }
 
-/// Begins copies of kRows rows from `begin` on to shared memory, zeros beyond `rows` and `cols`.
-template <int kWidth, int kRows>
-__device__ inline void stage(const Mat<const Bits>& from, int k, int begin, int rows, int cols, bf16* to) {
-    constexpr int kVectors = kWidth / 8, kStep = kThreads / kVectors, kStride = Layout<kWidth>::kStride;
-    static_assert(kRows % kStep == 0);
-    const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
-    const int limit = column < cols ? rows - begin - row : 0;
-    const std::uint32_t base = shared_address(to + row * kStride + column);
-    const auto stride = static_cast<int>(from.stride_row);
-    const Bits* source = from.row(k, 0, begin + row) + column;
-#pragma unroll
-    for (int i = 0; i < kRows; i += kStep) copy16(base + 2 * i * kStride, source + i * stride, i < limit);
-}
-
-/// products = the warp's rows times those of a tile.
-template <int kWidth>
-__device__ inline void multiply_across(typename Layout<kWidth>::Products& products, const bf16* own, const bf16* tile) {
-    constexpr int kTiles = Layout<kWidth>::kTiles, kStride = Layout<kWidth>::kStride;
-    const int lane = threadIdx.x % 32;
-    own += lane % 16 * kStride + lane / 16 * 8;
-    tile += (lane % 8 + lane / 16 * 8) * kStride + lane / 8 % 2 * 8;
-    clear(products);
-#pragma unroll 4  // all at once would not leave enough registers
-    for (int d = 0; d < kWidth; d += 16) {
-        std::uint32_t left[kTiles][4];
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) load_matrices(left[m], own + 16 * m * kStride + d);
-#pragma unroll
-        for (int n = 0; n < kTile / 16; ++n) {
-            std::uint32_t right[4];
-            load_matrices(right, tile + 16 * n * kStride + d);
-#pragma unroll
-            for (int m = 0; m < kTiles; ++m) {
-                mma16<bf16>(products[m][2 * n], left[m], right[0], right[1]);
-                mma16<bf16>(products[m][2 * n + 1], left[m], right[2], right[3]);
-            }
-        }
-    }
-}
-
-/// sums += weights of the warp's rows and a tile's times the tile's rows.
-template <int kWidth>
-__device__ inline void multiply_along(typename Layout<kWidth>::Sums& sums, const typename Layout<kWidth>::Products& weights,
-                                      const bf16* tile) {
-    constexpr int kTiles = Layout<kWidth>::kTiles, kStride = Layout<kWidth>::kStride;
-    const int lane = threadIdx.x % 32;
-    tile += lane % 16 * kStride + lane / 16 * 8;
-#pragma unroll
-    for (int v = 0; v < kTile / 16; ++v) {
-        std::uint32_t left[kTiles][4];
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float(&from)[4] = weights[m][2 * v + i / 2];
-                left[m][i] = pack<bf16>(from[i % 2 * 2], from[i % 2 * 2 + 1]);
-            }
-#pragma unroll
-        for (int n = 0; n < kWidth / 16; ++n) {
-            std::uint32_t right[4];
-            load_transposed(right, tile + 16 * v * kStride + 16 * n);
-#pragma unroll
-            for (int m = 0; m < kTiles; ++m) {
-                mma16<bf16>(sums[m][2 * n], left[m], right[0], right[1]);
-                mma16<bf16>(sums[m][2 * n + 1], left[m], right[2], right[3]);
-            }
-        }
-    }
-}
-
-/// Where rows of sums go, from the first of a warp or a warpgroup on: to (+) = factor * sum. Pairs lie at multiples of 8 bytes.
+/// Where rows of sums go, from the first of a warpgroup on: to (+) = factor * sum. Pairs lie at multiples of 8 bytes.
 struct Target {
     float* to;
     std::int64_t stride;
@@ -133,24 +45,6 @@ struct Target {
         return now.x * now.x + now.y * now.y;
     }
 };
-
-/// Puts the warp's sums, `rows` rows of `cols` columns of them. Returns a thread's sum of squares.
-template <int kWidth>
-__device__ inline float put_sums(const typename Layout<kWidth>::Sums& sums, const Target& target, int rows, int cols) {
-    float squares = 0;
-#pragma unroll
-    for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = row_of(m, 2 * half);
-            if (row >= rows) continue;
-#pragma unroll
-            for (int n = 0; n < kWidth / 8; ++n)
-                if (const int column = column_of(n, 0); column < cols)
-                    squares += target.put_pair(row, column, sums[m][n][2 * half], sums[m][n][2 * half + 1]);
-        }
-    return squares;
-}
 
 /// Sum over the four lanes that share a row.
 __device__ inline float row_sum(float value) {
@@ -170,7 +64,6 @@ struct Args : TokenSums {
     bool exact = false;  ///< the largest logit's entry is wanted
     bool add_dx = false, add_weight = false, add_bias = false;
     int parts = 1, weight_parts = 1;  ///< of the vocabulary for a block of rows, of the rows for a block of the vocabulary
-    bool warpgroups = false;          ///< the kernels of warpgroups.cuh
     bool sums_tokens = false;         ///< the kernel of the weights also adds up what was found
     float4* stats = nullptr;  ///< [part][K][row]: reference, sum of exponentials over it, target's logit, entry of the largest
     float* sums = nullptr;    ///< of exponentials times weights; later of gradients times rows, with those of the biases behind
@@ -180,7 +73,7 @@ struct Args : TokenSums {
     int square_parts = 0;
     bool joined = false;                  ///< one part of the vocabulary alone, whose warpgroups finish their rows themselves
     bool direct = false;                  ///< one part of the rows alone, which goes straight to dweight and dbias
-    int blocks = 0;                       ///< of warpgroups, for the weights
+    int blocks = 0;                       ///< of the kernel for the weights
     std::int32_t* handed_over = nullptr;  ///< [blocks][8], zeros: blocks share tiles evenly and hand over sums; null: whole parts
 
     [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + 127) / 128 * 128; }
@@ -229,25 +122,19 @@ __device__ inline void put_squares(const Args& a, int k, int part, float sum) {
     if (threadIdx.x % 32 == 0) a.squares[std::int64_t{k} * a.square_parts + part] = sum;
 }
 
-/// f<columns of the kernels that take rows of `cols`>().
-template <class F>
-auto with_width(int cols, F f) {
-    return cols <= 64 ? f.template operator()<64>() : cols <= 128 ? f.template operator()<128>() : f.template operator()<256>();
-}
-
 namespace warpgroups {
-struct Maps;  // warpgroups.cuh; only read where Args::warpgroups
+struct Maps;  // warpgroups.cuh
 }
 /// Logits, their sums, and with dx the sums of weights: stats, sums, then info, found, shares, logsumexp and dx.
-KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type);
+KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
 /// How many sums of squares of a member's dweight there will be.
 int square_parts(const Args& args);
 /// dweight and dbias from info; `aligned`: rows of dweight begin at multiples of 16 bytes.
-KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type, bool aligned);
+KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type, bool aligned);
 
 /// The first kernel of each of them, with warpgroups; `type`: of the elements.
-KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type);
-KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type);
+KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
+KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
 
 /// The same for all shapes and precisions. What `found` points to stays valid as long as the kernel lives.
 KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found);

@@ -11,36 +11,25 @@ using tensor::Operand;
 using namespace vocabulary;
 namespace at = vocabulary_loss;
 
-constexpr int kMostColumns = 256, kBlocksPerMultiprocessor = 2;
-
-/// `maps`: where warpgroups can do it. f16 has no other tiles.
-bool takes_tiles(const Context& c, const Bound& b, bool maps) {
-    const Operand &x = b[at::x], &dx = b[at::dx];
-    const std::size_t bytes = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kBytes; });
-    return c.fuse && (x.dtype == tensor::DType::bf16 || maps) && x.rows > 0 && x.cols > 0 && x.cols % 8 == 0 &&
-           x.cols <= kMostColumns && aligned16(x) && aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) &&
-           bytes <= c.shared_limit;
-}
-
-/// Whether warpgroups can do it, of 65 to 128 columns, and how they find both matrices.
-bool make_maps(const Context& c, const Bound& b, warpgroups::Maps& maps) {
-    const Operand &x = b[at::x], &weight = b[at::weight];
-    if (!c.warpgroups || !has_tile_products() || x.cols <= warpgroups::kWidth / 2 || x.cols > warpgroups::kWidth ||
-        warpgroups::kBytes > c.shared_limit || weight.k != x.k)
-        return false;
-    const auto make = [](CUtensorMap& map, const Operand& o) {
-        return tile::has_tensor_map(o) && (o.k == 1 || o.stride_k > 0) && tile::make_tensor_map(map, o, warpgroups::kRows);
-    };
-    return make(maps.x, x) && make(maps.weight, weight);
-}
-
 /// Whether tiles, which compute the logits twice and never store them, beat the library, which computes them once. Of four and of
 /// three products, with rates measured on an H200; what is stored moves 12 bytes a logit.
-bool beats_library(const Bound& b, bool maps) {
-    constexpr double kWarpRate = 200e6, kWarpgroupRate = 600e6, kLibraryRate = 500e6, kBytes = 4e6, kLaunches = 15;
+bool beats_library(const Bound& b) {
+    constexpr double kTileRate = 600e6, kLibraryRate = 500e6, kBytes = 4e6, kLaunches = 15;
     const Operand &x = b[at::x], &weight = b[at::weight];
     const double logits = 1.0 * x.k * x.rows * weight.rows, product = 2 * logits * x.cols;
-    return 4 * product / (maps ? kWarpgroupRate : kWarpRate) < 3 * product / kLibraryRate + 12 * logits / kBytes + kLaunches;
+    return 4 * product / kTileRate < 3 * product / kLibraryRate + 12 * logits / kBytes + kLaunches;
+}
+
+bool takes_tiles(const Context& c, const Bound& b) {
+    const Operand &x = b[at::x], &dx = b[at::dx];
+    return c.fuse && c.warpgroups && has_tile_products() && tensor::size_of(x.dtype) == 2 && x.rows > 0 && x.cols % 8 == 0 &&
+           x.cols > warpgroups::kWidth / 2 && x.cols <= warpgroups::kWidth && b[at::weight].k == x.k && aligned16(x) &&
+           aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) && warpgroups::kBytes <= c.shared_limit &&
+           (c.deterministic || beats_library(b));
+}
+
+bool make_map(CUtensorMap& map, const Operand& o) {
+    return tile::has_tensor_map(o) && (o.k == 1 || o.stride_k > 0) && tile::make_tensor_map(map, o, warpgroups::kRows);
 }
 
 /// How warpgroups share their work: one block per multiprocessor.
@@ -72,36 +61,21 @@ Sharing warpgroup_sharing(const Context& c, int owned, int members, int streamed
     return even < least ? Sharing{1, true} : best;
 }
 
-/// Into how many parts the streamed tiles are split so that `blocks` of owned rows fill the device.
-int parts_for(const Context& c, int owned, int per_block, int members, int streamed) {
-    const int blocks = (owned + per_block - 1) / per_block * (c.deterministic ? 1 : members);
-    const int tiles = (streamed + kTile - 1) / kTile;
-    return std::clamp(kBlocksPerMultiprocessor * c.multiprocessors / blocks, 1, std::min(tiles, kMostParts));
-}
-
 /// `summed`: whether the kernels also add up what they find.
-KernelResult make_tiles(Context& c, const Bound& b, const TokenSums& tokens, const warpgroups::Maps* maps, bool& summed) {
+KernelResult make_tiles(Context& c, const Bound& b, const warpgroups::Maps& maps, const TokenSums& tokens, bool& summed) {
     const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight], &dbias = b[at::dbias];
     Args args{tokens,  x,     weight, b[at::bias], b[at::ids], b[at::logsumexp],      dx,
               dweight, dbias, x.k,    x.rows,      x.cols,     b[at::tally].present()};
     args.add_dx = b.accumulates(at::dx);
     args.add_weight = b.accumulates(at::dweight);
     args.add_bias = b.accumulates(at::dbias);
-    const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
-    args.warpgroups = maps != nullptr;
     const bool wants_weights = dweight.present() || dbias.present(), aligned = dweight.present() && aligned16(dweight);
-    bool handed_over = false;
-    if (args.warpgroups) {
-        const Sharing over_weights = warpgroup_sharing(c, weight.rows, x.k, x.rows, aligned, true);
-        args.parts = warpgroup_sharing(c, x.rows, x.k, weight.rows, true, false).parts;
-        args.weight_parts = over_weights.parts;
-        handed_over = over_weights.handed_over;
-    } else {
-        args.parts = parts_for(c, x.rows, owned, x.k, weight.rows);
-        args.weight_parts = parts_for(c, weight.rows, owned, x.k, x.rows);
-    }
+    const Sharing over_weights = warpgroup_sharing(c, weight.rows, x.k, x.rows, aligned, true);
+    args.parts = warpgroup_sharing(c, x.rows, x.k, weight.rows, true, false).parts;
+    args.weight_parts = over_weights.parts;
+    const bool handed_over = over_weights.handed_over;
     args.blocks = std::min<int>(c.multiprocessors, blocks_for(weight.rows, warpgroups::kRows) * x.k * args.weight_parts);
-    args.joined = args.warpgroups && args.parts == 1;
+    args.joined = args.parts == 1;
     args.direct = aligned && args.weight_parts == 1;
     DeviceTable squares;
     if (aligned) {
@@ -150,10 +124,8 @@ KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
                          b.accumulates(at::tally),   b[at::total]};
     bool summed = false;
     warpgroups::Maps maps{};
-    const bool there = make_maps(c, b, maps);
-    MILLRACE_LET(rows, takes_tiles(c, b, there) && (c.deterministic || beats_library(b, there))
-                           ? make_tiles(c, b, sums, there ? &maps : nullptr, summed)
-                           : make_plain(c, b, sums));
+    const bool tiles = takes_tiles(c, b) && make_map(maps.x, x) && make_map(maps.weight, b[at::weight]);
+    MILLRACE_LET(rows, tiles ? make_tiles(c, b, maps, sums, summed) : make_plain(c, b, sums));
     return make_kernel([stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), found, members = x.k, sums, summed] {
         rows->run();
         if (!summed) launch_token_sums(stream, members, sums);

@@ -1,6 +1,8 @@
-// The first kernel of forward.cu for whole warpgroups: the same references, margin and results. Where a block sees all of the
-// vocabulary it does what the second one does, too, and looks for largest logits only if it must: it first takes a fixed
-// reference for all rows, and begins again where a row's sum of exponentials turns out to be too small or too large for that.
+// Blocks own rows of the batch, the vocabulary streams, as in FlashAttention with keys = values = weights: the logits of a tile
+// become exponentials over the largest so far, whose products with the weights are the first part of dx. Several blocks may share
+// the vocabulary of the same rows (forward.cu joins them). Where a block sees all of it, it finishes its rows and looks for
+// largest logits only if it must: it first takes 0 as the reference of all rows, and begins again where a row's sum of
+// exponentials turns out to be too small or too large for that.
 
 #include "ops/vocabulary/warpgroups.cuh"
 
@@ -246,9 +248,9 @@ KernelResult make(Context& c, const Args& a, const Maps& maps) {
 
 }  // namespace
 
-KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type) {
+KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type) {
     return by_half(type, [&]<class T>(T) {
-        return args.dx.data != nullptr ? make<T, true>(c, args, *maps) : make<T, false>(c, args, *maps);
+        return args.dx.data != nullptr ? make<T, true>(c, args, maps) : make<T, false>(c, args, maps);
     });
 }
 

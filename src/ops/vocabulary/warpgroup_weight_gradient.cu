@@ -1,5 +1,6 @@
-// The first kernel of weight_gradient.cu for whole warpgroups: the same probabilities and results. A block goes from entries to
-// entries; the copies of the next ones run while it finishes with these.
+// Blocks own entries of the vocabulary, rows of the batch stream: the logits of a tile are computed again and become
+// probabilities, less one where an entry is the row's target, whose products with the rows are dweight. A block goes from entries
+// to entries; the copies of the next ones run while it finishes with these.
 
 #include "ops/vocabulary/warpgroups.cuh"
 
@@ -233,11 +234,11 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
 
 }  // namespace
 
-KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a, const warpgroups::Maps* maps, tensor::DType type) {
+KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a, const warpgroups::Maps& maps, tensor::DType type) {
     const auto kernel = by_half(type, []<class T>(T) { return warpgroup_weight_gradient_kernel<T>; });
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(a.blocks));
-    return make_launch(c, kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, *maps);
+    return make_launch(c, kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
 }
 
 }  // namespace millrace::ops::cuda::vocabulary

@@ -10,6 +10,7 @@
 
 #include <cuda.h>
 
+#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
 #include "ops/tile/cursor.cuh"
 #include "ops/tile/multiply.cuh"

@@ -1,0 +1,76 @@
+#include "ops/cuda/late_sums.h"
+
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+constexpr int kColumns = 32, kLanes = 32;
+
+/// What a block adds up: some neighbouring columns of one matrix.
+struct Unit {
+    const float* from;
+    float* to;
+    std::int32_t chunks, pitch, cols, accumulate;
+};
+
+__global__ void __launch_bounds__(kColumns* kLanes) chunk_sums_kernel(const Unit* units) {
+    const Unit u = units[blockIdx.x];  // no kernel writes the table
+    begin_kernel();
+    const int col = static_cast<int>(threadIdx.x);
+    float sum = 0;
+    if (col < u.cols) {
+#pragma unroll 8
+        for (int chunk = static_cast<int>(threadIdx.y); chunk < u.chunks; chunk += kLanes)
+            sum += u.from[std::int64_t{chunk} * u.pitch + col];
+    }
+    sum = sum_over_y<kLanes>(sum);
+    if (threadIdx.y == 0 && col < u.cols) put(u.to + col, sum, u.accumulate != 0);
+}
+
+base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<ChunkSums>> all) {
+    std::vector<Unit> units;
+    for (const auto& s : all)
+        for (int k = 0; k < s->out.k; ++k)
+            for (int g = 0; g < s->out.g; ++g)
+                for (int col = 0; col < s->out.cols; col += kColumns)
+                    units.push_back({s->partial + (std::int64_t{k} * s->out.g + g) * s->chunks * s->pitch + col,
+                                     s->out.at<float>(k, g) + col, s->chunks, s->pitch, std::min(kColumns, s->out.cols - col),
+                                     s->accumulate ? 1 : 0});
+    if (units.empty()) return KernelPtr{};
+    MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit)));
+    std::vector<DeviceTable> held = {table};
+    for (const auto& s : all) held.push_back(s->held);
+    return make_kernel([held, table, stream = c.stream, grid = dim3(static_cast<unsigned>(units.size()))] {
+        launch(chunk_sums_kernel, grid, dim3(kColumns, kLanes), 0, stream, table);
+    });
+}
+
+}  // namespace
+
+KernelResult with_sums(Context& c, KernelPtr chunks, std::span<const ChunkSums> sums) {
+    std::vector<std::shared_ptr<ChunkSums>> wanted;
+    for (const ChunkSums& s : sums)
+        if (s.out.present()) wanted.push_back(std::make_shared<ChunkSums>(s));
+    if (c.ahead == nullptr) {
+        c.late_sums.insert(c.late_sums.end(), wanted.begin(), wanted.end());
+        return KernelResult(std::move(chunks));
+    }
+    MILLRACE_LET(behind, make_sums(c, wanted));
+    if (!behind) return KernelResult(std::move(chunks));
+    return make_kernel([first = std::shared_ptr<Kernel>(std::move(chunks)), second = std::shared_ptr<Kernel>(std::move(behind))] {
+        first->run();
+        second->run();
+    });
+}
+
+base::Result<KernelPtr> take_late_sums(Context& c) { return make_sums(c, std::exchange(c.late_sums, {})); }
+
+bool touches_late_sums(const Context& c, const Bound& record) {
+    return std::ranges::any_of(c.late_sums, [&](const auto& s) {
+        return std::ranges::any_of(record.operands,
+                                   [&](const tensor::Operand& o) { return o.present() && Box(o).meets(Box(s->out)); });
+    });
+}
+
+}  // namespace millrace::ops::cuda
