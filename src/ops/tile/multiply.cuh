@@ -9,31 +9,31 @@
 namespace millrace::ops::cuda::tile {
 
 // clang-format off
-#define MILLRACE_STEP(shape, registers, left, right, left_rows, right_rows, ...) \
+#define MILLRACE_STEP(shape, registers, left, right, left_rows, right_rows, more, ...) \
     if constexpr (std::is_same_v<T, bf16>) \
-        MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" \
+        MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, " more ", 0; wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" \
                      registers "}, " left ", " right ", p, 1, 1, " left_rows ", " right_rows "; }" \
-                     : __VA_ARGS__ : "l"(from_left), "l"(from_right), "n"(kLeftRows ? 1 : 0), "n"(kRightRows ? 1 : 0)); \
+                     : __VA_ARGS__ : "l"(from_left), "l"(from_right), "n"(kLeftRows ? 1 : 0), "n"(kRightRows ? 1 : 0), "r"(add)); \
     else \
-        MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned." shape ".f32.f16.f16 {" \
+        MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, " more ", 0; wgmma.mma_async.sync.aligned." shape ".f32.f16.f16 {" \
                      registers "}, " left ", " right ", p, 1, 1, " left_rows ", " right_rows "; }" \
-                     : __VA_ARGS__ : "l"(from_left), "l"(from_right), "n"(kLeftRows ? 1 : 0), "n"(kRightRows ? 1 : 0))
+                     : __VA_ARGS__ : "l"(from_left), "l"(from_right), "n"(kLeftRows ? 1 : 0), "n"(kRightRows ? 1 : 0), "r"(add))
 
 /// Thread t of the warpgroup holds of sums[g] those of rows 16 (t / 32) + t % 32 / 4 (+ 8) and columns 64 g + 8 j + 2 (t % 4)
-/// (+ 1): numbers 4 j (+ 1), 4 j + 2 (+ 1).
+/// (+ 1): numbers 4 j (+ 1), 4 j + 2 (+ 1). add: 0 where the sums begin.
 template <class T, bool kLeftRows, bool kRightRows>
-__device__ inline void multiply_step(float (&sums)[1][32], std::uint64_t from_left, std::uint64_t from_right) {
-    MILLRACE_STEP("m64n64k16", MILLRACE_REGISTERS_0, "%32", "%33", "%34", "%35", MILLRACE_SUMS(sums[0]));
+__device__ inline void multiply_step(float (&sums)[1][32], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n64k16", MILLRACE_REGISTERS_0, "%32", "%33", "%34", "%35", "%36", MILLRACE_SUMS(sums[0]));
 }
 template <class T, bool kLeftRows, bool kRightRows>
-__device__ inline void multiply_step(float (&sums)[2][32], std::uint64_t from_left, std::uint64_t from_right) {
-    MILLRACE_STEP("m64n128k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1, "%64", "%65", "%66", "%67",
+__device__ inline void multiply_step(float (&sums)[2][32], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n128k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1, "%64", "%65", "%66", "%67", "%68",
                   MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]));
 }
 template <class T, bool kLeftRows, bool kRightRows>
-__device__ inline void multiply_step(float (&sums)[4][32], std::uint64_t from_left, std::uint64_t from_right) {
+__device__ inline void multiply_step(float (&sums)[4][32], std::uint64_t from_left, std::uint64_t from_right, int add) {
     MILLRACE_STEP("m64n256k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 ", " MILLRACE_REGISTERS_2 ", " MILLRACE_REGISTERS_3,
-                  "%128", "%129", "%130", "%131",
+                  "%128", "%129", "%130", "%131", "%132",
                   MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]), MILLRACE_SUMS(sums[3]));
 }
 #undef MILLRACE_STEP
