@@ -52,7 +52,7 @@ Extent wgrad_extent(const Context& c, const Bound& w) {
 }
 
 Plan plan_one(const Context& c, const Extent& e, TileShape widest = TileShape::wide) {
-    return tile::plan_products(std::span(&e, 1), c.multiprocessors, widest);
+    return tile::plan_products(std::span(&e, 1), c.multiprocessors, tile::limits_of(c.forms, widest));
 }
 /// Wide tiles have no room for sums of columns.
 constexpr TileShape kWithColumns = TileShape::turns;
@@ -201,7 +201,7 @@ KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
         extent.members = b[dw].k;
         all.push_back({b[dz], b[x], extent, {b[dw], b.accumulates(dw), whole_columns(b[dw])}});
     }
-    const Plan plan = tile::plan_products(extents, c.multiprocessors);
+    const Plan plan = tile::plan_products(extents, c.multiprocessors, tile::limits_of(c.forms));
     std::vector<DeviceTable> held;
     for (std::size_t i = 0; i < all.size(); ++i) {
         const Operand& out = wgrads[i][dw];
@@ -235,7 +235,7 @@ double dgrad_time(const Context& c, const Bound& d, const Bound* backward) {
 double wgrads_time(const Context& c, std::span<const Bound> wgrads) {
     std::vector<Extent> extents;
     for (const Bound& b : wgrads) extents.push_back(wgrad_extent(c, b));
-    return tile::plan_products(extents, c.multiprocessors).microseconds;
+    return tile::plan_products(extents, c.multiprocessors, tile::limits_of(c.forms)).microseconds;
 }
 
 }  // namespace millrace::ops::cuda::tiled

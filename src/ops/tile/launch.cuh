@@ -89,8 +89,9 @@ KernelResult make_shaped(Context& c, std::span<const Factors<typename Epilogue::
     const auto kernel = product_kernel<T, Shape, kLeftRows, kRightRows, Epilogue, Problems<Args, kMost>>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const auto cluster = static_cast<unsigned>(list.cluster);
-    const int seats = cluster == 1 ? c.multiprocessors * Shape::kBlocks
-                                   : clusters_at_once(reinterpret_cast<const void*>(kernel), Shape::kThreads, kBytes, cluster);
+    const int seats = plan.seats > 0 ? plan.seats
+                      : cluster == 1 ? c.multiprocessors * Shape::kBlocks
+                                     : clusters_at_once(reinterpret_cast<const void*>(kernel), Shape::kThreads, kBytes, cluster);
     const dim3 grid(static_cast<unsigned>(std::min(list.units, seats)), 1, cluster);
     return make_kernel([list, kernel, grid, cluster, exchange, stream = c.stream] {
         launch_clusters(kernel, grid, dim3(Shape::kThreads), cluster, kBytes, stream, list);

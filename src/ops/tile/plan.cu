@@ -1,5 +1,7 @@
 #include "ops/tile/plan.cuh"
 
+#include <cstdlib>
+
 namespace millrace::ops::cuda::tile {
 namespace {
 
@@ -99,14 +101,35 @@ int clusters_at_once(const void* kernel, int threads, std::size_t bytes, unsigne
     return std::max(1, count);
 }
 
-Plan plan_products(std::span<const Extent> products, int multiprocessors, TileShape widest) {
+Limits limits_of(std::span<const std::string> forms, TileShape widest) {
+    constexpr const char* kNames[] = {"small", "square", "turns", "wide"};
+    Limits limits{widest};
+    for (const std::string& form : forms) {
+        if (!form.starts_with("tiles=")) continue;
+        const std::string what = form.substr(6);
+        for (int shape = 0; shape <= static_cast<int>(widest); ++shape)
+            if (what == kNames[shape]) limits.shape = shape;
+        const auto number = [&](const char* name, int& to) {
+            if (what.starts_with(name)) to = std::atoi(what.c_str() + std::string(name).size());
+        };
+        number("cluster", limits.cluster);
+        number("splits", limits.splits);
+        number("seats", limits.seats);
+    }
+    return limits;
+}
+
+Plan plan_products(std::span<const Extent> products, int multiprocessors, const Limits& limits) {
     Plan best;
     for (const TileShape shape : kAllShapes)
         for (const int cluster : {1, 2})
             for (const int splits : {1, 2, 3, 4, 6, 8, 12, 16}) {
-                if (shape > widest) continue;
+                const bool allowed = shape <= limits.widest && (limits.shape < 0 || limits.shape == static_cast<int>(shape)) &&
+                                     (limits.cluster == 0 || limits.cluster == cluster) &&
+                                     (limits.splits == 0 || limits.splits == splits);
+                if (!allowed) continue;
                 const double time = time_of(products, multiprocessors, cost_of(shape), splits, cluster);
-                if (best.microseconds == 0 || time < best.microseconds) best = {shape, splits, cluster, time};
+                if (best.microseconds == 0 || time < best.microseconds) best = {shape, splits, cluster, time, limits.seats};
             }
     return best;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "ops/tile/problem.cuh"
 
@@ -27,7 +28,16 @@ struct Plan {
     TileShape shape = TileShape::small;
     int splits = 1, cluster = 1;
     double microseconds = 0;  ///< predicted
+    int seats = 0;            ///< blocks or clusters at most; 0: as many as run at once
 };
+
+/// What a plan may be. BackendOptions::forms says it for tests and timing: "tiles=turns", "tiles=cluster2", "tiles=splits3",
+/// "tiles=seats5". 0: free.
+struct Limits {
+    TileShape widest = TileShape::wide;
+    int shape = -1, cluster = 0, splits = 0, seats = 0;
+};
+Limits limits_of(std::span<const std::string> forms, TileShape widest = TileShape::wide);
 
 /// Splits of so many slices, none of them empty.
 constexpr int splits_of(int slices, int most) {
@@ -42,7 +52,7 @@ int warps_of(TileShape shape, const Extent& product);
 /// Clusters of so many blocks that the device runs at once, at least 1.
 int clusters_at_once(const void* kernel, int threads, std::size_t bytes, unsigned cluster);
 
-/// The cheapest of all shapes, splits and clusters for a launch of these products; `widest`: shapes up to this one.
-Plan plan_products(std::span<const Extent> products, int multiprocessors, TileShape widest = TileShape::wide);
+/// The cheapest of all shapes, splits and clusters for a launch of these products.
+Plan plan_products(std::span<const Extent> products, int multiprocessors, const Limits& limits);
 
 }  // namespace millrace::ops::cuda::tile
