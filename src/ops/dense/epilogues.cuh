@@ -2,7 +2,7 @@
 // What follows the products of a dense layer (ops/tile/finish.cuh): bias, activation and dropout; the numbers of batch
 // statistics; on the way back the gradient before activation and dropout with its sums over rows; weight gradients.
 
-#include "ops/cuda/run.cuh"
+#include "ops/cuda/activation.cuh"
 #include "ops/dense/batch_norm.cuh"
 #include "ops/tile/finish.cuh"
 
@@ -10,6 +10,10 @@ namespace millrace::ops::cuda::tiled {
 
 using tile::Problem;
 using tile::Unit;
+
+/// Rows between a thread's two runs.
+constexpr int kHalf = 8;
+using Runs = float[2][8];
 
 /// Eight columns, of which `width` exist. whole: all do, at a multiple of 16 bytes.
 template <class T>
@@ -26,61 +30,47 @@ __device__ void store_columns(T* to, int width, bool whole, const float (&v)[8])
         if (i < width) store(to + i, v[i]);
 }
 
+/// Eight columns as they are stored: until they are needed as float, in words.
 template <class T>
-__device__ void round_run(float (&v)[8]) {
+struct Stored {
+    uint4 words[sizeof(T) / 2];
+    __device__ void load(const T* from) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = rounded(v[i], static_cast<const T*>(nullptr));
-}
-
-__device__ inline void activate_run(float (&v)[8], Activation a) {
-    if (a == Activation::none) return;
-    if (a == Activation::gelu) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            float slope;
-            gelu_and_slope(v[i], v[i], slope);
-        }
-        return;
+        for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) words[i] = reinterpret_cast<const uint4*>(from)[i];
     }
+    __device__ void store(T* to) const {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = activate(v[i], a);
-}
-/// v times the slopes at u.
-__device__ inline void slope_run(float (&v)[8], const float (&u)[8], Activation a) {
-    if (a == Activation::none) return;
-    if (a == Activation::gelu) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            float value, slope;
-            gelu_and_slope(u[i], value, slope);
-            v[i] *= slope;
-        }
-        return;
+        for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) reinterpret_cast<uint4*>(to)[i] = words[i];
     }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] *= activation_slope(u[i], a);
-}
+    __device__ void read(float (&v)[8]) const { load_run<8>(reinterpret_cast<const T*>(words), v); }
+    /// v becomes what it reads back as after it was stored.
+    __device__ void round(float (&v)[8]) {
+        store_run<8>(reinterpret_cast<T*>(words), v);
+        read(v);
+    }
+};
 
-/// v times the factors of elements `element` and following. A whole run begins at a multiple of four elements.
-__device__ inline void drop_run(const DropoutKey& key, const DropoutRule& rule, std::uint64_t element, bool whole,
-                                float (&v)[8]) {
+/// v times the factors of elements `element` and following, and those of the other run `apart` further on. A whole run begins at
+/// a multiple of four elements.
+__device__ inline void drop_runs(const DropoutKey& key, const DropoutRule& rule, std::uint64_t element, std::uint64_t apart,
+                                 bool whole, Runs& v) {
     if (rule.threshold == 0) return;
-    if (!whole) {
+    std::uint32_t kept = 0;
+    if (whole) {
+#pragma unroll 2
+        for (int i = 0; i < 16; i += 4) {
+            const std::uint64_t first = element + i / 8 * apart + i % 8;
+            const auto bits = base::random_block(key.seed, key.step, key.micro, key.op, static_cast<std::uint32_t>(first >> 2));
 #pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] *= dropout_factor(key, rule, element + i);
-        return;
+            for (int j = 0; j < 4; ++j) kept |= (bits.v[j] >= rule.threshold ? 1u : 0u) << (i + j);
+        }
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < 16; ++i) kept |= (dropout_factor(key, rule, element + i / 8 * apart + i % 8) != 0 ? 1u : 0u) << i;
     }
 #pragma unroll
-    for (int i = 0; i < 8; i += 4) {
-        const auto bits =
-            base::random_block(key.seed, key.step, key.micro, key.op, static_cast<std::uint32_t>((element + i) >> 2));
-#pragma unroll
-        for (int j = 0; j < 4; ++j) v[i + j] *= bits.v[j] >= rule.threshold ? rule.factor : 0;
-    }
+    for (int i = 0; i < 16; ++i) v[i / 8][i % 8] *= (kept >> i & 1) != 0 ? rule.factor : 0;
 }
-
-/// Columns from one panel to the next, and rows between a thread's two runs.
-constexpr int kNext = tile::kPanelColumns, kHalf = 8;
 
 /// dense_forward without batch statistics of its own.
 template <class T>
@@ -92,45 +82,59 @@ struct ForwardEpilogue {
     };
     static constexpr int kConstants = 2, kColumnValues = 0;  ///< u = z scale + shift
     struct Loads {};
+    struct Place {
+        T *y, *saved;
+        std::uint64_t element;
+    };
     __device__ static float constant(const Args& a, int k, int g, int which, int col) {
         const LayerForward<T>& l = a.layer;
         const float bias = l.bias ? l.bias.row(k, g, 0)[col] : 0;
         if (l.p.norm != Norm::batch_eval) return which == 0 ? 1 : bias;
-        const float scale = l.gamma.row(k, g, 0)[col] / sqrtf(l.running_var.row(k, g, 0)[col] + l.p.eps);
+        const float scale = l.gamma.row(k, g, 0)[col] * rsqrtf(l.running_var.row(k, g, 0)[col] + l.p.eps);
         return which == 0 ? scale : (bias - l.running_mean.row(k, g, 0)[col]) * scale + l.beta.row(k, g, 0)[col];
     }
     struct Work {
         const Args& a;
-        T *y, *saved;
-        std::uint64_t element;
+        int k, g;
         DropoutKey key;
-        DropoutRule rule;
-        __device__ Work(const Args& args, int k, int g, int row, int col)
-            : a(args),
-              y(a.layer.y.row(k, g, row) + col),
-              saved(a.layer.saved ? a.layer.saved.row(k, g, row) + col : nullptr),
-              element((static_cast<std::uint64_t>(g) * a.rows + row) * a.cols + col),
-              key(dropout_key({a.layer.p.dropout, a.layer.p.op_number}, a.layer.state, k)),
-              rule(dropout_rule(key)) {}
-        __device__ void load(Loads&, int, int) {}
-        __device__ void put(int half, const Loads&, const float* constants, int pitch, int width, float (&v)[8]) {
+        __device__ Work(const Args& args, int member, int group)
+            : a(args), k(member), g(group), key(dropout_key({a.layer.p.dropout, a.layer.p.op_number}, a.layer.state, member)) {}
+        __device__ Place place(int row, int col) const {
+            return {a.layer.y.row(k, g, row) + col, a.layer.saved.row(k, g, row) + col,
+                    (static_cast<std::uint64_t>(g) * a.rows + row) * a.cols + col};
+        }
+        __device__ void next(Place& at, int, int) const {
+            at.y += tile::kPanelColumns;
+            at.saved += tile::kPanelColumns;
+            at.element += tile::kPanelColumns;
+        }
+        __device__ void load(const Place&, int, Loads&) const {}
+        __device__ void put(const Place& at, const bool (&there)[2], const Loads (&)[2], const float* constants, int pitch,
+                            int width, Runs& v) const {
+            const LayerForward<T>& l = a.layer;
             float scale[8], shift[8];
             load_run<8>(constants, scale);
             load_run<8>(constants + pitch, shift);
 #pragma unroll
-            for (int i = 0; i < 8; ++i) v[i] = fmaf(v[i], scale[i], shift[i]);
-            if (saved) {
-                round_run<T>(v);
-                store_columns(saved + half * kHalf * a.layer.saved.stride_row, width, a.whole, v);
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int i = 0; i < 8; ++i) v[half][i] = fmaf(v[half][i], scale[i], shift[i]);
+            if (l.saved) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    T* to = at.saved + half * kHalf * l.saved.stride_row;
+                    Stored<T> stored;
+                    stored.round(v[half]);
+                    if (there[half] && a.whole) stored.store(to);
+                    if (there[half] && !a.whole) store_columns(to, width, false, v[half]);
+                }
             }
-            activate_run(v, a.layer.p.activation);
-            drop_run(key, rule, element + static_cast<std::uint64_t>(half * kHalf) * a.cols, a.whole, v);
-            store_columns(y + half * kHalf * a.layer.y.stride_row, width, a.whole, v);
-        }
-        __device__ void next() {
-            y += kNext;
-            if (saved) saved += kNext;
-            element += kNext;
+            activate_rounded(v, l.p.activation);
+            if (l.p.dropout > 0)
+                drop_runs(key, dropout_rule(key), at.element, static_cast<std::uint64_t>(kHalf) * a.cols, a.whole, v);
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                if (there[half]) store_columns(at.y + half * kHalf * l.y.stride_row, width, a.whole, v[half]);
         }
     };
 };
@@ -144,44 +148,48 @@ struct MomentsEpilogue {
     };
     static constexpr int kConstants = 0, kColumnValues = 2;
     struct Loads {};
+    using Place = float*;
     struct Work {
         const Args& a;
-        float* z;
-        bool there[2];
-        float own[2][8];
-        __device__ Work(const Args& args, int k, int g, int row, int col) : a(args), z(a.z.row(k, g, row) + col) {
-            there[0] = there[1] = false;
-        }
-        __device__ void load(Loads&, int, int) {}
-        __device__ void put(int half, const Loads&, const float*, int, int width, float (&v)[8]) {
-            store_columns(z + half * kHalf * a.z.stride_row, width, a.whole, v);
-            there[half] = true;
+        int k, g;
+        bool exists[2];
+        Runs own;
+        __device__ Work(const Args& args, int member, int group) : a(args), k(member), g(group) {}
+        __device__ Place place(int row, int col) const { return a.z.row(k, g, row) + col; }
+        __device__ void next(Place& at, int, int) const { at += tile::kPanelColumns; }
+        __device__ void load(const Place&, int, Loads&) const {}
+        __device__ void put(const Place& z, const bool (&there)[2], const Loads (&)[2], const float*, int, int width, Runs& v) {
 #pragma unroll
-            for (int i = 0; i < 8; ++i) own[half][i] = v[i];
-        }
-        __device__ void end(int count, float (&values)[2][8]) {
+            for (int half = 0; half < 2; ++half) {
+                exists[half] = there[half];
+                if (there[half]) store_columns(z + half * kHalf * a.z.stride_row, width, a.whole, v[half]);
 #pragma unroll
-            for (int i = 0; i < 8; ++i) values[0][i] = (there[0] ? own[0][i] : 0) + (there[1] ? own[1][i] : 0);
-            tile::sum_over_lines(values[0]);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                values[0][i] /= static_cast<float>(max(1, count));
-                const float first = there[0] ? own[0][i] - values[0][i] : 0, second = there[1] ? own[1][i] - values[0][i] : 0;
-                values[1][i] = first * first + second * second;
+                for (int i = 0; i < 8; ++i) own[half][i] = there[half] ? v[half][i] : 0;
             }
-            tile::sum_over_lines(values[1]);
-            there[0] = there[1] = false;
         }
-        __device__ void next() { z += kNext; }
+        __device__ void end(int count, float (&values)[2]) {
+            float sums[8], squares[8];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sums[i] = own[0][i] + own[1][i];
+            values[0] = tile::sum_over_lines(sums) / static_cast<float>(max(1, count));
+            const int lane = static_cast<int>(threadIdx.x & 31);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {  // the thread that has the mean of column i
+                const float mean = __shfl_sync(0xffffffffu, values[0], lane % 4 + i / 4 * 16 + i / 2 % 2 * 8 + i % 2 * 4);
+                const float first = exists[0] ? own[0][i] - mean : 0, second = exists[1] ? own[1][i] - mean : 0;
+                squares[i] = first * first + second * second;
+            }
+            values[1] = tile::sum_over_lines(squares);
+        }
     };
-    /// `values`: of the first warp, [2][pitch]; those of the next are behind.
-    __device__ static void merge(const Problem<Args>& p, const Unit& u, int col, int warps, const float* values, int pitch) {
+    /// `values`: of the first band of 16 rows, [2][pitch]; those of the next are behind.
+    __device__ static void merge(const Problem<Args>& p, const Unit& u, int col, int bands, const float* values, int pitch) {
         const int rows = min(p.args.chunks.rows, p.rows - u.row);
         const auto weight = [&](int w) { return static_cast<float>(min(tile::kPanelRows, rows - w * tile::kPanelRows)); };
         float mean = 0, squares = 0;
-        for (int w = 0; w < warps; ++w) mean += weight(w) * values[2 * w * pitch];
+        for (int w = 0; w < bands; ++w) mean += weight(w) * values[2 * w * pitch];
         mean /= static_cast<float>(rows);
-        for (int w = 0; w < warps; ++w) {
+        for (int w = 0; w < bands; ++w) {
             const float apart = values[2 * w * pitch] - mean;
             squares += values[(2 * w + 1) * pitch] + weight(w) * apart * apart;
         }
@@ -201,33 +209,40 @@ struct GradientEpilogue {
     };
     static constexpr int kConstants = 0, kColumnValues = 0;
     struct Loads {
-        Run<T, 8> before;
+        Stored<T> before;
     };
+    using Place = T*;
     struct Work {
         const Args& a;
-        T* out;
+        int k, g;
         float squares = 0;
-        __device__ Work(const Args& args, int k, int g, int row, int col) : a(args), out(a.out.row(k, g, row) + col) {}
-        __device__ void load(Loads& to, int half, int panels) {
-            if (a.add && a.whole) to.before = load_as_stored<8>(out + half * kHalf * a.out.stride_row + panels * kNext);
+        __device__ Work(const Args& args, int member, int group) : a(args), k(member), g(group) {}
+        __device__ Place place(int row, int col) const { return a.out.row(k, g, row) + col; }
+        __device__ void next(Place& at, int, int) const { at += tile::kPanelColumns; }
+        __device__ void load(const Place& out, int half, Loads& to) const {
+            if (a.add && a.whole) to.before.load(out + half * kHalf * a.out.stride_row);
         }
-        __device__ void put(int half, const Loads& loads, const float*, int, int width, float (&v)[8]) {
-            T* to = out + half * kHalf * a.out.stride_row;
-            if (a.add) {
-                float before[8];
-                if (a.whole)
-                    load_run<8>(loads.before.v, before);
-                else
-                    load_columns(to, width, false, before);
+        __device__ void put(const Place& out, const bool (&there)[2], const Loads (&loads)[2], const float*, int, int width,
+                            Runs& v) {
 #pragma unroll
-                for (int i = 0; i < 8; ++i) v[i] += before[i];
+            for (int half = 0; half < 2; ++half) {
+                if (!there[half]) continue;
+                T* to = out + half * kHalf * a.out.stride_row;
+                if (a.add) {
+                    float before[8];
+                    if (a.whole)
+                        loads[half].before.read(before);
+                    else
+                        load_columns(to, width, false, before);
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) v[half][i] += before[i];
+                }
+                store_columns(to, width, a.whole, v[half]);
+                if constexpr (std::is_same_v<T, float>)
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) squares += i < width ? v[half][i] * v[half][i] : 0;
             }
-            store_columns(to, width, a.whole, v);
-            if constexpr (std::is_same_v<T, float>)
-#pragma unroll
-                for (int i = 0; i < 8; ++i) squares += i < width ? v[i] * v[i] : 0;
         }
-        __device__ void next() { out += kNext; }
         __device__ void done(const Unit& u, int warp, int warps) {
             if constexpr (std::is_same_v<T, float>) {
                 if (a.squares == nullptr) return;
@@ -263,94 +278,121 @@ struct BackwardEpilogue {
     };
     static constexpr int kConstants = 2, kColumnValues = 2;  ///< gamma, beta
     struct Loads {
-        Run<T, 8> saved, before;
+        Stored<T> saved;
+    };
+    struct Place {
+        const T* saved;
+        T* dz;
+        int row, col;  ///< of the product
     };
     /// Groups of the product and of the layer lie side by side in a row.
+    struct Column {
+        int g, col;
+        __device__ Column(const Args& a, int product_g, int product_col) : g(0), col(product_g * a.product_cols + product_col) {
+            if (a.groups == 1) return;
+            g = col / a.cols;
+            col -= g * a.cols;
+        }
+    };
     __device__ static float constant(const Args& a, int k, int product_g, int which, int col) {
         if (a.layer.p.norm != Norm::batch_train) return which == 0 ? 1 : 0;
-        const int across = product_g * a.product_cols + col, g = across / a.cols;
-        return (which == 0 ? a.layer.gamma : a.layer.beta).row(k, g, 0)[across - g * a.cols];
+        const Column c(a, product_g, col);
+        return (which == 0 ? a.layer.gamma : a.layer.beta).row(k, c.g, 0)[c.col];
     }
     struct Work {
         const Args& a;
-        int k, row, across;  ///< column of all groups
-        T* dx;
+        int k, product_g;
         DropoutKey key;
-        DropoutRule rule;
         float sum[8], dot[8];
-        __device__ Work(const Args& args, int member, int product_g, int first, int col)
+        __device__ Work(const Args& args, int member, int group)
             : a(args),
               k(member),
-              row(first),
-              across(product_g * a.product_cols + col),
-              dx(a.dx.row(k, product_g, row) + col),
-              key(dropout_key({a.layer.p.dropout, a.layer.p.op_number}, a.layer.state, member)),
-              rule(dropout_rule(key)) {
-            clear();
+              product_g(group),
+              key(dropout_key({a.layer.p.dropout, a.layer.p.op_number}, a.layer.state, member)) {}
+        __device__ void fetch(int row, int col, int cols) const {
+            const Column c(a, product_g, col);
+            if (a.layer.saved) hopper::fetch_ahead(a.layer.saved.row(k, c.g, row) + c.col, sizeof(T) * min(cols, a.cols - c.col));
         }
-        __device__ void clear() {
-#pragma unroll
-            for (int i = 0; i < 8; ++i) sum[i] = dot[i] = 0;
+        __device__ Place place(int row, int col) const {
+            const Column c(a, product_g, col);
+            return {a.layer.saved.row(k, c.g, row) + c.col, a.layer.dz.row(k, c.g, row) + c.col, row, col};
         }
-        __device__ void load(Loads& to, int half, int panels) {
-            const int at = across + panels * kNext, g = at / a.cols;
-            if (a.layer.saved) to.saved = load_as_stored<8>(a.layer.saved.row(k, g, row + half * kHalf) + (at - g * a.cols));
-            if (a.add) to.before = load_as_stored<8>(dx + half * kHalf * a.dx.stride_row + panels * kNext);
+        __device__ void next(Place& at, int row, int col) const {
+            if (a.groups > 1) {
+                at = place(row, col);
+                return;
+            }
+            at.saved += tile::kPanelColumns;
+            at.dz += tile::kPanelColumns;
+            at.col = col;
         }
-        __device__ void put(int half, const Loads& loads, const float* constants, int pitch, int, float (&v)[8]) {
+        __device__ void load(const Place& at, int half, Loads& to) const {
+            if (a.layer.saved) to.saved.load(at.saved + half * kHalf * a.layer.saved.stride_row);
+        }
+        __device__ void put(const Place& at, const bool (&there)[2], const Loads (&loads)[2], const float* constants, int pitch,
+                            int, Runs& v) {
             const LayerBackward<T>& l = a.layer;
-            const int g = across / a.cols, at = across - g * a.cols, r = row + half * kHalf;
             const bool batch = l.p.norm == Norm::batch_train;
-            if (a.add) {
-                float before[8];
-                load_run<8>(loads.before.v, before);
+            Runs u = {};
 #pragma unroll
-                for (int i = 0; i < 8; ++i) v[i] += before[i];
+            for (int half = 0; half < 2; ++half) {
+                T* dx = a.dx.row(k, product_g, at.row + half * kHalf) + at.col;
+                if (a.add && there[half]) {
+                    float before[8];
+                    load_run<8>(dx, before);
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) v[half][i] += before[i];
+                }
+                Stored<T> stored;
+                stored.round(v[half]);
+                if (batch && there[half]) stored.store(dx);
+                if (l.saved) loads[half].saved.read(u[half]);
             }
-            round_run<T>(v);
-            if (batch) store_run<8>(dx + half * kHalf * a.dx.stride_row, v);
-            float xhat[8] = {}, u[8];
-            if (l.saved) load_run<8>(loads.saved.v, xhat);
-            float gamma[8], beta[8];
-            load_run<8>(constants, gamma);
-            load_run<8>(constants + pitch, beta);
+            if (batch) {
+                float gamma[8], beta[8];
+                load_run<8>(constants, gamma);
+                load_run<8>(constants + pitch, beta);
 #pragma unroll
-            for (int i = 0; i < 8; ++i) u[i] = fmaf(gamma[i], xhat[i], beta[i]);
-            slope_run(v, u, l.p.activation);
-            drop_run(key, rule, (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + at, true, v);
-            if (!batch) store_run<8>(l.dz.row(k, g, r) + at, v);
+                for (int i = 0; i < 16; ++i) u[i / 8][i % 8] = fmaf(gamma[i % 8], u[i / 8][i % 8], beta[i % 8]);
+            }
+            slope_rounded(v, u, l.p.activation);
+            if (l.p.dropout > 0) {
+                const Column c(a, product_g, at.col);
+                const std::uint64_t element = (static_cast<std::uint64_t>(c.g) * a.rows + at.row) * a.cols + c.col;
+                drop_runs(key, dropout_rule(key), element, static_cast<std::uint64_t>(kHalf) * a.cols, true, v);
+            }
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                if (!batch && there[half]) store_run<8>(at.dz + half * kHalf * l.dz.stride_row, v[half]);
+#pragma unroll
+                for (int i = 0; i < 8; ++i) v[half][i] = there[half] ? v[half][i] : 0;
+            }
+            if (batch) {
+                loads[0].saved.read(u[0]);
+                loads[1].saved.read(u[1]);
+            }
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
-                sum[i] += v[i];
-                if (batch) dot[i] += v[i] * xhat[i];
+                sum[i] = v[0][i] + v[1][i];
+                dot[i] = batch ? fmaf(v[1][i], u[1][i], v[0][i] * u[0][i]) : 0;
             }
         }
-        __device__ void end(int, float (&values)[2][8]) {
-            const bool batch = a.layer.p.norm == Norm::batch_train;
-#pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                values[0][i] = sum[i];
-                values[1][i] = dot[i];
-            }
-            clear();
+        __device__ void end(int, float (&values)[2]) {
+            values[0] = values[1] = 0;
             if (a.sums == nullptr) return;
-            tile::sum_over_lines(values[0]);
-            if (batch) tile::sum_over_lines(values[1]);
-        }
-        __device__ void next() {
-            dx += kNext;
-            across += kNext;
+            values[0] = tile::sum_over_lines(sum);
+            if (a.layer.p.norm == Norm::batch_train) values[1] = tile::sum_over_lines(dot);
         }
     };
-    __device__ static void merge(const Problem<Args>& p, const Unit& u, int col, int warps, const float* values, int pitch) {
+    __device__ static void merge(const Problem<Args>& p, const Unit& u, int col, int bands, const float* values, int pitch) {
         const Args& a = p.args;
         if (a.sums == nullptr) return;
-        const int across = u.g * a.product_cols + col, g = across / a.cols, count = a.layer.p.norm == Norm::batch_train ? 2 : 1;
-        float* to =
-            a.sums + (std::int64_t{u.k * a.groups + g} * a.row_tiles + u.row_tile) * count * a.cols + (across - g * a.cols);
+        const Column c(a, u.g, col);
+        const int count = a.layer.p.norm == Norm::batch_train ? 2 : 1;
+        float* to = a.sums + (std::int64_t{u.k * a.groups + c.g} * a.row_tiles + u.row_tile) * count * a.cols + c.col;
         for (int s = 0; s < count; ++s) {
             float sum = 0;
-            for (int w = 0; w < warps; ++w) sum += values[(2 * w + s) * pitch];
+            for (int w = 0; w < bands; ++w) sum += values[(2 * w + s) * pitch];
             to[s * a.cols] = sum;
         }
     }

@@ -29,30 +29,33 @@ const char* refuses_product(const Operand& left, const Operand& right) {
 /// Sums must not depend on how many members stand beside each other in pinned runs.
 int members(const Context& c, const Operand& out) { return c.deterministic ? 1 : out.k; }
 
-/// Efforts of epilogues, measured on an H200 (docs/performance/forms.md).
-double forward_effort(const DenseParams& p) {
+/// Efforts of epilogues on an H200, to be fitted again with the figures of ops/tile/plan.cu.
+double activation_effort(const DenseParams& p) {
     const bool simple = p.activation == Activation::none || p.activation == Activation::relu;
-    return (simple ? 1 : 4) + (p.dropout > 0 ? 1 : 0);
+    return (simple ? 0 : 0.8) + (p.dropout > 0 ? 0.8 : 0);
 }
-constexpr double kBackwardEffort = 6;
 
 Extent forward_extent(const Context& c, const Bound& b) {
     const Operand& y = b[dense_forward::y];
-    return {y.rows, y.cols, b[dense_forward::x].cols, y.g, members(c, y), forward_effort(b.params<DenseParams>())};
+    const auto& p = b.params<DenseParams>();
+    const bool more = p.norm == Norm::batch_train || b[dense_forward::saved].present();
+    return {y.rows, y.cols, b[dense_forward::x].cols, y.g, members(c, y), (more ? 1.4 : 1) + activation_effort(p)};
 }
-Extent dgrad_extent(const Context& c, const Bound& d, bool with_layer = false) {
+Extent dgrad_extent(const Context& c, const Bound& d, const Bound* layer = nullptr) {
     const Operand& dx = d[linear_dgrad::dx];
-    return {dx.rows, dx.cols, d[linear_dgrad::dz].cols, dx.g, members(c, dx), with_layer ? kBackwardEffort : 1};
+    const double effort = layer ? 1.8 + activation_effort(layer->params<DenseParams>()) : 1;
+    return {dx.rows, dx.cols, d[linear_dgrad::dz].cols, dx.g, members(c, dx), effort};
 }
 Extent wgrad_extent(const Context& c, const Bound& w) {
     const Operand& dw = w[linear_wgrad::dw];
-    return {dw.rows, dw.cols, w[linear_wgrad::dz].rows, dw.g, members(c, dw)};
+    return {dw.rows, dw.cols, w[linear_wgrad::dz].rows, dw.g, members(c, dw), 1.3};
 }
 
 Plan plan_one(const Context& c, const Extent& e, TileShape widest = TileShape::wide) {
-    return tile::plan_products(std::span(&e, 1), c.multiprocessors, widest);
+    return tile::plan_products(std::span(&e, 1), c.multiprocessors, tile::limits_of(c.forms, widest));
 }
-int rows_of(const Plan& plan) { return plan.shape == TileShape::small ? tile::SmallTile::kRows : tile::SquareTile::kRows; }
+/// Wide tiles have no room for sums of columns.
+constexpr TileShape kWithColumns = TileShape::turns;
 
 bool whole_columns(const Operand& o) { return o.cols % 8 == 0 && whole_runs(o); }
 
@@ -67,13 +70,14 @@ KernelResult make_batch_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
     Operand z;
     MILLRACE_LET(memory, batch_norm::make_product_memory(c, b[y], z));
-    const Plan plan = plan_one(c, forward_extent(c, b), TileShape::square);
+    const Plan plan = plan_one(c, forward_extent(c, b), kWithColumns);
     batch_norm::Chunks chunks{};
-    MILLRACE_LET(table, batch_norm::make_chunks(c, z, rows_of(plan), chunks));
+    MILLRACE_LET(table, batch_norm::make_chunks(c, z, tile::rows_of(plan.shape), chunks));
     Extent extent = forward_extent(c, b);
     extent.members = z.k;
     const Factors<MomentsEpilogue::Args> f{b[x], b[w], extent, {z, chunks, z.cols % 8 == 0}};
-    MILLRACE_LET(product, (tile::make_products<T, false, false, MomentsEpilogue>(c, std::span(&f, 1), plan)));
+    MILLRACE_LET(product,
+                 (tile::make_products<T, false, false, MomentsEpilogue>(c, std::span(&f, 1), plan, c.reads_early({&b[w]}))));
     std::vector<std::shared_ptr<Kernel>> steps;
     steps.emplace_back(std::move(product));
     steps.emplace_back(batch_norm::make_apply_forward(c, b, z, chunks));
@@ -87,7 +91,7 @@ KernelResult make_plain_dgrad(Context& c, const Bound& d) {
     const Plan plan = plan_one(c, extent);
     extent.members = d[dx].k;
     const Factors<typename GradientEpilogue<Out>::Args> f{d[dz], d[w], extent, {d[dx], d.accumulates(dx), whole_columns(d[dx])}};
-    return tile::make_products<T, false, true, GradientEpilogue<Out>>(c, std::span(&f, 1), plan);
+    return tile::make_products<T, false, true, GradientEpilogue<Out>>(c, std::span(&f, 1), plan, c.reads_early({&d[w]}));
 }
 
 template <class T>
@@ -96,17 +100,18 @@ KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
     using Epilogue = BackwardEpilogue<T>;
     const Operand& out = b[dz];
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    Extent extent = dgrad_extent(c, d, true);
-    const Plan plan = plan_one(c, extent, TileShape::square);
+    Extent extent = dgrad_extent(c, d, &b);
+    const Plan plan = plan_one(c, extent, kWithColumns);
     extent.members = out.k;
     batch_norm::Chunks chunks{};
-    MILLRACE_LET(table, batch_norm::make_chunks(c, out, rows_of(plan), chunks));
+    MILLRACE_LET(table, batch_norm::make_chunks(c, out, tile::rows_of(plan.shape), chunks));
     const bool sums = batch || b[dbias].present();
     const typename Epilogue::Args args{
         layer_backward<T>(b), d[linear_dgrad::dx], sums ? chunks.values : nullptr, out.rows, out.cols, out.g,
         extent.cols,          chunks.count,        d.accumulates(linear_dgrad::dx)};
     const Factors<typename Epilogue::Args> f{d[linear_dgrad::dz], d[linear_dgrad::w], extent, args};
-    MILLRACE_LET(product, (tile::make_products<T, false, true, Epilogue>(c, std::span(&f, 1), plan)));
+    MILLRACE_LET(product, (tile::make_products<T, false, true, Epilogue>(c, std::span(&f, 1), plan,
+                                                                         c.reads_early({&d[linear_dgrad::w]}))));
     std::vector<std::shared_ptr<Kernel>> steps;
     steps.emplace_back(std::move(product));
     if (batch) {
@@ -167,7 +172,7 @@ KernelResult make_forward(Context& c, const Bound& b) {
         extent.members = b[y].k;
         const bool whole = whole_columns(b[y]) && (!b[saved].present() || whole_columns(b[saved]));
         const Factors<typename Epilogue::Args> f{b[x], b[w], extent, {layer_forward<T>(b), b[y].rows, b[y].cols, whole}};
-        return tile::make_products<T, false, false, Epilogue>(c, std::span(&f, 1), plan);
+        return tile::make_products<T, false, false, Epilogue>(c, std::span(&f, 1), plan, c.reads_early({&b[w]}));
     });
 }
 
@@ -190,7 +195,7 @@ KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
         extent.members = b[dw].k;
         all.push_back({b[dz], b[x], extent, {{b[dw], b.accumulates(dw), whole_columns(b[dw])}, b[dbias], b.accumulates(dbias)}});
     }
-    const Plan plan = tile::plan_products(extents, c.multiprocessors);
+    const Plan plan = tile::plan_products(extents, c.multiprocessors, tile::limits_of(c.forms));
     std::vector<DeviceTable> held;
     for (std::size_t i = 0; i < all.size(); ++i) {
         const Operand& out = wgrads[i][dw];
@@ -212,19 +217,19 @@ KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
 double forward_time(const Context& c, const Bound& b) {
     const Operand& y = b[dense_forward::y];
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    const Plan plan = plan_one(c, forward_extent(c, b), batch ? TileShape::square : TileShape::wide);
+    const Plan plan = plan_one(c, forward_extent(c, b), batch ? kWithColumns : TileShape::wide);
     return plan.microseconds + (batch ? statistics_time(8.0 * static_cast<double>(y.count())) : 0);
 }
 double dgrad_time(const Context& c, const Bound& d, const Bound* backward) {
     const double elements = static_cast<double>(d[linear_dgrad::dx].count());
     const bool batch = backward && backward->params<DenseParams>().norm == Norm::batch_train;
-    const Plan plan = plan_one(c, dgrad_extent(c, d, backward != nullptr), backward ? TileShape::square : TileShape::wide);
+    const Plan plan = plan_one(c, dgrad_extent(c, d, backward), backward ? kWithColumns : TileShape::wide);
     return plan.microseconds + (batch ? statistics_time(6 * elements) : backward ? 2 : 0);
 }
 double wgrads_time(const Context& c, std::span<const Bound> wgrads) {
     std::vector<Extent> extents;
     for (const Bound& b : wgrads) extents.push_back(wgrad_extent(c, b));
-    return tile::plan_products(extents, c.multiprocessors).microseconds;
+    return tile::plan_products(extents, c.multiprocessors, tile::limits_of(c.forms)).microseconds;
 }
 
 }  // namespace millrace::ops::cuda::tiled

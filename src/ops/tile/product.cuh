@@ -3,26 +3,16 @@
 // left[m][i] right[n][i], for every member and group. One launch does a list of such products (problems); its blocks go through
 // the tiles of all of them.
 //
-// A block has a warpgroup that copies and one or two that multiply, 64 rows each. Bulk tensor copies fill a ring of stages; the
-// copies of the next tile are under way while the epilogue of this one runs. Where tiles are few, several blocks share the summed
-// index of one: each leaves its sums, and the last one adds them in a fixed order.
+// A block has a warpgroup that copies and one or two that multiply. Bulk tensor copies fill a ring of stages; the copies of the
+// next tile are under way while the epilogue of this one runs. Two warpgroups that multiply share a tile, or take turns with one
+// each: then one multiplies while the other one is in its epilogue. Where tiles are few, several blocks share the summed index of
+// one: each leaves its sums, and the last one adds them in a fixed order.
 
-#include "ops/tile/cursor.cuh"
 #include "ops/tile/finish.cuh"
 #include "ops/tile/multiply.cuh"
-#include "ops/tile/problem.cuh"
+#include "ops/tile/ring.cuh"
 
 namespace millrace::ops::cuda::tile {
-
-template <class Shape>
-struct Ring {
-    std::uint32_t base, barriers;
-    __device__ std::uint32_t left(int stage) const { return base + stage * Shape::kStageBytes; }
-    __device__ std::uint32_t right(int stage) const { return left(stage) + Shape::kLeftBytes; }
-    __device__ std::uint32_t filled(int stage) const { return barriers + 16 * stage; }
-    __device__ std::uint32_t free(int stage) const { return barriers + 16 * stage + 8; }
-    __device__ std::uint32_t ones() const { return left(Shape::kStages); }  ///< of an epilogue that wants sums of rows
-};
 
 /// Eight rows of 64 ones, for the matrix units.
 template <class T, class Shape>
@@ -33,45 +23,13 @@ __device__ void put_ones(std::uint8_t* to) {
     hopper::copies_visible();
 }
 
-/// `kTile` rows of an operand and 64 summed elements, or as many columns and 64 summed rows in blocks of 64 columns.
-template <bool kSummedRows, int kTile>
-__device__ void copy_operand(std::uint32_t to, const CUtensorMap& map, int first, int slice, int g, int k,
-                             std::uint32_t barrier) {
-    if constexpr (kSummedRows) {
-#pragma unroll
-        for (int block = 0; block < kTile / 64; ++block)
-            hopper::tensor_copy(to + block * kBlockBytes, &map, first + 64 * block, kSlice * slice, g, k, barrier);
-    } else {
-        hopper::tensor_copy(to, &map, kSlice * slice, first, g, k, barrier);
-    }
-}
-
-template <class Shape, bool kLeftRows, bool kRightRows, class List>
-__device__ __forceinline__ void copy_tiles(const List& list, const Ring<Shape>& ring) {
-    Cursor at;
-    int last = 0;
-    for (int number = static_cast<int>(blockIdx.x); number < list.units; number += static_cast<int>(gridDim.x)) {
-        const Unit u = find_unit<Shape>(list, number, last);
-        const auto& p = list.all[last = u.problem];
-        for (int slice = u.begin; slice < u.end; ++slice) {
-            const std::uint32_t filled = ring.filled(at.stage);
-            hopper::barrier_wait(ring.free(at.stage), at.phase ^ 1);
-            hopper::barrier_expect(filled, Shape::kStageBytes);
-            copy_operand<kLeftRows, Shape::kRows>(ring.left(at.stage), p.left, u.row, slice, u.g * p.left_g, u.k * p.left_k,
-                                                  filled);
-            copy_operand<kRightRows, Shape::kWide>(ring.right(at.stage), p.right, u.col, slice, u.g * p.right_g, u.k * p.right_k,
-                                                   filled);
-            at.template advance<Shape::kStages>();
-        }
-    }
-}
-
-/// With kRowSums the sums of the left operand's rows, too: its product with the ones that lie at `ones`.
+/// The last products are still under way, await_sums is for them. With kRowSums the sums of the left operand's rows, too: its
+/// product with ones.
 template <class T, class Shape, bool kLeftRows, bool kRightRows, bool kRowSums>
-__device__ void multiply_slices(float (&sums)[Shape::kWide / 64][32], float (&row_sums)[4], int slices, const Ring<Shape>& ring,
-                                Cursor& at) {
-    const std::uint32_t mine = (threadIdx.x / 128 - 1) * kBlockBytes;
-    const bool leads = (threadIdx.x & 31) == 0;
+__device__ __forceinline__ void multiply_slices(Sums<Shape>& sums, RowSums<Shape>& row_sums, int slices, const Ring<Shape>& ring,
+                                                int cluster, Cursor& at) {
+    constexpr int kLeftStep = kLeftRows ? 128 : 2, kRightStep = kRightRows ? 128 : 2;
+    const std::uint32_t mine = (threadIdx.x / 128 - 1) % Shape::kGroups * Shape::kHigh * kBlockBytes;
     int last = -1;
     for (int s = 0; s < slices; ++s) {
         hopper::barrier_wait(ring.filled(at.stage), at.phase);
@@ -80,110 +38,139 @@ __device__ void multiply_slices(float (&sums)[Shape::kWide / 64][32], float (&ro
         const std::uint64_t right = kRightRows ? hopper::summed_rows(from_right, kBlockBytes) : hopper::operand(from_right);
         hopper::products_begin();
 #pragma unroll
-        for (int i = 0; i < kSlice / 16; ++i) {
-            multiply_step<T, kLeftRows, kRightRows>(sums, left + i * (kLeftRows ? 128 : 2), right + i * (kRightRows ? 128 : 2));
-            if constexpr (kRowSums)
-                multiply_step<T, kLeftRows, false>(row_sums, left + i * (kLeftRows ? 128 : 2), hopper::operand(ring.ones()));
-        }
+        for (int i = 0; i < kSlice / 16; ++i)
+#pragma unroll
+            for (int h = 0; h < Shape::kHigh; ++h) {
+                const std::uint64_t rows = left + i * kLeftStep + h * (kBlockBytes >> 4);
+                multiply_step<T, kLeftRows, kRightRows>(sums[h], rows, right + i * kRightStep, s + i);
+                if constexpr (kRowSums)
+                    multiply_step<T, kLeftRows, false>(row_sums[h], rows, hopper::operand(ring.ones()), s + i);
+            }
         hopper::products_commit();
         hopper::products_wait<1>();
-        if (last >= 0 && leads) hopper::barrier_arrive(ring.free(last));
+        if (last >= 0) ring.release(last, cluster);
         last = at.stage;
         at.template advance<Shape::kStages>();
     }
+}
+template <class Shape, bool kRowSums>
+__device__ __forceinline__ void await_sums(Sums<Shape>& sums, RowSums<Shape>& row_sums, const Ring<Shape>& ring, int cluster,
+                                           const Cursor& at) {
     hopper::products_wait<0>();
-    if (last >= 0 && leads) hopper::barrier_arrive(ring.free(last));
+    ring.release((at.stage + Shape::kStages - 1) % Shape::kStages, cluster);
 #pragma unroll
-    for (int g = 0; g < Shape::kWide / 64; ++g) hopper::hold(sums[g]);
-    if constexpr (kRowSums) hopper::hold(row_sums);
+    for (int h = 0; h < Shape::kHigh; ++h) {
+        if constexpr (kRowSums) hopper::hold(row_sums[h]);
+#pragma unroll
+        for (int g = 0; g < Shape::kWide / 64; ++g) hopper::hold(sums[h][g]);
+    }
 }
 
 /// Leaves the sums of this block's share of a tile. True in the last one to come, which then has the sums of all shares, added in
 /// their order.
 template <class Shape, bool kRowSums, class Args>
-__device__ __forceinline__ bool join_splits(const Problem<Args>& p, const Unit& u, float (&sums)[Shape::kWide / 64][32],
-                                            float (&row_sums)[4], volatile int* before) {
-    constexpr int kQuads = Shape::kWide / 8 + (kRowSums ? 1 : 0), kThreads = 128 * Shape::kGroups;
-    const auto quad = [&](int i) { return i < Shape::kWide / 8 ? sums[i / 8] + i % 8 * 4 : row_sums; };
-    const int thread = static_cast<int>(threadIdx.x) - 128;
-    float4* all = reinterpret_cast<float4*>(p.partial) + std::int64_t{u.tile} * p.splits * kQuads * kThreads + thread;
+__device__ __forceinline__ bool join_splits(const Problem<Args>& p, const Unit& u, Sums<Shape>& sums, RowSums<Shape>& row_sums,
+                                            volatile int* before) {
+    constexpr int kOfTile = Shape::kHigh * Shape::kWide / 8, kQuads = kOfTile + (kRowSums ? Shape::kHigh : 0);
+    constexpr int kShare = kQuads * Shape::kTeam;
+    const auto quad = [&](int i) { return i < kOfTile ? &sums[0][0][0] + 4 * i : row_sums[i - kOfTile]; };
+    auto* first = reinterpret_cast<float4*>(p.partial) + std::int64_t{u.tile} * p.splits * kShare + team_thread<Shape>();
+    float4* own = first + u.split * kShare;
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
         const float* v = quad(i);
-        __stcg(all + (u.split * kQuads + i) * kThreads, make_float4(v[0], v[1], v[2], v[3]));
+        __stcg(own + i * Shape::kTeam, make_float4(v[0], v[1], v[2], v[3]));
     }
     __threadfence();
-    await_products<Shape>();
-    if (thread == 0) *before = atomicAdd(p.arrived + u.tile, 1);
-    await_products<Shape>();
+    await_team<Shape>();
+    if (team_thread<Shape>() == 0) *before = atomicAdd(p.arrived + u.tile, 1);
+    await_team<Shape>();
     if (*before != p.splits - 1) return false;
     __threadfence();
-    if (thread == 0) p.arrived[u.tile] = 0;
+    if (team_thread<Shape>() == 0) p.arrived[u.tile] = 0;
 #pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-        float4 sum = __ldcg(all + i * kThreads);
-        for (int s = 1; s < p.splits; ++s) {
-            const float4 more = __ldcg(all + (s * kQuads + i) * kThreads);
-            sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+    for (int i = 0; i < 4 * kQuads; ++i) quad(i / 4)[i % 4] = 0;
+#pragma unroll 1
+    for (int s = 0; s < p.splits; ++s, first += kShare)
+#pragma unroll
+        for (int i = 0; i < kQuads; ++i) {
+            const float4 more = __ldcg(first + i * Shape::kTeam);
+            float* v = quad(i);
+            v[0] += more.x, v[1] += more.y, v[2] += more.z, v[3] += more.w;
         }
-        float* v = quad(i);
-        v[0] = sum.x, v[1] = sum.y, v[2] = sum.z, v[3] = sum.w;
-    }
     return true;
+}
+
+/// What a team does. Units go to the teams in turn; a team waits for the products of the one before, since barriers of the ring
+/// tell only neighbouring rounds apart.
+template <class T, class Shape, bool kLeftRows, bool kRightRows, class Epilogue, class List>
+__device__ __forceinline__ void multiply_tiles(const List& list, const Ring<Shape>& ring, float* memory, volatile int* before) {
+    const int team = static_cast<int>(threadIdx.x - 128) / Shape::kTeam;
+    constexpr bool kRowSums = sums_rows<Epilogue>;
+    memory += team * Shape::floats(Epilogue::kConstants, Epilogue::kColumnValues);
+    Cursor at;
+    int last = 0, round = 0, turn = 0;
+    for (int number = static_cast<int>(blockIdx.x); number < list.units; number += static_cast<int>(gridDim.x), ++round) {
+        const Unit u = find_unit<Shape>(list, number, last);
+        const auto& p = list.all[last = u.problem];
+        if (Shape::kTeams > 1 && round % Shape::kTeams != team) {
+            at.template advance<Shape::kStages>(u.end - u.begin);
+            continue;
+        }
+        const bool there = u.row < p.rows;
+        Finish<Shape, Epilogue> finish(p, u);
+        if (Shape::kTeams > 1 && round > 0) hopper::await_turn<2 * Shape::kTeam>(kTurnBarrier + team);
+        Sums<Shape> sums;
+        RowSums<Shape> row_sums;  // to clear them would make the products wait for each other; unless with_rows they are nothing
+        bool with_rows = false;
+        if constexpr (kRowSums) with_rows = u.col == 0 && Epilogue::wants_rows(p.args);
+        if (with_rows)
+            multiply_slices<T, Shape, kLeftRows, kRightRows, kRowSums>(sums, row_sums, u.end - u.begin, ring, list.cluster, at);
+        else
+            multiply_slices<T, Shape, kLeftRows, kRightRows, false>(sums, row_sums, u.end - u.begin, ring, list.cluster, at);
+        if (Shape::kTeams > 1 && number + static_cast<int>(gridDim.x) < list.units)
+            hopper::give_turn<2 * Shape::kTeam>(kTurnBarrier + (team ^ 1));
+        await_sums<Shape, kRowSums>(sums, row_sums, ring, list.cluster, at);
+        if (!there || (p.splits > 1 && !join_splits<Shape, kRowSums>(p, u, sums, row_sums, before + team))) continue;
+        if constexpr (kRowSums)
+            if (with_rows) finish_rows<Shape, Epilogue>(p, u, row_sums);
+        finish.end(sums, memory, turn ^= 1);
+    }
 }
 
 /// Epilogue as finish.cuh describes.
 template <class T, class Shape, bool kLeftRows, bool kRightRows, class Epilogue, class List>
 __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void product_kernel(const __grid_constant__ List list) {
 #ifdef MILLRACE_HOPPER
-    constexpr bool kRowSums = sums_rows<Epilogue>;
     extern __shared__ std::uint8_t ring_memory[];
-    __shared__ int arrived_before;
+    __shared__ int arrived_before[Shape::kTeams];
     Ring<Shape> ring;
     const std::uint32_t memory = hopper::shared_address(ring_memory);
     ring.base = (memory + 1023) / 1024 * 1024;
-    ring.barriers = ring.ones() + (kRowSums ? kOnesBytes : 0);
-    if constexpr (kRowSums) put_ones<T, Shape>(ring_memory + (ring.ones() - memory));
-    auto* panels = reinterpret_cast<float*>(ring_memory + (ring.barriers + 16 * Shape::kStages - memory));
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < Shape::kStages; ++s) {
-            hopper::barrier_init(ring.filled(s), 1);
-            hopper::barrier_init(ring.free(s), 4 * Shape::kGroups);
-        }
-        hopper::barriers_ready();
-    }
+    ring.barriers = ring.ones() + (sums_rows<Epilogue> ? kOnesBytes : 0);
+    if constexpr (sums_rows<Epilogue>) put_ones<T, Shape>(ring_memory + (ring.ones() - memory));
+    auto* floats = reinterpret_cast<float*>(ring_memory + (ring.barriers + 16 * Shape::kStages - memory));
+    if (threadIdx.x == 0) ring.init(list.cluster);
     if (threadIdx.x == 32) {
         MILLRACE_ASM("prefetch.tensormap [%0];" ::"l"(&list.all[0].left) : "memory");
         MILLRACE_ASM("prefetch.tensormap [%0];" ::"l"(&list.all[0].right) : "memory");
     }
-    __syncthreads();
-    begin_kernel();
+    if (list.cluster > 1)
+        meet_cluster();
+    else
+        __syncthreads();
     if (threadIdx.x < 128) {
         if constexpr (Shape::kBlocks == 1) hopper::give_registers<40>();
-        if (threadIdx.x == 0) copy_tiles<Shape, kLeftRows, kRightRows>(list, ring);
+        if (threadIdx.x == 0)
+            copy_tiles<Shape, kLeftRows, kRightRows>(list, ring);
+        else
+            begin_kernel();
         return;
     }
+    begin_kernel();
     if constexpr (Shape::kBlocks == 1) hopper::take_registers<232>();
-    Cursor at;
-    int last = 0, turn = 0;
-    for (int number = static_cast<int>(blockIdx.x); number < list.units; number += static_cast<int>(gridDim.x)) {
-        const Unit u = find_unit<Shape>(list, number, last);
-        const auto& p = list.all[last = u.problem];
-        Constants<Shape, Epilogue> constants;
-        constants.load(p, u);
-        float sums[Shape::kWide / 64][32] = {}, row_sums[4] = {};
-        bool with_rows = false;
-        if constexpr (kRowSums) with_rows = u.col == 0 && Epilogue::wants_rows(p.args);
-        if (with_rows)
-            multiply_slices<T, Shape, kLeftRows, kRightRows, kRowSums>(sums, row_sums, u.end - u.begin, ring, at);
-        else
-            multiply_slices<T, Shape, kLeftRows, kRightRows, false>(sums, row_sums, u.end - u.begin, ring, at);
-        if (p.splits > 1 && !join_splits<Shape, kRowSums>(p, u, sums, row_sums, &arrived_before)) continue;
-        if constexpr (kRowSums)
-            if (with_rows) finish_rows<Epilogue>(p, u, row_sums);
-        finish_tile<Shape, Epilogue>(p, u, sums, constants, panels, turn);
-        turn ^= 1;
-    }
+    multiply_tiles<T, Shape, kLeftRows, kRightRows, Epilogue>(list, ring, floats, arrived_before);
+    if (list.cluster > 1) meet_cluster();  // the other blocks release stages of this one
 #endif
 }
 

@@ -1,0 +1,85 @@
+#pragma once
+// Activations of values that are stored in 16 bits: within 2e-5 of themselves, a twentieth of what rounding to f16 may add.
+// Quotients and exponentials are the plain instructions: those of the language are longer, for arguments that do not occur.
+
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+
+__device__ inline float reciprocal_plain(float x) {
+    float y = 0;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float exp2_plain(float x) {
+    float y = 0;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/// The normal distribution at u: its density, and what lies beyond |u| divided by the density, t P(t) with t = 1 / (1 + 0.36
+/// |u|).
+struct NormalTail {
+    float density, t, p;
+};
+__device__ inline NormalTail normal_tail(float u) {
+    NormalTail tail;
+    tail.density = exp2_plain(fmaf(-0.72134752f * u, u, -1.32574806f));
+    tail.t = reciprocal_plain(fmaf(0.36f, fabsf(u), 1.0f));
+    tail.p = fmaf(-0.235945314f, tail.t, 0.605381727f);
+    tail.p = fmaf(tail.p, tail.t, 0.124258034f);
+    tail.p = fmaf(tail.p, tail.t, 0.403459638f);
+    tail.p = fmaf(tail.p, tail.t, 0.35618192f);
+    return tail;
+}
+/// Relative, so that the left tail keeps its digits.
+__device__ inline float gelu_rounded(float u) {
+    const NormalTail tail = normal_tail(u);
+    return fmaf(-fabsf(u) * tail.density * tail.t, tail.p, fmaxf(u, 0.0f));
+}
+__device__ inline float gelu_slope_rounded(float u) {
+    const NormalTail tail = normal_tail(u);
+    const float left = tail.density * fmaf(tail.p, tail.t, -fabsf(u));
+    return u > 0 ? 1 - left : left;
+}
+
+__device__ inline float sigmoid_rounded(float u) { return reciprocal_plain(1 + exp2_plain(-1.44269504f * u)); }
+__device__ inline float tanh_rounded(float u) { return fmaf(-2.0f, reciprocal_plain(1 + exp2_plain(2.88539008f * u)), 1.0f); }
+
+/// v of each element of two runs becomes f(v, half, i); one branch is for all of them.
+template <int V, class F>
+__device__ inline void each_of(float (&v)[2][V], F f) {
+#pragma unroll
+    for (int i = 0; i < 2 * V; ++i) v[i / V][i % V] = f(v[i / V][i % V], i / V, i % V);
+}
+template <int V>
+__device__ inline void activate_rounded(float (&v)[2][V], Activation a) {
+    switch (a) {
+        case Activation::none: return;
+        case Activation::relu: return each_of(v, [](float u, int, int) { return activate(u, Activation::relu); });
+        case Activation::gelu: return each_of(v, [](float u, int, int) { return gelu_rounded(u); });
+        case Activation::tanh: return each_of(v, [](float u, int, int) { return tanh_rounded(u); });
+        case Activation::sigmoid: return each_of(v, [](float u, int, int) { return sigmoid_rounded(u); });
+    }
+}
+/// v times the slopes at u.
+template <int V>
+__device__ inline void slope_rounded(float (&v)[2][V], const float (&u)[2][V], Activation a) {
+    switch (a) {
+        case Activation::none: return;
+        case Activation::relu: return each_of(v, [&](float d, int half, int i) { return u[half][i] > 0 ? d : 0; });
+        case Activation::gelu: return each_of(v, [&](float d, int half, int i) { return d * gelu_slope_rounded(u[half][i]); });
+        case Activation::tanh:
+            return each_of(v, [&](float d, int half, int i) {
+                const float t = tanh_rounded(u[half][i]);
+                return d * fmaf(-t, t, 1.0f);
+            });
+        case Activation::sigmoid:
+            return each_of(v, [&](float d, int half, int i) {
+                const float s = sigmoid_rounded(u[half][i]);
+                return d * fmaf(-s, s, s);
+            });
+    }
+}
+
+}  // namespace millrace::ops::cuda
