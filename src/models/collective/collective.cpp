@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "models/collective/ops/diversity.h"
 #include "nn/losses.h"
 #include "ops/activation.h"
+#include "tape/record.h"
 
 namespace millrace::models {
 namespace {
@@ -18,6 +20,17 @@ std::vector<nn::Dense> declare_encoder(tape::Store& store, const std::string& na
     layers.emplace_back(store, std::vector{name + ".0"}, std::vector{name + ".1"}, first);
     layers.emplace_back(store, std::vector{name + ".4"}, std::vector<std::string>{}, second);
     return layers;
+}
+
+/// weight * mean over pairs of the `groups` groups in outputs [K,1,B,groups*C] of |batch mean of their cosine / temperature|.
+/// Training only: evaluation scores the prediction alone.
+void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::int32_t groups, double weight,
+                      double temperature) {
+    if (!builder.training()) return;
+    builder.couple_rows("diversity of cosines over the batch");
+    const tape::Value grouped = outputs.split_columns(groups);
+    builder.append(tape::record_of(&ops::cosine_diversity::kDef, ops::DiversityParams{weight, temperature, builder.share()},
+                                   "cosine_diversity", {grouped, builder.store().state(), builder.gradient_target(grouped)}));
 }
 
 }  // namespace
@@ -48,7 +61,7 @@ tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, s
     const tape::Value x{seen.view.columns(0, c.features), false};
     const tape::Value opinions = builder.activation(rows, c.opinions_width(), "opinions", true);
     for (const MemberFamily& family : experts_) family.forward(builder, x, {}, opinions);
-    if (c.diversity_experts) nn::cosine_diversity(builder, opinions, c.experts, c.diversity_weight, c.diversity_temperature);
+    if (c.diversity_experts) cosine_diversity(builder, opinions, c.experts, c.diversity_weight, c.diversity_temperature);
 
     const nn::Columns summary{c.features, c.summary_width()};
     const tape::Value middle = encoder_[0].forward(builder, opinions);
@@ -56,7 +69,7 @@ tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, s
 
     const tape::Value votes = builder.activation(rows, c.votes_width(), "votes", true);
     for (const MemberFamily& family : analysts_) family.forward(builder, seen, summary, votes);
-    if (c.diversity_analysts) nn::cosine_diversity(builder, votes, c.analysts, c.diversity_weight, c.diversity_temperature);
+    if (c.diversity_analysts) cosine_diversity(builder, votes, c.analysts, c.diversity_weight, c.diversity_temperature);
     return votes;
 }
 

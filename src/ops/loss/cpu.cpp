@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "ops/cpu/kernel.h"
@@ -78,6 +79,26 @@ KernelResult make_mse(Context& context, const Bound& bound) {
             s.loss += total;
             s.rows += static_cast<std::uint32_t>(in.rows);
         });
+    });
+}
+
+KernelResult make_loss_total(Context& /*context*/, const Bound& bound) {
+    using namespace loss_total;
+    const Operand in = bound[values];
+    return make_kernel([b = bound, in, most = bound.params<LossTotalParams>().most]() noexcept {
+        for (int member = 0; member < in.k; ++member) {
+            const float* weight = b[weights].present() ? b[weights].at<float>(member) : nullptr;
+            double sum = 0;
+            for (int row = 0; row < in.rows; ++row) {
+                const std::int32_t value = *in.at<std::int32_t>(member, 0, row);
+                if (weight == nullptr)
+                    sum += std::clamp(value, 0, most);
+                else if (value >= 0 && value < b[weights].cols)
+                    sum += static_cast<double>(weight[value]);
+            }
+            b[total].at<float>(member)[0] = static_cast<float>(sum);
+            b[total].at<float>(member)[1] = static_cast<float>(in.rows);
+        }
     });
 }
 
