@@ -38,10 +38,10 @@ void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::i
 base::Status Collective::declare(tape::Store& store) {
     MILLRACE_TRY(validate(config_));
     const CollectiveConfig& c = config_;
-    experts_ = declare_members(store, "experts", c.experts, c.features, c.expert, c.vary_experts, c.member_dropout);
+    experts_ = declare_units(store, "experts", c.experts, c.features, c.expert, c.vary_experts, c.unit_dropout);
     encoder_ = declare_encoder(store, "encoder", c.opinions_width(), c.summary_width(), c.encoder_dropout);
-    analysts_ = declare_members(store, "analysts", c.analysts, c.features + c.summary_width(), c.analyst, c.vary_analysts,
-                                c.member_dropout);
+    analysts_ =
+        declare_units(store, "analysts", c.analysts, c.features + c.summary_width(), c.analyst, c.vary_analysts, c.unit_dropout);
     analyst_encoder_.clear();
     if (c.revision == Revision::r2)
         analyst_encoder_ = declare_encoder(store, "analyst_encoder", c.votes_width(), c.code_width(), c.encoder_dropout);
@@ -60,7 +60,7 @@ tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, s
     const CollectiveConfig& c = config_;
     const tape::Value x{seen.view.columns(0, c.features), false};
     const tape::Value opinions = builder.activation(rows, c.opinions_width(), "opinions", true);
-    for (const MemberFamily& family : experts_) family.forward(builder, x, {}, opinions);
+    for (const UnitFamily& family : experts_) family.forward(builder, x, {}, opinions);
     if (c.diversity_experts) cosine_diversity(builder, opinions, c.experts, c.diversity_weight, c.diversity_temperature);
 
     const nn::Columns summary{c.features, c.summary_width()};
@@ -68,7 +68,7 @@ tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, s
     encoder_[1].forward(builder, middle, {seen.columns(summary.begin, summary.width), {}});
 
     const tape::Value votes = builder.activation(rows, c.votes_width(), "votes", true);
-    for (const MemberFamily& family : analysts_) family.forward(builder, seen, summary, votes);
+    for (const UnitFamily& family : analysts_) family.forward(builder, seen, summary, votes);
     if (c.diversity_analysts) cosine_diversity(builder, votes, c.analysts, c.diversity_weight, c.diversity_temperature);
     return votes;
 }

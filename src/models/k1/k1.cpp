@@ -120,7 +120,7 @@ void K1::append_before_update(tape::Builder& builder) {
     params.labels = config_.labels;
     params.labels.samples = static_cast<std::uint32_t>(samples_);
     for (std::int32_t node = 0; node < config_.tree.nodes(); ++node) {
-        const auto found = std::ranges::find(store.groups(), group_of(node), &tape::Group::name);
+        const auto found = std::ranges::find(store.groups(), group_of(node), &tape::ParameterGroup::name);
         const auto id = static_cast<std::int32_t>(found - store.groups().begin());
         params.group.push_back(id);
         for (const tape::Parameter& p : store.parameters())
