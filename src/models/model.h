@@ -53,7 +53,7 @@ public:
 
     // What follows is optional.
     /// Before the first part of a step that runs in several: appends what losses that divide by something in the data need of all
-    /// its `rows` (nn::total_tokens, nn::total_class_weights). Without it a step of such a loss depends on its parts.
+    /// its `rows` (nn::total_tokens). Without it a step of such a loss depends on its parts.
     virtual void append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
         (void)builder, (void)source, (void)rows;
     }

@@ -5,13 +5,7 @@
 #include <algorithm>
 
 #include "base/nearest.h"
-#include "models/baselines/recipe.h"
-#include "models/cnn/recipe.h"
-#include "models/collective/recipe.h"
-#include "models/energy_flow/recipe.h"
-#include "models/k1/k1.h"
-#include "models/leak_cnn/recipe.h"
-#include "models/transformer/transformer.h"
+#include "models/families.h"
 
 namespace millrace::models {
 namespace {

@@ -59,14 +59,14 @@ public:
     ArenaCopies(tape::Store& store, std::deque<std::vector<float>>& values) : store_(store), values_(values) {}
 
     /// One matrix of a parameter, or of what has its place in the arena `buffer`. Points into `values`.
-    std::span<const float> matrix(ParameterId id, int group, int member, tensor::BufferId buffer) {
+    std::span<const float> matrix(ParameterId id, int number, int member, tensor::BufferId buffer) {
         const tensor::View v = store_.parameter(id);
         const auto [found, is_new] = copies_.try_emplace(buffer, copies_.size());
         if (is_new) {
             if (found->second == values_.size()) values_.emplace_back();
             read(buffer, values_[found->second]);
         }
-        const auto begin = static_cast<std::size_t>(v.offset + group * v.stride_g + member * v.stride_k);
+        const auto begin = static_cast<std::size_t>(v.offset + number * v.stride_g + member * v.stride_k);
         return std::span(values_[found->second])
             .subspan(begin, static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols));
     }
@@ -94,8 +94,8 @@ template <class Visit>
 void for_each_tensor(const tape::Store& store, const Visit& visit) {
     for (std::size_t id = 0; id < store.parameters().size(); ++id) {
         const Parameter& p = store.parameters()[id];
-        for (int group = 0; group < p.groups; ++group)
-            visit(p, static_cast<ParameterId>(id), group, p.names[static_cast<std::size_t>(group)]);
+        for (int matrix = 0; matrix < p.matrices; ++matrix)
+            visit(p, static_cast<ParameterId>(id), matrix, p.names[static_cast<std::size_t>(matrix)]);
     }
 }
 
@@ -138,11 +138,11 @@ base::Status check_tensors(const io::SafetensorsFile& file, const Tensors& wante
 }
 
 base::Status load_tensor(tape::Store& store, const io::SafetensorsFile& file, const std::string& name, const Parameter& p,
-                         ParameterId id, int group, int member, Arena arena) {
+                         ParameterId id, int matrix, int member, Arena arena) {
     std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
     const io::TensorView* tensor = find_tensor(file, name);
     MILLRACE_TRY(file.copy_floats(tensor != nullptr ? tensor->name : name, shape_of(p), values));
-    store.write_parameter(id, group, member, values, arena);
+    store.write_parameter(id, matrix, member, values, arena);
     return base::ok();
 }
 
@@ -178,13 +178,13 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
     if (!moments.empty()) MILLRACE_TRY(check_tensors(*loaded.optimizer, optimizer));
     for (const Attachment& attachment : attachments) MILLRACE_TRY(check_attachment(loaded.model, attachment));
     base::Status status = base::ok();
-    for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
+    for_each_tensor(store, [&](const Parameter& p, ParameterId id, int matrix, const std::string& name) {
         const bool taken = !is_setting(p) || (settings && find_tensor(loaded.model, name) != nullptr);
-        if (status.ok() && taken) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
+        if (status.ok() && taken) status = load_tensor(store, loaded.model, name, p, id, matrix, member, Arena::value);
         if (p.fixed) return;
         for (const Moment& moment : moments)
             if (status.ok())
-                status = load_tensor(store, *loaded.optimizer, name + moment.suffix, p, id, group, member, moment.arena);
+                status = load_tensor(store, *loaded.optimizer, name + moment.suffix, p, id, matrix, member, moment.arena);
     });
     return status;
 }
@@ -208,16 +208,16 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
     copies.counts.push_back(batches);
     for (int member = 0; member < store.members(); ++member) {
         io::MemberTensors& tensors = copies.members[static_cast<std::size_t>(member)];
-        for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
+        for_each_tensor(store, [&](const Parameter& p, ParameterId id, int matrix, const std::string& name) {
             tensors.model.push_back(
-                io::float_tensor(name, shape_of(p), arenas.matrix(id, group, member, store.parameter(id).buffer)));
+                io::float_tensor(name, shape_of(p), arenas.matrix(id, matrix, member, store.parameter(id).buffer)));
             if (const std::string counter = batches_name(name); p.fixed && !counter.empty())
                 tensors.model.push_back(
                     {counter, io::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
             if (p.fixed) return;
             for (const Moment& moment : moments)
                 tensors.optimizer.push_back(
-                    io::float_tensor(name + moment.suffix, shape_of(p), arenas.matrix(id, group, member, moment.buffer)));
+                    io::float_tensor(name + moment.suffix, shape_of(p), arenas.matrix(id, matrix, member, moment.buffer)));
         });
         for (const Attachment& attachment : attachments)
             tensors.model.push_back({attachment.name,

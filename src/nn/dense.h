@@ -29,7 +29,7 @@ struct DenseOptions {
     float eps = 1e-5f, momentum = 0.1f;                    ///< of the norm
     std::optional<tape::Init> weight_init = std::nullopt;  ///< N(0, 2 / in) unless given
     tape::Init bias_init = tape::Init::value(0);
-    tape::GroupNames parameter_groups = {};  ///< of what is trained: one for all, or one for each of the G layers
+    tape::ParameterGroupNames parameter_groups = {};  ///< of what is trained: one for all, or one for each of the G layers
 };
 
 /// A plain layer that starts uniform within 1 / sqrt(in), as PyTorch's does, unless `init` says otherwise; biases start at 0.

@@ -7,7 +7,7 @@
 namespace millrace::nn {
 
 LayerNorm::LayerNorm(tape::Store& store, const std::vector<std::string>& names, std::int32_t cols,
-                     const tape::GroupNames& parameter_groups, float eps)
+                     const tape::ParameterGroupNames& parameter_groups, float eps)
     : label_(label_of(names)), groups_(static_cast<std::int32_t>(names.size())), eps_(eps) {
     gamma_ = store.add_vector(with_suffix(names, ".weight"), cols, tape::Init::value(1), parameter_groups);
     beta_ = store.add_vector(with_suffix(names, ".bias"), cols, tape::Init::value(0), parameter_groups);

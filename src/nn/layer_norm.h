@@ -14,7 +14,7 @@ public:
     LayerNorm() = default;
     /// Declares `<name>.weight` (ones) and `<name>.bias` (zeros), each [C], for each of the G names.
     LayerNorm(tape::Store& store, const std::vector<std::string>& names, std::int32_t cols,
-              const tape::GroupNames& parameter_groups = {}, float eps = 1e-5f);
+              const tape::ParameterGroupNames& parameter_groups = {}, float eps = 1e-5f);
     LayerNorm(tape::Store& store, const std::string& name, std::int32_t cols) : LayerNorm(store, std::vector{name}, cols) {}
     /// Of x, or of x + residual.
     tape::Value forward(tape::Builder& builder, const tape::Value& x, const tape::Value& residual = {}) const;

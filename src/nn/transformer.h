@@ -19,7 +19,7 @@ struct TransformerOptions {
     bool causal = false;                               ///< a position sees itself, those before it and the prefix
     float dropout = 0;                                 ///< of what the attention and the two linear layers add, in training
     bool norm_first = true;
-    tape::GroupNames parameter_groups = {};  ///< of what is trained: one for all, or one for each of the G layers
+    tape::ParameterGroupNames parameter_groups = {};  ///< of what is trained: one for all, or one for each of the G layers
 };
 
 class TransformerLayer {

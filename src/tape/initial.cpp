@@ -23,7 +23,7 @@ std::uint32_t stream_of(const std::string& name) {
 /// Elements [begin, begin + out.size()) of one matrix, `begin` a multiple of four.
 struct Piece {
     const Parameter* parameter;
-    int group;
+    int matrix;
     std::int64_t begin;
     std::span<float> out;
 };
@@ -46,7 +46,7 @@ void draw_blocks(const Piece& piece, std::uint64_t seed, std::uint32_t stream, F
 
 void draw(const Piece& piece, std::size_t member, std::uint64_t seed) {
     const Parameter& p = *piece.parameter;
-    const std::uint32_t stream = stream_of(p.names[static_cast<std::size_t>(piece.group)]);
+    const std::uint32_t stream = stream_of(p.names[static_cast<std::size_t>(piece.matrix)]);
     const auto scale = static_cast<float>(p.init.scale);
     switch (p.init.kind) {
         case Init::Kind::constant: std::ranges::fill(piece.out, scale); break;
@@ -80,20 +80,20 @@ void draw(const Piece& piece, std::size_t member, std::uint64_t seed) {
 }
 
 /// An orthonormal matrix is one piece: its columns depend on each other.
-void add_pieces(const Parameter& p, int group, std::span<float> matrix, std::vector<Piece>& pieces) {
-    const auto all = static_cast<std::int64_t>(matrix.size());
+void add_pieces(const Parameter& p, int matrix, std::span<float> values, std::vector<Piece>& pieces) {
+    const auto all = static_cast<std::int64_t>(values.size());
     const std::int64_t most = p.init.kind == Init::Kind::orthonormal ? std::max<std::int64_t>(all, 1) : kPiece;
     for (std::int64_t begin = 0; begin < all; begin += most)
         pieces.push_back(
-            {&p, group, begin,
-             matrix.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(std::min(most, all - begin)))});
+            {&p, matrix, begin,
+             values.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(std::min(most, all - begin)))});
 }
 
 }  // namespace
 
-std::vector<float> draw_matrix(const Parameter& p, int group, std::size_t member, std::uint64_t seed) {
+std::vector<float> draw_matrix(const Parameter& p, int matrix, std::size_t member, std::uint64_t seed) {
     std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
-    draw({&p, group, 0, values}, member, seed);
+    draw({&p, matrix, 0, values}, member, seed);
     return values;
 }
 
@@ -111,9 +111,9 @@ void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_
     for (const Parameter& p : parameters) {
         if (p.fixed != fixed) continue;
         const auto each = static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols);
-        for (int group = 0; group < p.groups; ++group)
-            add_pieces(p, group, slice.subspan(static_cast<std::size_t>(p.offset) + static_cast<std::size_t>(group) * each, each),
-                       pieces);
+        for (int matrix = 0; matrix < p.matrices; ++matrix)
+            add_pieces(p, matrix,
+                       slice.subspan(static_cast<std::size_t>(p.offset) + static_cast<std::size_t>(matrix) * each, each), pieces);
     }
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
@@ -130,7 +130,7 @@ void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_
     work();
 }
 
-ops::GroupState initial_state(const Group& group) {
+ops::GroupState initial_state(const ParameterGroup& group) {
     return {.decay_factor = group.decay_factor, .trainable = group.fixed ? 0u : 1u};
 }
 

@@ -10,7 +10,7 @@
 namespace millrace::tape {
 
 /// One matrix of a parameter, [rows, cols]. `member` chooses among Init::members.
-std::vector<float> draw_matrix(const Parameter& parameter, int group, std::size_t member, std::uint64_t seed);
+std::vector<float> draw_matrix(const Parameter& parameter, int matrix, std::size_t member, std::uint64_t seed);
 
 /// The 16-bit copy of parameters, where the precision has one.
 struct Copies {
@@ -27,6 +27,6 @@ void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_
                 std::span<float> slice, const Copies& copies = {}, unsigned threads = 0);
 
 /// A group before the first step.
-ops::GroupState initial_state(const Group& group);
+ops::GroupState initial_state(const ParameterGroup& group);
 
 }  // namespace millrace::tape

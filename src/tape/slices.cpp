@@ -78,7 +78,7 @@ void MemberSlices::draw(const Store& declared, const ops::MemberState& state, st
     draw_slice(declared.parameters(), false, 0, state.seed, floats(kTrained), copies, threads);
     draw_slice(declared.parameters(), true, 0, state.seed, floats(kFixed), {}, threads);
     std::vector<ops::GroupState> groups;
-    for (const Group& group : declared.groups()) groups.push_back(initial_state(group));
+    for (const ParameterGroup& group : declared.groups()) groups.push_back(initial_state(group));
     MILLRACE_ASSERT(groups.size() * sizeof(ops::GroupState) == parts_[kGroups].bytes, "the groups of another model");
     std::memcpy(slice + parts_[kGroups].at, groups.data(), parts_[kGroups].bytes);
     std::memcpy(slice + parts_[kState].at, &state, sizeof state);

@@ -42,10 +42,10 @@ Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), o
 }
 
 ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
-                              const GroupNames& groups, std::vector<std::int32_t> axes) {
+                              const ParameterGroupNames& groups, std::vector<std::int32_t> axes) {
     MILLRACE_ASSERT(!sealed_, "parameters are declared before allocate() or seal()");
     Parameter p;
-    p.groups = static_cast<std::int32_t>(names.size());
+    p.matrices = static_cast<std::int32_t>(names.size());
     p.names = std::move(names);
     p.rows = rows;
     p.cols = cols;
@@ -70,7 +70,7 @@ ParameterId Store::add_table(std::vector<std::string> names, std::int32_t rows, 
     return id;
 }
 
-ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init, GroupNames groups) {
+ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init, ParameterGroupNames groups) {
     if (groups.names.empty()) groups = options_.decay_vectors ? kWeights : kNoDecay;
     const ParameterId id = add_matrix(std::move(names), 1, cols, std::move(init), groups);
     parameters_.back().vector = true;
@@ -162,7 +162,7 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
 
 View Store::tensor_view(BufferId id, const Parameter& p, std::int64_t stride_k) const {
     const DType dtype = buffers_[static_cast<std::size_t>(id)].dtype;
-    View v = contiguous_view(id, dtype, options_.members, p.groups, p.rows, p.cols, stride_k);
+    View v = contiguous_view(id, dtype, options_.members, p.matrices, p.rows, p.cols, stride_k);
     v.offset = p.offset;
     return v;
 }
@@ -278,18 +278,18 @@ BufferId buffer_for(Store& store, ParameterId id, Store::Arena arena) {
     return tensor::kNoBuffer;
 }
 
-View group_window(Store& store, ParameterId id, int group, int member, Store::Arena arena) {
+View matrix_window(Store& store, ParameterId id, int matrix, int member, Store::Arena arena) {
     View v = store.parameter(id);
     v.buffer = buffer_for(store, id, arena);
     MILLRACE_ASSERT(v.buffer != tensor::kNoBuffer, "the arena was not asked for");
-    v.offset += group * v.stride_g + member * v.stride_k;
+    v.offset += matrix * v.stride_g + member * v.stride_k;
     return v;
 }
 
 }  // namespace
 
-std::vector<float> Store::read_parameter(ParameterId id, int group, int member, Arena arena) {
-    const View v = group_window(*this, id, group, member, arena);
+std::vector<float> Store::read_parameter(ParameterId id, int matrix, int member, Arena arena) {
+    const View v = matrix_window(*this, id, matrix, member, arena);
     const auto n = static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols);
     std::vector<float> values(n);
     if (v.dtype == DType::f64) {
@@ -302,8 +302,8 @@ std::vector<float> Store::read_parameter(ParameterId id, int group, int member, 
     return values;
 }
 
-void Store::write_parameter(ParameterId id, int group, int member, const std::vector<float>& values, Arena arena) {
-    const View v = group_window(*this, id, group, member, arena);
+void Store::write_parameter(ParameterId id, int matrix, int member, const std::vector<float>& values, Arena arena) {
+    const View v = matrix_window(*this, id, matrix, member, arena);
     MILLRACE_ASSERT(values.size() == static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols),
                     "wrong number of values");
     if (v.dtype == DType::f64) {

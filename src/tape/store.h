@@ -35,7 +35,7 @@ struct Init {
 
 /// A named set of parameters with a learning-rate factor, a decay factor, a trainable flag and a step count of its own in every
 /// member (ops::GroupState). A fixed one is never trained: no gradients, no moments, no place in the trained arena.
-struct Group {
+struct ParameterGroup {
     std::string name;
     bool fixed = false;
     float decay_factor = 1;  ///< at the start of a run
@@ -47,17 +47,17 @@ constexpr std::string_view kSettings = "settings";  ///< fixed: a member's value
 constexpr std::string_view kRunning = "running";    ///< fixed: statistics that forward passes keep
 
 /// The group of all matrices of a parameter, or one of each.
-struct GroupNames {
+struct ParameterGroupNames {
     std::vector<std::string> names;
-    GroupNames() = default;  ///< the usual one
-    GroupNames(std::string_view name) : names{std::string(name)} {}
-    GroupNames(std::vector<std::string> each) : names(std::move(each)) {}
+    ParameterGroupNames() = default;  ///< the usual one
+    ParameterGroupNames(std::string_view name) : names{std::string(name)} {}
+    ParameterGroupNames(std::vector<std::string> each) : names(std::move(each)) {}
 };
 
 /// G equal matrices [rows, cols] with one PyTorch-style name each; vectors have rows = 1 and are saved with one axis.
 struct Parameter {
     std::vector<std::string> names;
-    std::int32_t groups = 1, rows = 1, cols = 1;
+    std::int32_t matrices = 1, rows = 1, cols = 1;
     bool vector = false;
     bool table = false;                   ///< its rows are looked up, in stat: no product reads it
     std::vector<std::int32_t> group_ids;  ///< of Store::groups(), one per matrix
@@ -65,7 +65,7 @@ struct Parameter {
     Init init;
     std::vector<std::int32_t> axes = {};  ///< of a row, in files; empty: one
     std::int64_t offset = 0;              ///< elements into a member's slice of its arena
-    [[nodiscard]] std::int64_t count() const { return std::int64_t{groups} * rows * cols; }
+    [[nodiscard]] std::int64_t count() const { return std::int64_t{matrices} * rows * cols; }
 };
 using ParameterId = std::int32_t;
 constexpr ParameterId kNoParameter = -1;
@@ -85,10 +85,10 @@ public:
     // Declaring: before allocate(). An unknown name of a group makes one. Matrices of different groups have a multiple of four
     // elements.
     ParameterId add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
-                           const GroupNames& groups = {}, std::vector<std::int32_t> axes = {});
+                           const ParameterGroupNames& groups = {}, std::vector<std::int32_t> axes = {});
     /// A matrix without weight().
     ParameterId add_table(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init);
-    ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init, GroupNames groups = {});
+    ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init, ParameterGroupNames groups = {});
     /// A buffer for a data set, [1,1,rows,cols]; filled with write().
     tensor::View add_data(std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols);
 
@@ -133,17 +133,17 @@ public:
     void write_groups(const std::vector<ops::GroupState>& table);
     /// Freezes or unfreezes a group of one member from the next step on. The group must exist and not be fixed.
     void set_trainable(int member, std::string_view group, bool trainable);
-    /// One group of a parameter (or of a tensor shaped like it in another arena) of one member, as float.
+    /// One matrix of a parameter (or of a tensor shaped like it in another arena) of one member, as float.
     enum class Arena : std::uint8_t { value, gradient, first_moment, second_moment };
-    std::vector<float> read_parameter(ParameterId id, int group, int member, Arena arena = Arena::value);
-    void write_parameter(ParameterId id, int group, int member, const std::vector<float>& values, Arena arena = Arena::value);
+    std::vector<float> read_parameter(ParameterId id, int matrix, int member, Arena arena = Arena::value);
+    void write_parameter(ParameterId id, int matrix, int member, const std::vector<float>& values, Arena arena = Arena::value);
     /// Brings copy16 up to date after parameters were written by the host.
     void refresh_copies();
     /// The ring as the host sees it: [capacity][K] rows.
     [[nodiscard]] const ops::MetricsRow* ring_rows() const;
 
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
-    [[nodiscard]] const std::vector<Group>& groups() const { return groups_; }
+    [[nodiscard]] const std::vector<ParameterGroup>& groups() const { return groups_; }
     [[nodiscard]] std::int64_t trainable_count() const;  ///< of one member, fixed groups left out
     [[nodiscard]] int members() const { return options_.members; }
     [[nodiscard]] const StoreOptions& options() const { return options_; }
@@ -178,7 +178,7 @@ private:
 
     ops::Backend& backend_;
     StoreOptions options_;
-    std::vector<Group> groups_{{std::string(kWeights)}};
+    std::vector<ParameterGroup> groups_{{std::string(kWeights)}};
     std::vector<ops::Segment> segments_;
     std::vector<Parameter> parameters_;
     std::vector<Buffer> buffers_;

@@ -6,7 +6,7 @@
 namespace millrace::tape {
 
 std::int32_t Store::group_named(std::string_view name) {
-    const auto found = std::ranges::find(groups_, name, &Group::name);
+    const auto found = std::ranges::find(groups_, name, &ParameterGroup::name);
     const auto id = static_cast<std::int32_t>(found - groups_.begin());
     if (found == groups_.end())
         groups_.push_back(
@@ -31,7 +31,7 @@ void Store::set_segments() {
 void Store::reset_groups() {
     std::vector<ops::GroupState> table;
     for (int member = 0; member < members(); ++member)
-        for (const Group& group : groups_) table.push_back(initial_state(group));
+        for (const ParameterGroup& group : groups_) table.push_back(initial_state(group));
     write_groups(table);
 }
 
@@ -58,7 +58,7 @@ void Store::write_groups(const std::vector<ops::GroupState>& table) {
 }
 
 void Store::set_trainable(int member, std::string_view group, bool trainable) {
-    const auto found = std::ranges::find(groups_, group, &Group::name);
+    const auto found = std::ranges::find(groups_, group, &ParameterGroup::name);
     MILLRACE_ASSERT(found != groups_.end() && !found->fixed, "no group that can be trained: " + std::string(group));
     MILLRACE_ASSERT(member >= 0 && member < members(), "no such member");
     std::vector<ops::GroupState> table = read_groups();

@@ -117,7 +117,8 @@ std::vector<Lanes::Impl::Setting> Lanes::Impl::settings_of(const tape::Store& de
         const tape::Parameter& p = declared.parameters()[i];
         if (declared.groups()[static_cast<std::size_t>(p.group_ids.front())].name != tape::kSettings) continue;
         settings.push_back({static_cast<tape::ParameterId>(i), {}});
-        for (int group = 0; group < p.groups; ++group) settings.back().groups.push_back(tape::draw_matrix(p, group, 0, 0));
+        for (int matrix = 0; matrix < p.matrices; ++matrix)
+            settings.back().matrices.push_back(tape::draw_matrix(p, matrix, 0, 0));
     }
     return settings;
 }
@@ -125,8 +126,8 @@ std::vector<Lanes::Impl::Setting> Lanes::Impl::settings_of(const tape::Store& de
 void Lanes::Impl::write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const {
     for (std::size_t i = 0; i < now.size(); ++i) {
         if (now[i] == before[i]) continue;  // what training put there stays
-        for (std::size_t group = 0; group < now[i].groups.size(); ++group)
-            store().write_parameter(now[i].id, static_cast<int>(group), lane, now[i].groups[group]);
+        for (std::size_t matrix = 0; matrix < now[i].matrices.size(); ++matrix)
+            store().write_parameter(now[i].id, static_cast<int>(matrix), lane, now[i].matrices[matrix]);
     }
 }
 

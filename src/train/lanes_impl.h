@@ -16,7 +16,7 @@ struct Lanes::Impl {
     /// Values that a recipe sets in a parameter of the group kSettings.
     struct Setting {
         tape::ParameterId id = tape::kNoParameter;
-        std::vector<std::vector<float>> groups;
+        std::vector<std::vector<float>> matrices;
         friend bool operator==(const Setting&, const Setting&) = default;
     };
     struct Lane {

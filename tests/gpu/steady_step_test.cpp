@@ -51,7 +51,7 @@ protected:
             const tape::Parameter& parameter = store.parameters()[id];
             if (!parameter.fixed) continue;
             for (int member = 0; member < store.members(); ++member)
-                for (int group = 0; group < parameter.groups; ++group)
+                for (int group = 0; group < parameter.matrices; ++group)
                     for (const float value : store.read_parameter(static_cast<tape::ParameterId>(id), group, member))
                         all.push_back(std::bit_cast<std::uint32_t>(value));
         }

@@ -1,6 +1,6 @@
 // Profiles and recipe keys of the energy flow model.
 
-#include "models/energy_flow/recipe.h"
+#include "models/families.h"
 
 #include <gtest/gtest.h>
 

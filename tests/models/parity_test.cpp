@@ -34,8 +34,8 @@ struct ParityWhere {
     Tolerances within;
 };
 
-MemberShape member_shape(const json& widths) {
-    MemberShape shape{widths.get<std::vector<std::int32_t>>(), 0};
+UnitShape unit_shape(const json& widths) {
+    UnitShape shape{widths.get<std::vector<std::int32_t>>(), 0};
     shape.output = shape.hidden.back();
     shape.hidden.pop_back();
     return shape;
@@ -69,10 +69,10 @@ std::unique_ptr<Model> model_of(const Golden& golden) {
     config.classes = given["classes"];
     config.experts = given["experts"];
     config.analysts = given["analysts"];
-    config.expert = member_shape(given["expert"]);
-    config.analyst = member_shape(given["analyst"]);
+    config.expert = unit_shape(given["expert"]);
+    config.analyst = unit_shape(given["analyst"]);
     config.code = given.value("code", 0);
-    config.member_dropout = config.encoder_dropout = config.head_dropout = 0;
+    config.unit_dropout = config.encoder_dropout = config.head_dropout = 0;
     if (const json terms = golden.meta("diversity"); !terms.is_null()) {
         config.diversity_experts = config.diversity_analysts = true;
         config.diversity_weight = terms["weight"];
@@ -108,7 +108,7 @@ protected:
     void for_each_tensor(F f) {
         const auto& parameters = rig_.store->parameters();
         for (std::size_t id = 0; id < parameters.size(); ++id)
-            for (int group = 0; group < parameters[id].groups; ++group)
+            for (int group = 0; group < parameters[id].matrices; ++group)
                 f(static_cast<tape::ParameterId>(id), group, parameters[id].names[static_cast<std::size_t>(group)]);
     }
     void load(const std::string& prefix) {

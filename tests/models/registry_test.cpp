@@ -126,7 +126,7 @@ TEST(Baselines, WidthsSolveTheQuadraticForManyTargets) {
 }
 
 TEST(CollectiveShapes, VariationFollowsTheIndex) {
-    const MemberShape base{{64, 33}, 16};
+    const UnitShape base{{64, 33}, 16};
     EXPECT_EQ(varied(base, 4), base);
     EXPECT_EQ(varied(base, 1).hidden, (std::vector<std::int32_t>{80, 41}));
     EXPECT_EQ(varied(base, 6).hidden, (std::vector<std::int32_t>{64, 48, 33}));

@@ -110,7 +110,7 @@ protected:
         return rig.store->read_states()[0].loss / rig.rows;
     }
     static ops::GroupState group(LanguageRig& rig, const std::string& name) {
-        const auto found = std::ranges::find(rig.store->groups(), name, &tape::Group::name);
+        const auto found = std::ranges::find(rig.store->groups(), name, &tape::ParameterGroup::name);
         EXPECT_NE(found, rig.store->groups().end()) << name;
         return rig.store->read_groups()[static_cast<std::size_t>(found - rig.store->groups().begin())];
     }
@@ -273,7 +273,7 @@ TEST_F(Propose, TheStatisticsDecide) {
     EXPECT_EQ(propose("reorganise").settings.front(), "model.tree=-1,0,1,0,3,3,3") << "leaf 2 joins 5 and 6";
     // 5 and 6 become equal but for their length: their cosine is 1.
     for (std::size_t id = 0; id < before.store->parameters().size(); ++id)
-        for (int g = 0; g < before.store->parameters()[id].groups && !before.store->parameters()[id].fixed; ++g)
+        for (int g = 0; g < before.store->parameters()[id].matrices && !before.store->parameters()[id].fixed; ++g)
             if (const std::string& name = before.store->parameters()[id].names[static_cast<std::size_t>(g)];
                 name.starts_with("nodes.6.")) {
                 std::vector<float> twice = testing::trained_tensors(*before.store, Arena::value).at("nodes.5." + name.substr(8));

@@ -88,7 +88,7 @@ std::vector<TrainingOutcome> trained(const TrainingWhere& where, const Plan& pla
     const auto& parameters = rig.store->parameters();
     for (std::size_t k = 0; k < outcomes.size(); ++k)
         for (std::size_t id = 0; id < parameters.size(); ++id)
-            for (int group = 0; group < parameters[id].groups; ++group) {
+            for (int group = 0; group < parameters[id].matrices; ++group) {
                 const auto values = rig.store->read_parameter(static_cast<tape::ParameterId>(id), group, static_cast<int>(k));
                 outcomes[k].values.insert(outcomes[k].values.end(), values.begin(), values.end());
             }
@@ -218,7 +218,7 @@ void disturb_vectors(tape::Store& store) {
     for (std::size_t id = 0; id < store.parameters().size(); ++id) {
         const tape::Parameter& parameter = store.parameters()[id];
         if (!parameter.vector || parameter.fixed) continue;
-        for (int group = 0; group < parameter.groups; ++group) {
+        for (int group = 0; group < parameter.matrices; ++group) {
             auto values = store.read_parameter(static_cast<tape::ParameterId>(id), group, 0);
             for (std::size_t i = 0; i < values.size(); ++i)
                 values[i] +=

@@ -58,7 +58,7 @@ TEST_F(CheckpointTensors, EveryArenaIsReadOnce) {
             for (std::size_t i = 0; i < rig.store->parameters().size(); ++i) {
                 const tape::Parameter& p = rig.store->parameters()[i];
                 const auto id = static_cast<ParameterId>(i);
-                for (int group = 0; group < p.groups; ++group) {
+                for (int group = 0; group < p.matrices; ++group) {
                     const std::string& name = p.names[static_cast<std::size_t>(group)];
                     EXPECT_EQ(tensors.model[model].name, name);
                     EXPECT_EQ(values(tensors.model[model++]), rig.store->read_parameter(id, group, member)) << name;

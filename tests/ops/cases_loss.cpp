@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "models/collective/ops/diversity.h"
+#include "models/leak_cnn/ops/weighted.h"
 #include "op_case.h"
-#include "ops/loss/loss.h"
 
 namespace millrace::ops::cases {
 namespace {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
+#include "models/k1/ops/mix.h"
 #include "op_case.h"
-#include "ops/mix/mix.h"
 
 namespace millrace::ops::cases {
 namespace {

@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 
+#include "data/sound/mel.h"
+#include "models/leak_cnn/ops/mel.h"
 #include "op_case.h"
 #include "ops/norm/layernorm.h"
-#include "ops/sound/mel.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -61,8 +62,8 @@ OpCase mel(int k, int rows, const std::string& note, const Values& samples, Elem
     c.members = k;
     // Of f16 the neighbour may be taken: a step of 1/1024 of the value at most.
     if (out == Element::f16) c.f32_tolerance = 1.0 / 1000;
-    c.slot(at::x, Element::stat, k, 1, rows, kMelWindow, samples, layout);
-    return c.slot(at::y, out, k, 1, rows, kMelBands, poison(), layout);
+    c.slot(at::x, Element::stat, k, 1, rows, data::kShortWindow, samples, layout);
+    return c.slot(at::y, out, k, 1, rows, data::kMelBands, poison(), layout);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "io/safetensors.h"
+#include "models/collective/ops/diversity.h"
 #include "ops/dense/dense.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/layernorm.h"

@@ -5,9 +5,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "models/collective/ops/diversity.h"
+#include "models/leak_cnn/ops/weighted.h"
 #include "op_case.h"
 #include "ops/dense/dense.h"
-#include "ops/loss/loss.h"
 #include "ops/norm/layernorm.h"
 #include "ops/pointwise/pointwise.h"
 #include "ref_program.h"

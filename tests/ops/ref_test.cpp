@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "models/collective/ops/diversity.h"
 #include "op_case.h"
 #include "ops/backend.h"
 #include "ops/dense/dense.h"

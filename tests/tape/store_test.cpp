@@ -284,7 +284,7 @@ TEST(Store, NeighboursOfOneGroupAreOneSegment) {
     rig.allocate();
     const auto& groups = rig.store->groups();
     std::vector<std::string> names;
-    for (const Group& group : groups) names.push_back(group.name);
+    for (const ParameterGroup& group : groups) names.push_back(group.name);
     EXPECT_EQ(names, (std::vector<std::string>{"weights", "frozen", "no_decay", "head"}));
     const tensor::View view = rig.store->segments();
     std::vector<ops::Segment> segments(static_cast<std::size_t>(view.rows));

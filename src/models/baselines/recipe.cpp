@@ -1,4 +1,4 @@
-#include "models/baselines/recipe.h"
+#include "models/families.h"
 
 #include "models/baselines/baseline.h"
 #include "models/baselines/widths.h"

@@ -1,4 +1,4 @@
-#include "models/cnn/recipe.h"
+#include "models/families.h"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "models/collective/ops/diversity.h"
 #include "nn/losses.h"
 #include "ops/activation.h"
+#include "tape/record.h"
 
 namespace millrace::models {
 namespace {
@@ -20,15 +22,26 @@ std::vector<nn::Dense> declare_encoder(tape::Store& store, const std::string& na
     return layers;
 }
 
+/// weight * mean over pairs of the `groups` groups in outputs [K,1,B,groups*C] of |batch mean of their cosine / temperature|.
+/// Training only: evaluation scores the prediction alone.
+void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::int32_t groups, double weight,
+                      double temperature) {
+    if (!builder.training()) return;
+    builder.couple_rows("diversity of cosines over the batch");
+    const tape::Value grouped = outputs.split_columns(groups);
+    builder.append(tape::record_of(&ops::cosine_diversity::kDef, ops::DiversityParams{weight, temperature, builder.share()},
+                                   "cosine_diversity", {grouped, builder.store().state(), builder.gradient_target(grouped)}));
+}
+
 }  // namespace
 
 base::Status Collective::declare(tape::Store& store) {
     MILLRACE_TRY(validate(config_));
     const CollectiveConfig& c = config_;
-    experts_ = declare_members(store, "experts", c.experts, c.features, c.expert, c.vary_experts, c.member_dropout);
+    experts_ = declare_units(store, "experts", c.experts, c.features, c.expert, c.vary_experts, c.unit_dropout);
     encoder_ = declare_encoder(store, "encoder", c.opinions_width(), c.summary_width(), c.encoder_dropout);
-    analysts_ = declare_members(store, "analysts", c.analysts, c.features + c.summary_width(), c.analyst, c.vary_analysts,
-                                c.member_dropout);
+    analysts_ =
+        declare_units(store, "analysts", c.analysts, c.features + c.summary_width(), c.analyst, c.vary_analysts, c.unit_dropout);
     analyst_encoder_.clear();
     if (c.revision == Revision::r2)
         analyst_encoder_ = declare_encoder(store, "analyst_encoder", c.votes_width(), c.code_width(), c.encoder_dropout);
@@ -47,16 +60,16 @@ tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, s
     const CollectiveConfig& c = config_;
     const tape::Value x{seen.view.columns(0, c.features), false};
     const tape::Value opinions = builder.activation(rows, c.opinions_width(), "opinions", true);
-    for (const MemberFamily& family : experts_) family.forward(builder, x, {}, opinions);
-    if (c.diversity_experts) nn::cosine_diversity(builder, opinions, c.experts, c.diversity_weight, c.diversity_temperature);
+    for (const UnitFamily& family : experts_) family.forward(builder, x, {}, opinions);
+    if (c.diversity_experts) cosine_diversity(builder, opinions, c.experts, c.diversity_weight, c.diversity_temperature);
 
     const nn::Columns summary{c.features, c.summary_width()};
     const tape::Value middle = encoder_[0].forward(builder, opinions);
     encoder_[1].forward(builder, middle, {seen.columns(summary.begin, summary.width), {}});
 
     const tape::Value votes = builder.activation(rows, c.votes_width(), "votes", true);
-    for (const MemberFamily& family : analysts_) family.forward(builder, seen, summary, votes);
-    if (c.diversity_analysts) nn::cosine_diversity(builder, votes, c.analysts, c.diversity_weight, c.diversity_temperature);
+    for (const UnitFamily& family : analysts_) family.forward(builder, seen, summary, votes);
+    if (c.diversity_analysts) cosine_diversity(builder, votes, c.analysts, c.diversity_weight, c.diversity_temperature);
     return votes;
 }
 

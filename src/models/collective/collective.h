@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "models/collective/config.h"
-#include "models/collective/member_family.h"
+#include "models/collective/unit_family.h"
 #include "models/model.h"
 #include "nn/dense.h"
 
@@ -25,7 +25,7 @@ private:
     tape::Value votes(tape::Builder& builder, const tape::Value& seen, std::int32_t rows) const;
 
     CollectiveConfig config_;
-    std::vector<MemberFamily> experts_, analysts_;
+    std::vector<UnitFamily> experts_, analysts_;
     std::vector<nn::Dense> encoder_, analyst_encoder_, head_;
 };
 

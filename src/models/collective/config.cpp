@@ -10,32 +10,18 @@ namespace {
 
 std::int32_t floor_to_int(double value) { return static_cast<std::int32_t>(std::floor(value)); }
 
-base::Status check_member(const char* member, const MemberShape& shape, bool varies) {
-    if (shape.hidden.size() < 2)
-        return base::Error{
-            fmt::format("model.{}_hidden has {} widths; at least two hidden layers would be right", member, shape.hidden.size())};
+/// Widths that vary are cut by a fifth.
+base::Status check_unit(const char* role, const UnitShape& shape, bool varies) {
     for (std::int32_t width : shape.hidden)
-        if (width < (varies ? 2 : 1))
-            return base::Error{fmt::format("model.{}_hidden holds the width {}, which is too small", member, width)};
-    if (shape.output < 1)
-        return base::Error{fmt::format("model.{}_output is {}; at least 1 would be right", member, shape.output)};
+        if (varies && width < 2)
+            return base::Error{fmt::format("model.{}_hidden holds the width {}, which is too small", role, width)};
     return base::ok();
-}
-
-base::Status check_rate(const char* key, double rate) {
-    if (rate >= 0 && rate < 1) return base::ok();
-    return base::Error{fmt::format("model.{} is {}; a rate in [0, 1) would be right", key, rate)};
-}
-
-base::Status check_positive(const char* key, double value) {
-    if (std::isfinite(value) && value > 0) return base::ok();
-    return base::Error{fmt::format("model.{} is {}; a finite number above 0 would be right", key, value)};
 }
 
 }  // namespace
 
-MemberShape varied(const MemberShape& base, std::int32_t index) {
-    MemberShape shape = base;
+UnitShape varied(const UnitShape& base, std::int32_t index) {
+    UnitShape shape = base;
     switch (index % 4) {
         case 1:
             for (std::int32_t& width : shape.hidden) width = floor_to_int(width * 1.25);
@@ -76,22 +62,8 @@ base::Status validate(const CollectiveConfig& config) {
     if (config.features < 1 || config.classes < 2)
         return base::Error{fmt::format("the data has {} features and {} classes; at least 1 and 2 would be right",
                                        config.features, config.classes)};
-    if (config.experts < 1 || config.analysts < 1)
-        return base::Error{fmt::format(
-            "the model has {} experts and {} analysts; at least one of each would be right (model.n_total, model.n_experts)",
-            config.experts, config.analysts)};
-    MILLRACE_TRY(check_member("expert", config.expert, config.vary_experts));
-    MILLRACE_TRY(check_member("analyst", config.analyst, config.vary_analysts));
-    MILLRACE_TRY(check_positive("expert_compression", config.expert_compression));
-    MILLRACE_TRY(check_positive("collective_compression", config.collective_compression));
-    MILLRACE_TRY(check_positive("hidden_scale", config.hidden_scale));
-    MILLRACE_TRY(check_positive("diversity_temperature", config.diversity_temperature));
-    MILLRACE_TRY(check_rate("member_dropout", config.member_dropout));
-    MILLRACE_TRY(check_rate("encoder_dropout", config.encoder_dropout));
-    MILLRACE_TRY(check_rate("head_dropout", config.head_dropout));
-    if (!std::isfinite(config.diversity_weight) || config.diversity_weight < 0)
-        return base::Error{
-            fmt::format("model.diversity_weight is {}; a finite number of at least 0 would be right", config.diversity_weight)};
+    MILLRACE_TRY(check_unit("expert", config.expert, config.vary_experts));
+    MILLRACE_TRY(check_unit("analyst", config.analyst, config.vary_analysts));
     if (config.summary_width() < 1)
         return base::Error{fmt::format("model.expert_compression is {}, which leaves no column of the {} the experts give",
                                        config.expert_compression, config.opinions_width())};

@@ -1,4 +1,4 @@
-#include "models/collective/recipe.h"
+#include "models/families.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ base::Schema schema_of(const std::string& preset) {
     keys.choice("revision", preset.ends_with("-r2") ? "r2" : "r1", {"r1", "r2"},
                 "r2 encodes the analysts' votes before the head");
     keys.integer("n_total", 8, "experts and analysts together").between(2, 4096);
-    keys.real("expert_ratio", 0.2, "share of the members that are experts").above(0).below(1);
+    keys.real("expert_ratio", 0.2, "share of experts and analysts that are experts").above(0).below(1);
     keys.integer("n_experts", 0, "number of experts; 0: by expert_ratio").between(0, 4095);
     keys.integers("expert_hidden", debug ? Widths{128, 64} : Widths{512, 256}, "widths of an expert's hidden layers")
         .between(1, kWidest)
@@ -32,7 +32,7 @@ base::Schema schema_of(const std::string& preset) {
     keys.real("collective_compression", 1, "r2: factor on the width of the encoded votes").above(0).between(0, 16);
     keys.integer("code", 0, "r2: width of the encoded votes; 0: by rule").between(0, kWidest);
     keys.real("hidden_scale", 1, "head: hidden width over input width").above(0).between(0, 64);
-    keys.real("member_dropout", 0.2, "after every hidden layer of a member but the last").at_least(0).below(1);
+    keys.real("member_dropout", 0.2, "after every hidden layer of an expert or analyst but the last").at_least(0).below(1);
     keys.real("encoder_dropout", 0.1, "inside the encoders").at_least(0).below(1);
     keys.real("head_dropout", 0.2, "inside the head").at_least(0).below(1);
     keys.boolean("diversity_experts", false, "add the diversity term of the experts' opinions to the loss");
@@ -42,11 +42,11 @@ base::Schema schema_of(const std::string& preset) {
     return keys;
 }
 
-MemberShape shape_of(const base::Recipe& recipe, const std::string& member) {
-    MemberShape shape;
-    for (std::int64_t width : recipe.integers(fmt::format("model.{}_hidden", member)))
+UnitShape shape_of(const base::Recipe& recipe, const std::string& role) {
+    UnitShape shape;
+    for (std::int64_t width : recipe.integers(fmt::format("model.{}_hidden", role)))
         shape.hidden.push_back(static_cast<std::int32_t>(width));
-    shape.output = static_cast<std::int32_t>(recipe.integer(fmt::format("model.{}_output", member)));
+    shape.output = static_cast<std::int32_t>(recipe.integer(fmt::format("model.{}_output", role)));
     return shape;
 }
 
@@ -71,7 +71,7 @@ base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe,
     config.collective_compression = recipe.real("model.collective_compression");
     config.code = static_cast<std::int32_t>(recipe.integer("model.code"));
     config.hidden_scale = recipe.real("model.hidden_scale");
-    config.member_dropout = static_cast<float>(recipe.real("model.member_dropout"));
+    config.unit_dropout = static_cast<float>(recipe.real("model.member_dropout"));
     config.encoder_dropout = static_cast<float>(recipe.real("model.encoder_dropout"));
     config.head_dropout = static_cast<float>(recipe.real("model.head_dropout"));
     config.diversity_experts = recipe.boolean("model.diversity_experts");

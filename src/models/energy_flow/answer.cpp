@@ -10,7 +10,7 @@
 #include "data/pairs/pairs.h"
 #include "models/backend_options.h"
 #include "models/energy_flow/energy_flow.h"
-#include "models/energy_flow/recipe.h"
+#include "models/families.h"
 #include "models/weights.h"
 #include "tape/program.h"
 

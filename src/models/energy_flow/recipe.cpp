@@ -1,4 +1,4 @@
-#include "models/energy_flow/recipe.h"
+#include "models/families.h"
 
 #include <fmt/format.h>
 

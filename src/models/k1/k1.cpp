@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "nn/mix.h"
+#include "models/k1/mix.h"
 #include "nn/pointwise.h"
 #include "tape/record.h"
 
@@ -70,9 +70,9 @@ tape::Value K1::body(tape::Builder& builder, const tape::Value& x, const nn::Seq
                 spread.push_back({at(i), 0, 1});
                 mean.push_back({0, at(i), static_cast<float>(config_.tree.weight_of(levels_[l][i])) / static_cast<float>(sum)});
             }
-            if (count > 1) h = nn::mix_groups(builder, h, width, at(count), spread, fmt::format("level.{}.in", l));
+            if (count > 1) h = mix_groups(builder, h, width, at(count), spread, fmt::format("level.{}.in", l));
             h = layers_[l].forward(builder, h, sequences);
-            if (count > 1) h = nn::mix_groups(builder, h, width, 1, mean, fmt::format("level.{}.mean", l));
+            if (count > 1) h = mix_groups(builder, h, width, 1, mean, fmt::format("level.{}.mean", l));
         }
         return h;
     }
@@ -87,7 +87,7 @@ tape::Value K1::body(tape::Builder& builder, const tape::Value& x, const nn::Seq
                 const std::int32_t above = config_.tree.parent[static_cast<std::size_t>(levels_[l][i])];
                 terms.push_back({at(i), place[static_cast<std::size_t>(above)], 1});
             }
-            in = nn::mix_groups(builder, in, width, at(levels_[l].size()), terms, fmt::format("level.{}.in", l));
+            in = mix_groups(builder, in, width, at(levels_[l].size()), terms, fmt::format("level.{}.in", l));
         }
         outputs.push_back(layers_[l].forward(builder, in, sequences));
     }
@@ -101,7 +101,7 @@ tape::Value K1::body(tape::Builder& builder, const tape::Value& x, const nn::Seq
         if (terms.empty()) continue;
         const bool whole = levels_[l].size() == 1 && terms.front().weight == 1;
         const tape::Value part =
-            whole ? outputs[l] : nn::mix_groups(builder, outputs[l], width, 1, terms, fmt::format("level.{}.mean", l));
+            whole ? outputs[l] : mix_groups(builder, outputs[l], width, 1, terms, fmt::format("level.{}.mean", l));
         sum = sum.view.present() ? nn::add(builder, sum, part, fmt::format("level.{}.sum", l)) : part;
     }
     return sum;
@@ -120,7 +120,7 @@ void K1::append_before_update(tape::Builder& builder) {
     params.labels = config_.labels;
     params.labels.samples = static_cast<std::uint32_t>(samples_);
     for (std::int32_t node = 0; node < config_.tree.nodes(); ++node) {
-        const auto found = std::ranges::find(store.groups(), group_of(node), &tape::Group::name);
+        const auto found = std::ranges::find(store.groups(), group_of(node), &tape::ParameterGroup::name);
         const auto id = static_cast<std::int32_t>(found - store.groups().begin());
         params.group.push_back(id);
         for (const tape::Parameter& p : store.parameters())

@@ -55,6 +55,4 @@ private:
     std::int32_t samples_ = 1;  ///< of an epoch of training
 };
 
-Family k1_family();
-
 }  // namespace millrace::models

@@ -19,7 +19,7 @@ std::vector<NodeStatistics> read_statistics(const K1& model, tape::Store& store,
         for (std::size_t i = 0; i < carries.size(); ++i) row[i + ops::kWorst] += double{ops::kCarry} * double{carries[i]};
         const auto labels = row.begin() + ops::kLabelColumn, seen = labels + model.config().labels.count;
         NodeStatistics one;
-        const auto group = std::ranges::find(store.groups(), K1::group_of(node), &tape::Group::name);
+        const auto group = std::ranges::find(store.groups(), K1::group_of(node), &tape::ParameterGroup::name);
         one.updates = table[first + static_cast<std::size_t>(group - store.groups().begin())].applied;
         one.recent = row[ops::kRecent];
         one.worst = row[ops::kWorst];

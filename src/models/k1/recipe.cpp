@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/split.h"
+#include "models/families.h"
 #include "models/go_on.h"
 #include "models/k1/k1.h"
 #include "models/k1/node_report.h"

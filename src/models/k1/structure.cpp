@@ -69,9 +69,9 @@ std::vector<double> parameters_of(std::int32_t node, tape::Store& store) {
     std::vector<double> all;
     for (std::size_t id = 0; id < store.parameters().size(); ++id) {
         const tape::Parameter& p = store.parameters()[id];
-        for (int group = 0; group < p.groups && !p.fixed; ++group) {
-            if (!p.names[static_cast<std::size_t>(group)].starts_with(K1::prefix_of(node))) continue;
-            const std::vector<float> values = store.read_parameter(static_cast<tape::ParameterId>(id), group, 0);
+        for (int matrix = 0; matrix < p.matrices && !p.fixed; ++matrix) {
+            if (!p.names[static_cast<std::size_t>(matrix)].starts_with(K1::prefix_of(node))) continue;
+            const std::vector<float> values = store.read_parameter(static_cast<tape::ParameterId>(id), matrix, 0);
             all.insert(all.end(), values.begin(), values.end());
         }
     }

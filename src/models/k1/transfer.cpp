@@ -15,13 +15,13 @@ using Values = std::vector<float>;
 
 struct Tensor {
     tape::ParameterId id = tape::kNoParameter;
-    int group = 0;
+    int matrix = 0;
 };
 std::map<std::string, Tensor> tensors_of(const tape::Store& store) {
     std::map<std::string, Tensor> all;
     for (std::size_t id = 0; id < store.parameters().size(); ++id)
-        for (int group = 0; group < store.parameters()[id].groups; ++group)
-            all[store.parameters()[id].names[static_cast<std::size_t>(group)]] = {static_cast<tape::ParameterId>(id), group};
+        for (int matrix = 0; matrix < store.parameters()[id].matrices; ++matrix)
+            all[store.parameters()[id].names[static_cast<std::size_t>(matrix)]] = {static_cast<tape::ParameterId>(id), matrix};
     return all;
 }
 
@@ -65,7 +65,7 @@ Values mean_of(const Source& source, const std::map<std::string, Tensor>& tensor
     Values mean;
     for (const auto& [name, share] : source.parts) {
         const Tensor& tensor = tensors.at(name);
-        Values values = store.read_parameter(tensor.id, tensor.group, 0, arena);
+        Values values = store.read_parameter(tensor.id, tensor.matrix, 0, arena);
         if (source.parts.size() == 1) return values;
         mean.resize(values.size());
         for (std::size_t i = 0; i < values.size(); ++i) mean[i] += static_cast<float>(share * double{values[i]});
@@ -77,7 +77,7 @@ void transfer_groups(const Reshaped& change, tape::Store& from, tape::Store& to)
     const std::vector<ops::GroupState> before = from.read_groups();
     std::vector<ops::GroupState> after = to.read_groups();
     const auto state_of = [&](const std::string& name) -> const ops::GroupState& {
-        const auto found = std::ranges::find(from.groups(), name, &tape::Group::name);
+        const auto found = std::ranges::find(from.groups(), name, &tape::ParameterGroup::name);
         return before[static_cast<std::size_t>(found - from.groups().begin())];
     };
     for (std::size_t g = 0; g < after.size(); ++g) {
@@ -113,13 +113,13 @@ void transfer_nodes(const Reshaped& change, double noise, tape::Store& from, tap
         Values values = mean_of(source, before, from, Arena::value);
         if (fixed && source.begins_anew()) std::ranges::fill(values, 0.0f);
         if (!fixed && source.grown) add_noise(values, noise, state, stream);
-        to.write_parameter(tensor.id, tensor.group, 0, values);
+        to.write_parameter(tensor.id, tensor.matrix, 0, values);
         for (const auto& [arena, present] : {std::pair{Arena::first_moment, to.first_moment().present()},
                                              std::pair{Arena::second_moment, to.second_moment().present()}}) {
             if (fixed || !present) continue;
             values = mean_of(source, before, from, arena);
             if (source.grown) std::ranges::fill(values, 0.0f);
-            to.write_parameter(tensor.id, tensor.group, 0, values, arena);
+            to.write_parameter(tensor.id, tensor.matrix, 0, values, arena);
         }
     }
     to.refresh_copies();

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/mix/mix.h"
+#include "models/k1/ops/mix.h"
 
 namespace millrace::models {
 

@@ -13,6 +13,7 @@
 #include "data/sound/resample.h"
 #include "models/backend_options.h"
 #include "models/leak_cnn/leak_cnn.h"
+#include "models/leak_cnn/ops/mel.h"
 #include "models/leak_cnn/recipe.h"
 #include "models/leak_cnn/stored.h"
 #include "models/leak_cnn/voting.h"

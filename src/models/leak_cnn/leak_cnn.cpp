@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "models/leak_cnn/stored.h"
+#include "nn/losses.h"
 
 namespace millrace::models {
 
@@ -65,10 +66,9 @@ base::Status LeakCnn::declare(tape::Store& store) {
     const bool focal = config_.loss == LossKind::focal;
     std::vector<std::vector<double>> weights;
     for (std::size_t k = 0; k < static_cast<std::size_t>(store.members()); ++k) weights.push_back(class_weights(config_, k));
-    weights_ =
-        nn::declare_class_weights(store, "loss", std::move(weights), focal ? config_.gamma : std::vector<double>{0}, focal);
-    auxiliary_ = nn::declare_member_value(store, "loss.auxiliary", config_.auxiliary);
-    threshold_ = nn::declare_member_value(store, "threshold", {0.5});
+    weights_ = declare_class_weights(store, "loss", std::move(weights), focal ? config_.gamma : std::vector<double>{0}, focal);
+    auxiliary_ = declare_member_value(store, "loss.auxiliary", config_.auxiliary);
+    threshold_ = declare_member_value(store, "threshold", {0.5});
     return base::ok();
 }
 
@@ -88,14 +88,14 @@ Outputs LeakCnn::build(tape::Builder& builder, data::BatchSource& source, data::
         for (const tensor::View& view : outputs.kept) builder.keep(view);
         return outputs;
     }
-    nn::weighted_cross_entropy(builder, logits, labels, weights_);
-    nn::binary_cross_entropy(builder, leak, labels, config_.classes.positive, auxiliary_);
+    weighted_cross_entropy(builder, logits, labels, weights_);
+    binary_cross_entropy(builder, leak, labels, config_.classes.positive, auxiliary_);
     builder.backward();
     return {logits, {}};
 }
 
 void LeakCnn::append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
-    nn::total_class_weights(builder, source.gather(builder, data::Part::train, rows, {{"label"}})[0], weights_);
+    total_class_weights(builder, source.gather(builder, data::Part::train, rows, {{"label"}})[0], weights_);
 }
 
 VotingRules LeakCnn::rules(data::Part part, int member) const {

@@ -7,11 +7,11 @@
 
 #include <vector>
 
+#include "models/leak_cnn/losses.h"
 #include "models/leak_cnn/voting.h"
 #include "models/model.h"
 #include "nn/conv.h"
 #include "nn/dense.h"
-#include "nn/losses.h"
 
 namespace millrace::models {
 
@@ -50,7 +50,7 @@ private:
     tape::Store* store_ = nullptr;
     std::vector<nn::Conv> convs_;
     nn::Dense hidden_, classes_, leak_;
-    nn::ClassWeights weights_;
+    ClassWeights weights_;
     tape::ParameterId auxiliary_ = tape::kNoParameter, threshold_ = tape::kNoParameter;
 };
 

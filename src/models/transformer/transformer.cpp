@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "models/families.h"
 #include "models/go_on.h"
 
 namespace millrace::models {

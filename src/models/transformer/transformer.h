@@ -23,6 +23,4 @@ private:
     std::vector<nn::TransformerLayer> layers_;
 };
 
-Family transformer_family();
-
 }  // namespace millrace::models

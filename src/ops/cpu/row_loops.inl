@@ -112,13 +112,4 @@ double squared_distance(int n, const float* a, const float* b, float factor, flo
     return sum;
 }
 
-double dot(int n, const float* a, const float* b) {
-    return sum_in_chains<double>(n, [a, b](int i) { return static_cast<double>(a[i]) * static_cast<double>(b[i]); });
-}
-
-void add_difference(int n, double across, const float* __restrict a, double along, const float* __restrict b, float* __restrict y) {
-    for (int i = 0; i < n; ++i)
-        y[i] += static_cast<float>(across * static_cast<double>(a[i]) - along * static_cast<double>(b[i]));
-}
-
 }  // namespace

@@ -145,9 +145,6 @@ struct SimdKernels {
     void (*layernorm_column_sums)(const LayerNormSums& pass);
     /// Sum of (a - b)^2; gradient = (a - b) * factor unless it is null; it may be a or b.
     double (*squared_distance)(int n, const float* a, const float* b, float factor, float* gradient);
-    double (*dot)(int n, const float* a, const float* b);
-    /// y += across * a - along * b, each term in double.
-    void (*add_difference)(int n, double across, const float* a, double along, const float* b, float* y);
 
     void (*gru_gates)(const GruGates& pass);
     /// One row of gru_backward that is not masked: gates and dgates [4, width], dh in place.

@@ -1,25 +1,9 @@
-#include <cmath>
-
 #include "ops/pointwise/pointwise.h"
 #include "ops/ref/activation.h"
 #include "ops/ref/kernels.h"
-#include "tensor/element.h"
 
 namespace millrace::ops::ref {
 namespace {
-
-void* address(const tensor::Operand& o, int m, int g, int b, int c) {
-    const std::int64_t element = m * o.stride_k + g * o.stride_g + b * o.stride_row + c;
-    return static_cast<std::byte*>(o.data) + element * static_cast<std::int64_t>(tensor::size_of(o.dtype));
-}
-
-double load(const tensor::Operand& o, int m, int g, int b, int c) {
-    return tensor::read_element(address(o, m, g, b, c), o.dtype);
-}
-
-void save(const tensor::Operand& o, int m, int g, int b, int c, double value) {
-    tensor::write_element(address(o, m, g, b, c), o.dtype, value);
-}
 
 template <class Body>
 void for_each_element(const tensor::Operand& shape, Body&& body) {
@@ -30,16 +14,6 @@ void for_each_element(const tensor::Operand& shape, Body&& body) {
 }
 
 }  // namespace
-
-void run_fill(const Bound& bound) {
-    const auto& out = bound[fill::out];
-    for_each_element(out, [&](int m, int g, int b, int c) { save(out, m, g, b, c, bound.params<FillParams>().value); });
-}
-
-void run_copy(const Bound& bound) {
-    const auto &in = bound[copy::in], &out = bound[copy::out];
-    for_each_element(out, [&](int m, int g, int b, int c) { save(out, m, g, b, c, load(in, m, g, b, c)); });
-}
 
 void run_add(const Bound& bound) {
     const auto &first = bound[add::a], &second = bound[add::b], &out = bound[add::out];

@@ -101,23 +101,4 @@ private:
 
 KernelResult make_token_cross_entropy(Context& context, const Bound& bound) { return make_kernel(TokenLoss(context, bound)); }
 
-KernelResult make_token_choose(Context& context, const Bound& bound) {
-    namespace at = token_choose;
-    const Operand logits = bound[at::logits], ids = bound[at::ids], lengths = bound[at::lengths];
-    const auto params = bound.params<TokenChooseParams>();
-    const int positions = positions_of(logits, lengths);
-    return make_kernel([&context, logits, ids, lengths, params, positions]() noexcept {
-        const bool parallel = std::int64_t{lengths.rows} * logits.cols >= kParallelElements;
-        context.pool.for_each_if(parallel, logits.k * lengths.rows, [&](int task, int) {
-            const int member = task / lengths.rows, sequence = task % lengths.rows;
-            std::int32_t* words = ids.at<std::int32_t>(member, 0, sequence);
-            const int length = tokens_of(lengths, member, sequence, ids.cols);
-            if (length == ids.cols || (length > 0 && words[length - 1] == params.end)) return;
-            const std::int64_t row = std::int64_t{sequence} * positions + params.first + length;
-            words[length] = context.simd.largest(logits.cols, logits.at<float>(member, 0, row));
-            *lengths.at<std::int32_t>(member, 0, sequence) = length + 1;
-        });
-    });
-}
-
 }  // namespace millrace::ops::cpu

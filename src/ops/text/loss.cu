@@ -137,12 +137,15 @@ __global__ void choose_kernel(Mat<const T> logits, Mat<std::int32_t> ids, Mat<st
     std::int32_t* words = ids.row(k, 0, sequence);
     const int length = min(max(*lengths.row(k, 0, sequence), 0), shape.tokens);
     if (length == shape.tokens || (length > 0 && words[length - 1] == p.end)) return;  // the same for the whole block
-    float most;
-    int best;
     const T* l = logits.row(k, 0, std::int64_t{sequence} * shape.positions + p.first + length);
-    block_largest([l](int c) { return load(l + c); }, shape.vocabulary, most, best);
+    Largest found;
+    for (int c = threadIdx.x; c < shape.vocabulary; c += blockDim.x) {
+        const float v[1] = {load(l + c)};
+        found.template add<T>(v, c);
+    }
+    found = block_join(found);
     if (threadIdx.x != 0) return;
-    words[length] = best;
+    words[length] = found.best == INT_MAX ? 0 : found.best;  // all of them are NaN
     *lengths.row(k, 0, sequence) = length + 1;
 }
 

@@ -28,7 +28,7 @@ double tone(double hertz, double n) { return std::sin(2 * std::numbers::pi * her
 
 Bands bands_of(const Window& window) {
     Bands bands{};
-    ops::mel_bands_of<double, float>(window, bands);
+    mel_bands_of<double, float>(window, bands);
     return bands;
 }
 

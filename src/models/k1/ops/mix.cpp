@@ -1,4 +1,4 @@
-#include "ops/mix/mix.h"
+#include "models/k1/ops/mix.h"
 
 #include "ops/kernels.h"
 

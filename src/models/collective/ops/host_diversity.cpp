@@ -1,32 +1,43 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
+#include "models/collective/ops/diversity.h"
 #include "ops/cpu/kernel.h"
-#include "ops/loss/loss.h"
+#include "ops/ref/kernels.h"
 
-namespace millrace::ops::cpu {
+namespace millrace::ops {
 namespace {
 
 using namespace cosine_diversity;
-using tensor::DType;
 using tensor::Operand;
 
 constexpr double kSmallest = 1e-12;
 
-/// Penalty and gradient, one member per call; norms and pair signs live in memory planned with the kernel.
+/// In four sums, so that an addition need not wait for the one before it.
+template <class T>
+double dot(int n, const T* a, const T* b) {
+    std::array<double, 4> sums{};
+    for (int i = 0; i < n; ++i) sums[static_cast<std::size_t>(i % 4)] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/// Penalty and gradient, one member per call, in double; T is what the slots are stored in.
+template <class T>
 class Diversity {
 public:
-    Diversity(const SimdKernels& simd, const Bound& bound)
-        : simd_(simd),
-          b_(bound),
+    explicit Diversity(const Bound& bound)
+        : b_(bound),
           p_(bound.params<DiversityParams>()),
           norms_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].rows),
           signs_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].g) {}
 
     void member(int member) noexcept {
         const Operand& in = b_[o];
-        measure(member);
+        for (int i = 0; i < in.g; ++i)
+            for (int row = 0; row < in.rows; ++row)
+                norm(member, i, row) = std::sqrt(dot(in.cols, in.at<T>(member, i, row), in.at<T>(member, i, row)));
         double total = 0;
         for (int i = 0; i < in.g; ++i) {
             for (int j = i + 1; j < in.g; ++j) total += pair(member, i, j);
@@ -53,19 +64,9 @@ private:
         return signs_[(static_cast<std::size_t>(member) * g + i) * g + j];
     }
 
-    void measure(int member) {
-        const Operand& in = b_[o];
-        for (int i = 0; i < in.g; ++i) {
-            for (int row = 0; row < in.rows; ++row) {
-                const float* value = in.at<float>(member, i, row);
-                norm(member, i, row) = std::sqrt(simd_.dot(in.cols, value, value));
-            }
-        }
-    }
-
     double cosine(int member, int i, int j, int row) {
         const Operand& in = b_[o];
-        return simd_.dot(in.cols, in.at<float>(member, i, row), in.at<float>(member, j, row)) /
+        return dot(in.cols, in.at<T>(member, i, row), in.at<T>(member, j, row)) /
                (std::max(norm(member, i, row), kSmallest) * std::max(norm(member, j, row), kSmallest));
     }
 
@@ -79,34 +80,45 @@ private:
 
     void gradient(int member, int i, int row, double share) {
         const Operand& in = b_[o];
-        const float* own = in.at<float>(member, i, row);
-        float* out = b_[dout].at<float>(member, i, row);
-        const bool add = b_.accumulates(dout);
-        if (!add) std::fill_n(out, in.cols, 0.0f);
+        const T* own = in.at<T>(member, i, row);
+        T* out = b_[dout].at<T>(member, i, row);
+        if (!b_.accumulates(dout)) std::fill_n(out, in.cols, T{});
         const double length = norm(member, i, row), clamped = std::max(length, kSmallest);
         for (int j = 0; j < in.g; ++j) {
             if (j == i || sign(member, i, j) == 0) continue;
+            const T* other = in.at<T>(member, j, row);
             const double factor = share * sign(member, i, j) / clamped;
             const double across = factor / std::max(norm(member, j, row), kSmallest);
             const double along =
                 length > kSmallest ? factor * cosine(member, i, j, row) / length : 0;  // a clamped length is constant
-            simd_.add_difference(in.cols, across, in.at<float>(member, j, row), along, own, out);
+            for (int c = 0; c < in.cols; ++c)
+                out[c] += static_cast<T>(across * static_cast<double>(other[c]) - along * static_cast<double>(own[c]));
         }
     }
 
-    const SimdKernels& simd_;
     Bound b_;
     DiversityParams p_;
-    std::vector<double> norms_, signs_;
+    std::vector<double> norms_, signs_;  ///< made with the kernel
 };
 
 }  // namespace
 
+namespace ref {
+
+void run_cosine_diversity(const Bound& bound) {
+    Diversity<double> work(bound);
+    for (int m = 0; m < bound[o].k; ++m) work.member(m);
+}
+
+}  // namespace ref
+
+namespace cpu {
+
 KernelResult make_cosine_diversity(Context& context, const Bound& bound) {
-    const Operand& in = bound[o];
-    return make_kernel([&context, work = Diversity(context.simd, bound), members = in.k]() mutable noexcept {
+    return make_kernel([&context, work = Diversity<float>(bound), members = bound[o].k]() mutable noexcept {
         context.pool.for_each_if(members > 1, members, [&](int member, int) { work.member(member); });
     });
 }
 
-}  // namespace millrace::ops::cpu
+}  // namespace cpu
+}  // namespace millrace::ops

@@ -1,7 +1,7 @@
+#include "models/k1/ops/mix.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/vector.cuh"
-#include "ops/mix/mix.h"
 
 namespace millrace::ops::cuda {
 namespace {

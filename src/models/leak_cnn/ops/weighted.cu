@@ -1,8 +1,8 @@
 // Losses with weights of the member: one block per member, a thread per row, sums in a fixed order.
 
+#include "models/leak_cnn/ops/weighted.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/device.cuh"
-#include "ops/loss/loss.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -115,25 +115,6 @@ __global__ void binary_cross_entropy_kernel(Mat<const T> logit, Mat<const std::i
     if (!isfinite(sum)) m.nonfinite = 1;
 }
 
-__global__ void loss_total_kernel(Mat<const std::int32_t> values, Mat<const float> weights, Mat<float> total, int rows,
-                                  int classes, int most) {
-    __shared__ double sums[32];
-    begin_kernel();
-    const int k = blockIdx.x;
-    double sum = 0;
-    for (int r = threadIdx.x; r < rows; r += blockDim.x) {
-        const std::int32_t value = *values.row(k, 0, r);
-        if (!weights)
-            sum += min(max(value, 0), most);
-        else if (value >= 0 && value < classes)
-            sum += weights.row(k, 0, 0)[value];
-    }
-    sum = block_sum(sum, sums);
-    if (threadIdx.x != 0) return;
-    total.row(k, 0, 0)[0] = static_cast<float>(sum);
-    total.row(k, 0, 0)[1] = static_cast<float>(rows);
-}
-
 /// Enough threads for the rows, a warp at least.
 dim3 threads_for(int rows) { return dim3(std::min(1024, (std::max(rows, 1) + 31) / 32 * 32)); }
 
@@ -148,13 +129,6 @@ KernelResult make_weighted_cross_entropy(Context& c, const Bound& b) {
             b[total]};
         return make_launch(c, weighted_cross_entropy_kernel<T>, dim3(in.k), threads_for(in.rows), 0, a);
     });
-}
-
-KernelResult make_loss_total(Context& c, const Bound& b) {
-    using namespace loss_total;
-    const Operand& in = b[values];
-    return make_launch(c, loss_total_kernel, dim3(in.k), threads_for(in.rows), 0, in, b[weights], b[total], in.rows,
-                       b[weights].cols, b.params<LossTotalParams>().most);
 }
 
 KernelResult make_binary_cross_entropy(Context& c, const Bound& b) {

@@ -1,4 +1,4 @@
-#include "models/collective/member_family.h"
+#include "models/collective/unit_family.h"
 #include "ops/activation.h"
 
 #include <fmt/format.h>
@@ -7,15 +7,15 @@
 
 namespace millrace::models {
 
-MemberFamily::MemberFamily(tape::Store& store, const std::string& group, std::int32_t first, std::int32_t stride,
-                           std::int32_t count, std::int32_t inputs, const MemberShape& shape, float dropout)
+UnitFamily::UnitFamily(tape::Store& store, const std::string& role, std::int32_t first, std::int32_t stride, std::int32_t count,
+                       std::int32_t inputs, const UnitShape& shape, float dropout)
     : first_(first), stride_(stride), count_(count), output_(shape.output) {
-    // Positions in a member count its activations and dropouts too: Linear 4 i, BatchNorm 4 i + 1, the last Linear right behind a
+    // Positions in a unit count its activations and dropouts too: Linear 4 i, BatchNorm 4 i + 1, the last Linear right behind a
     // ReLU.
     auto names = [&](std::size_t position) {
         std::vector<std::string> all;
         all.reserve(static_cast<std::size_t>(count));
-        for (std::int32_t i = 0; i < count; ++i) all.push_back(fmt::format("{}.{}.{}", group, first + i * stride, position));
+        for (std::int32_t i = 0; i < count; ++i) all.push_back(fmt::format("{}.{}.{}", role, first + i * stride, position));
         return all;
     };
     const std::size_t hidden = shape.hidden.size();
@@ -31,8 +31,8 @@ MemberFamily::MemberFamily(tape::Store& store, const std::string& group, std::in
     layers_.emplace_back(store, names(4 * hidden - 1), std::vector<std::string>{}, last);
 }
 
-void MemberFamily::forward(tape::Builder& builder, const tape::Value& x, std::optional<nn::Columns> gradient_columns,
-                           const tape::Value& joined) const {
+void UnitFamily::forward(tape::Builder& builder, const tape::Value& x, std::optional<nn::Columns> gradient_columns,
+                         const tape::Value& joined) const {
     tape::Value value = x;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         nn::DensePlacement placement;
@@ -47,13 +47,13 @@ void MemberFamily::forward(tape::Builder& builder, const tape::Value& x, std::op
     }
 }
 
-std::vector<MemberFamily> declare_members(tape::Store& store, const std::string& group, std::int32_t count, std::int32_t inputs,
-                                          const MemberShape& shape, bool vary, float dropout) {
-    std::vector<MemberFamily> families;
+std::vector<UnitFamily> declare_units(tape::Store& store, const std::string& role, std::int32_t count, std::int32_t inputs,
+                                      const UnitShape& shape, bool vary, float dropout) {
+    std::vector<UnitFamily> families;
     const std::int32_t kinds = vary ? std::min(count, 4) : 1;
     for (std::int32_t kind = 0; kind < kinds; ++kind) {
-        const std::int32_t members = (count - kind + kinds - 1) / kinds;
-        families.emplace_back(store, group, kind, kinds, members, inputs, vary ? varied(shape, kind) : shape, dropout);
+        const std::int32_t units = (count - kind + kinds - 1) / kinds;
+        families.emplace_back(store, role, kind, kinds, units, inputs, vary ? varied(shape, kind) : shape, dropout);
     }
     return families;
 }

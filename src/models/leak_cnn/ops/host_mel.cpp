@@ -1,0 +1,46 @@
+#include <algorithm>
+
+#include "data/sound/mel.h"
+#include "models/leak_cnn/ops/mel.h"
+#include "ops/cpu/kernel.h"
+#include "ops/ref/kernels.h"
+
+namespace millrace::ops {
+namespace {
+
+/// One row of the slots; T is what they are computed in, and stored in unless y is f16.
+template <class T>
+void bands_of_row(const Bound& b, int member, int row) {
+    std::array<T, data::kMelBands> decibels;
+    data::mel_bands_of<T, T>(std::span<const T, data::kShortWindow>(b[mel_bands::x].at<T>(member, 0, row), data::kShortWindow),
+                             decibels);
+    if (b[mel_bands::y].dtype == tensor::DType::f16)
+        std::ranges::transform(decibels, b[mel_bands::y].at<std::uint16_t>(member, 0, row),
+                               [](T value) { return tensor::to_f16(static_cast<float>(value)); });
+    else
+        std::ranges::copy(decibels, b[mel_bands::y].at<T>(member, 0, row));
+}
+
+}  // namespace
+
+namespace ref {
+
+void run_mel_bands(const Bound& bound) {
+    const tensor::Operand& y = bound[mel_bands::y];
+    for (int member = 0; member < y.k; ++member)
+        for (int row = 0; row < y.rows; ++row) bands_of_row<double>(bound, member, row);
+}
+
+}  // namespace ref
+
+namespace cpu {
+
+KernelResult make_mel_bands(Context& context, const Bound& bound) {
+    using namespace mel_bands;
+    return make_kernel([&context, b = bound]() noexcept {
+        for_each_row(context, b[y], [&](int member, int, int row) { bands_of_row<float>(b, member, row); });
+    });
+}
+
+}  // namespace cpu
+}  // namespace millrace::ops

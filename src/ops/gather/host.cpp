@@ -1,0 +1,201 @@
+// One body for the reference (T = double) and the CPU backend (T = float).
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/philox.h"
+#include "ops/cpu/kernel.h"
+#include "ops/gather/gather.h"
+#include "ops/ref/kernels.h"
+
+namespace millrace::ops {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+/// Calls body(state, member, row, q) for rows [begin, end) of a member, as far as the pass still has samples for them.
+template <class Params, class Body>
+void for_each_position(const Params& p, const Operand& state, int member, int begin, int end, Body&& body) {
+    const MemberState& s = state_of(state, member);
+    for (int row = begin; row < end; ++row) {
+        const std::uint32_t first = p.training ? s.position : s.eval_position;
+        const std::uint32_t q = p.rank.position(first + static_cast<std::uint32_t>(row));
+        if (q >= p.samples) break;
+        body(s, row, q);
+    }
+}
+
+/// The same with the number of the sample in the tables.
+template <class Params, class Body>
+void for_each_sample(const Params& p, const Operand& state, const Operand& subset, int member, int begin, int end, Body&& body) {
+    const base::Shuffle order = base::make_shuffle(state_of(state, member).seed, state_of(state, member).epoch, p.samples);
+    for_each_position(p, state, member, begin, end, [&](const MemberState& s, int row, std::uint32_t q) {
+        if constexpr (requires { p.window; })
+            if (p.window > 0) return body(s, row, static_cast<std::int32_t>(window_row(p, s.seed, s.epoch, q)));
+        const std::uint32_t place = p.shuffle ? base::shuffled_index(order, q) : q;
+        body(s, row, subset.present() ? *subset.at<std::int32_t>(0, 0, place) : static_cast<std::int32_t>(place));
+    });
+}
+
+template <class T>
+T drawn(const MemberState& s, std::uint32_t op_number, int row, int numbers, int j) {
+    const auto element = static_cast<std::uint64_t>(row) * static_cast<std::uint64_t>(numbers) + static_cast<std::uint64_t>(j);
+    return static_cast<T>(base::uniform01(base::random_bits(s.seed, s.step, s.micro, op_number, element)));
+}
+
+/// One sample's affine map from an output pixel to the source pixel.
+template <class T>
+struct Affine {
+    T cosine, sine, dx, dy, scale, centre;
+    bool flip;
+
+    Affine(const GatherImagesParams& p, const MemberState& s, int row) {
+        const auto unit = [&](int j) { return drawn<T>(s, p.op_number, row, 8, j); };
+        const auto spread = [&](int j, float range) { return (2 * unit(j) - 1) * static_cast<T>(range); };
+        const T angle = spread(0, p.rotate) * std::numbers::pi_v<T> / 180;
+        cosine = std::cos(angle);
+        sine = std::sin(angle);
+        dx = std::floor(spread(1, p.shift) * static_cast<T>(p.side) + T{0.5});
+        dy = std::floor(spread(2, p.shift) * static_cast<T>(p.side) + T{0.5});
+        scale = 1 / (1 + spread(3, p.scale));
+        flip = unit(4) < static_cast<T>(p.flip);
+        centre = static_cast<T>(p.side - 1) / 2;
+    }
+
+    /// out = source * factor + shift, the source 0 outside of the image.
+    void apply(const std::uint8_t* image, int side, T factor, T shift, T* out) const {
+        const auto limit = static_cast<T>(side);
+        for (int v = 0; v < side; ++v) {
+            const T b = (static_cast<T>(v) - centre - dy) * scale;
+            for (int u = 0; u < side; ++u) {
+                const T a = (static_cast<T>(flip ? side - 1 - u : u) - centre - dx) * scale;
+                const T column = std::floor(cosine * a + sine * b + centre + T{0.5}),
+                        row = std::floor(cosine * b - sine * a + centre + T{0.5});
+                const bool inside = column >= 0 && column < limit && row >= 0 && row < limit;
+                const T pixel = inside ? static_cast<T>(image[static_cast<int>(row) * side + static_cast<int>(column)]) : T{};
+                out[v * side + u] = pixel * factor + shift;
+            }
+        }
+    }
+};
+
+/// `pixels(n, image, factor, shift, out)` converts an image that is not augmented.
+template <class T, class Pixels>
+void gather_image_rows(const Bound& b, int member, int begin, int end, Pixels&& pixels) {
+    using namespace gather_images;
+    const auto& p = b.params<GatherImagesParams>();
+    const auto factor = static_cast<T>(1.0 / (255.0 * static_cast<double>(p.std)));
+    const auto shift = static_cast<T>(-static_cast<double>(p.mean) / static_cast<double>(p.std));
+    for_each_sample(p, b[state], b[subset], member, begin, end, [&](const MemberState& s, int row, std::int32_t sample) {
+        const std::uint8_t* image = b[images].at<std::uint8_t>(0, 0, sample);
+        T* out = b[x].at<T>(member, 0, row);
+        if (p.augment)
+            Affine<T>(p, s, row).apply(image, static_cast<int>(p.side), factor, shift, out);
+        else
+            pixels(b[x].cols, image, factor, shift, out);
+        *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::uint8_t>(0, 0, sample);
+    });
+}
+
+template <class T>
+void gather_table_rows(const Bound& b, int member, int begin, int end) {
+    using namespace gather_rows;
+    const Operand& to = b[out];
+    for_each_sample(b.params<GatherRowsParams>(), b[state], b[subset], member, begin, end,
+                    [&](const MemberState&, int row, std::int32_t sample) {
+                        if (to.dtype == DType::i32)
+                            std::copy_n(b[table].at<std::int32_t>(0, 0, sample), to.cols, to.at<std::int32_t>(member, 0, row));
+                        else
+                            std::copy_n(b[table].at<T>(0, 0, sample), to.cols, to.at<T>(member, 0, row));
+                    });
+}
+
+template <class T>
+void gather_feature_rows(const Bound& b, int member, int begin, int end) {
+    using namespace gather_features;
+    const auto& p = b.params<GatherFeaturesParams>();
+    const int width = b[x].cols;
+    for_each_sample(p, b[state], b[subset], member, begin, end, [&](const MemberState& s, int row, std::int32_t sample) {
+        const std::uint16_t* from = b[table].at<std::uint16_t>(0, 0, sample);
+        const T *centre = b[mean].at<T>(0), *scale = b[inverse].at<T>(0);
+        T* to = b[x].at<T>(member, 0, row);
+        for (int d = 0; d < width; ++d) to[d] = (static_cast<T>(tensor::from_f16(from[d])) - centre[d]) * scale[d];
+        *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::int32_t>(0, 0, sample / static_cast<int>(p.rows_per_label));
+        if (p.mask == 0) return;
+        const auto unit = [&](int j) { return drawn<T>(s, p.op_number, row, 2, j); };
+        const int masked = std::min(width, static_cast<int>(unit(0) * static_cast<T>(p.mask + 1)));
+        std::fill_n(to + static_cast<int>(unit(1) * static_cast<T>(width - masked + 1)), masked, T{});
+    });
+}
+
+void gather_window_rows(const Bound& b, int member, int begin, int end) {
+    using namespace gather_windows;
+    const auto& p = b.params<GatherWindowsParams>();
+    const Operand& to = b[out];
+    const auto* table = reinterpret_cast<const TokenRange*>(b[ranges].at<std::int32_t>(0));
+    for_each_position(p, b[state], member, begin, end, [&](const MemberState& s, int row, std::uint32_t q) {
+        const TokenWindow window = token_window(p, s.seed, s.epoch, q, to.cols - 1, table, b[ranges].rows);
+        auto* tokens = to.at<std::int32_t>(member, 0, row);
+        for (int c = 0; c < window.count; ++c) tokens[c] = *b[stream].at<std::int32_t>(0, 0, window.first + c);
+        std::fill(tokens + window.count, tokens + to.cols, 0);
+        *b[lengths].at<std::int32_t>(member, 0, row) = std::max(0, window.count - 1);
+    });
+}
+
+}  // namespace
+
+namespace ref {
+namespace {
+
+/// All rows, member by member.
+template <class Rows>
+void run_rows(const Bound& bound, int out, Rows&& rows) {
+    for (int m = 0; m < bound[out].k; ++m) rows(bound, m, 0, bound[out].rows);
+}
+
+}  // namespace
+
+void run_gather_images(const Bound& bound) {
+    const auto pixels = [](int n, const std::uint8_t* image, double factor, double shift, double* out) {
+        for (int i = 0; i < n; ++i) out[i] = image[i] * factor + shift;
+    };
+    run_rows(bound, gather_images::x,
+             [&](const Bound& b, int member, int begin, int end) { gather_image_rows<double>(b, member, begin, end, pixels); });
+}
+void run_gather_rows(const Bound& bound) { run_rows(bound, gather_rows::out, gather_table_rows<double>); }
+void run_gather_features(const Bound& bound) { run_rows(bound, gather_features::x, gather_feature_rows<double>); }
+void run_gather_windows(const Bound& bound) { run_rows(bound, gather_windows::out, gather_window_rows); }
+
+}  // namespace ref
+
+namespace cpu {
+namespace {
+
+/// The rows of `out` in pieces, on all threads when there is enough to do.
+template <class Rows>
+KernelResult make_rows(Context& context, const Bound& bound, int out, Rows rows) {
+    return make_kernel([&context, b = bound, to = bound[out], rows]() noexcept {
+        for_each_piece(context, to.k, to.rows, to.cols, [&](int member, int begin, int end) { rows(b, member, begin, end); });
+    });
+}
+
+}  // namespace
+
+KernelResult make_gather_images(Context& context, const Bound& bound) {
+    return make_rows(context, bound, gather_images::x, [&context](const Bound& b, int member, int begin, int end) {
+        gather_image_rows<float>(b, member, begin, end, context.simd.pixels);
+    });
+}
+KernelResult make_gather_rows(Context& context, const Bound& bound) {
+    return make_rows(context, bound, gather_rows::out, gather_table_rows<float>);
+}
+KernelResult make_gather_features(Context& context, const Bound& bound) {
+    return make_rows(context, bound, gather_features::x, gather_feature_rows<float>);
+}
+KernelResult make_gather_windows(Context& context, const Bound& bound) {
+    return make_rows(context, bound, gather_windows::out, gather_window_rows);
+}
+
+}  // namespace cpu
+}  // namespace millrace::ops

@@ -1,0 +1,145 @@
+// One body for the reference (T = double) and the CPU backend (T = float).
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cpu/kernel.h"
+#include "ops/loss/loss.h"
+#include "ops/ref/kernels.h"
+
+namespace millrace::ops {
+namespace {
+
+using tensor::Operand;
+
+/// Loss of one row of logits, in double; `gradient` (may be null) receives (softmax - onehot) * factor.
+template <class T>
+double cross_entropy_row(const T* logits, int classes, std::int32_t label, T* gradient, double factor, bool& correct) {
+    int best = 0;
+    for (int c = 1; c < classes; ++c) best = logits[c] > logits[best] ? c : best;
+    correct = best == label;
+    const auto top = static_cast<double>(logits[best]);
+    double sum = 0;
+    for (int c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(logits[c]) - top);
+    for (int c = 0; gradient != nullptr && c < classes; ++c) {
+        const double probability = std::exp(static_cast<double>(logits[c]) - top) / sum;
+        gradient[c] = static_cast<T>((probability - (c == label ? 1 : 0)) * factor);
+    }
+    return std::log(sum) - (static_cast<double>(logits[label]) - top);
+}
+
+template <class T>
+void cross_entropy_of(const Bound& b, int member) {
+    using namespace cross_entropy;
+    const Operand& in = b[logits];
+    MemberState& s = state_of(b[state], member);
+    const double share = b.params<LossParams>().scale / in.rows * static_cast<double>(s.loss_scale);
+    double total = 0;
+    bool strange = false;
+    for (int row = 0; row < in.rows; ++row) {
+        const std::int32_t label = *b[labels].at<std::int32_t>(member, 0, row);
+        T* gradient = b[dlogits].present() ? b[dlogits].at<T>(member, 0, row) : nullptr;
+        if (label < 0 || label >= in.cols) {
+            strange = true;
+            if (gradient != nullptr) std::fill_n(gradient, in.cols, T{});
+            continue;
+        }
+        bool correct = false;
+        total += cross_entropy_row(in.at<T>(member, 0, row), in.cols, label, gradient, share, correct);
+        s.correct += correct ? 1 : 0;
+    }
+    s.loss += total;
+    s.rows += static_cast<std::uint32_t>(in.rows);
+    if (strange || !std::isfinite(total)) s.nonfinite = 1;
+}
+
+template <class T>
+void loss_total_of(const Bound& b, int member) {
+    using namespace loss_total;
+    const Operand& in = b[values];
+    const T* weight = b[weights].present() ? b[weights].at<T>(member) : nullptr;
+    double sum = 0;
+    for (int row = 0; row < in.rows; ++row) {
+        const std::int32_t value = *in.at<std::int32_t>(member, 0, row);
+        if (weight == nullptr)
+            sum += std::clamp(value, 0, b.params<LossTotalParams>().most);
+        else if (value >= 0 && value < b[weights].cols)
+            sum += static_cast<double>(weight[value]);
+    }
+    b[total].at<T>(member)[0] = static_cast<T>(sum);
+    b[total].at<T>(member)[1] = static_cast<T>(in.rows);
+}
+
+/// distance(n, a, b, factor, gradient): as SimdKernels::squared_distance.
+template <class T, class Distance>
+void mse_of(const Bound& b, int member, Distance distance) {
+    using namespace mse;
+    const Operand& in = b[prediction];
+    const auto& params = b.params<LossParams>();
+    MemberState& s = state_of(b[state], member);
+    const auto factor =
+        static_cast<T>(2 * params.scale / (static_cast<double>(in.rows) * in.cols)) * static_cast<T>(s.loss_scale);
+    double total = 0;
+    for (int row = 0; row < in.rows; ++row) {
+        T* gradient = b[dprediction].present() ? b[dprediction].at<T>(member, 0, row) : nullptr;
+        total += distance(in.cols, in.at<T>(member, 0, row), b[target].at<T>(member, 0, row), factor, gradient) / in.cols;
+    }
+    if (!params.as_loss) {
+        s.penalty += in.rows > 0 ? params.scale * total / in.rows : 0;
+        return;
+    }
+    s.loss += total;
+    s.rows += static_cast<std::uint32_t>(in.rows);
+}
+
+}  // namespace
+
+namespace ref {
+
+void run_cross_entropy(const Bound& bound) {
+    for (int m = 0; m < bound[cross_entropy::logits].k; ++m) cross_entropy_of<double>(bound, m);
+}
+void run_loss_total(const Bound& bound) {
+    for (int m = 0; m < bound[loss_total::values].k; ++m) loss_total_of<double>(bound, m);
+}
+void run_mse(const Bound& bound) {
+    const auto distance = [](int n, const double* a, const double* b, double factor, double* gradient) {
+        double squares = 0;
+        for (int c = 0; c < n; ++c) {
+            const double difference = a[c] - b[c];
+            squares += difference * difference;
+            if (gradient != nullptr) gradient[c] = difference * factor;
+        }
+        return squares;
+    };
+    for (int m = 0; m < bound[mse::prediction].k; ++m) mse_of<double>(bound, m, distance);
+}
+
+}  // namespace ref
+
+namespace cpu {
+namespace {
+
+/// Members side by side from `least` elements on.
+template <class Body>
+KernelResult make_members(Context& context, const Bound& bound, const Operand& in, std::int64_t least, Body body) {
+    return make_kernel([&context, b = bound, members = in.k, parallel = in.k > 1 && in.count() >= least, body]() noexcept {
+        context.pool.for_each_if(parallel, members, [&](int member, int) { body(b, member); });
+    });
+}
+
+}  // namespace
+
+KernelResult make_cross_entropy(Context& context, const Bound& bound) {
+    return make_members(context, bound, bound[cross_entropy::logits], 256, cross_entropy_of<float>);
+}
+KernelResult make_loss_total(Context& context, const Bound& bound) {
+    return make_members(context, bound, bound[loss_total::values], kParallelElements, loss_total_of<float>);
+}
+KernelResult make_mse(Context& context, const Bound& bound) {
+    return make_members(
+        context, bound, bound[mse::prediction], kParallelElements,
+        [distance = context.simd.squared_distance](const Bound& b, int member) { mse_of<float>(b, member, distance); });
+}
+
+}  // namespace cpu
+}  // namespace millrace::ops
