@@ -8,15 +8,16 @@
 #include <fmt/format.h>
 
 #include "models/language_rig.h"
+#include "optim/update.h"
 
 namespace millrace::models {
 namespace {
 
 using testing::LanguageRig;
 
-constexpr std::int32_t kDepth = 2;
-
 struct HalfLanguage : ::testing::TestWithParam<tape::Precision> {
+    static constexpr std::int32_t kDepth = 2;
+
     void SetUp() override {
         if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
     }
