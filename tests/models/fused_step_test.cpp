@@ -22,7 +22,9 @@ struct Outcome {
     testing::Tensors gradients;
 };
 
-void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precision, bool deterministic, Outcome& outcome) {
+/// tf32: of products in f32.
+void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precision, bool deterministic, bool tf32,
+               Outcome& outcome) {
     base::Schema schema;
     auto keys = models::schema("collective", size.preset);
     ASSERT_TRUE(keys.ok());
@@ -39,6 +41,7 @@ void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precisi
     rig.precision = precision;
     rig.members = size.members;
     rig.deterministic = deterministic;
+    rig.tf32 = tf32;
     std::vector<std::uint64_t> seeds;
     for (int k = 0; k < size.members; ++k) seeds.push_back(7 + static_cast<std::uint64_t>(k));
     auto started = rig.start(**model, source, seeds);
@@ -76,21 +79,26 @@ class FusedStep : public ::testing::TestWithParam<Size> {};
 TEST_P(FusedStep, CudaFollowsTheCpu) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
     Outcome cpu;
-    run_steps(GetParam(), ops::DeviceKind::cpu, tape::Precision::f32, false, cpu);
+    run_steps(GetParam(), ops::DeviceKind::cpu, tape::Precision::f32, false, false, cpu);
     struct Way {
+        const char* name;
         tape::Precision precision;
-        bool deterministic;
+        bool deterministic, tf32;
         double loss, gradients;
     };
-    for (const Way& way : {Way{tape::Precision::f32, false, 1e-3, 1e-3}, Way{tape::Precision::f32, true, 1e-3, 1e-3},
-                           Way{tape::Precision::bf16, false, 5e-2, 0.3}, Way{tape::Precision::bf16, true, 5e-2, 0.3}}) {
+    for (const Way& way :
+         {Way{"f32", tape::Precision::f32, false, false, 1e-3, 1e-3},
+          Way{"f32 deterministic", tape::Precision::f32, true, false, 1e-3, 1e-3},
+          Way{"tf32", tape::Precision::f32, false, true, 1e-2, 0.1}, Way{"bf16", tape::Precision::bf16, false, false, 5e-2, 0.3},
+          Way{"bf16 deterministic", tape::Precision::bf16, true, false, 5e-2, 0.3},
+          Way{"f16", tape::Precision::f16, false, false, 1e-2, 0.1},
+          Way{"f16 deterministic", tape::Precision::f16, true, false, 1e-2, 0.1}}) {
         // Among millions of values one lies so close to 0 that relu's kink falls to either side of it. In f32, whose tolerance is
         // for rounding alone, many members run the kernels of one.
         if (GetParam().members > 16 && way.precision == tape::Precision::f32) continue;
-        SCOPED_TRACE(fmt::format("{}{}", way.precision == tape::Precision::bf16 ? "bf16" : "f32",
-                                 way.deterministic ? " deterministic" : ""));
+        SCOPED_TRACE(way.name);
         Outcome cuda;
-        run_steps(GetParam(), ops::DeviceKind::cuda, way.precision, way.deterministic, cuda);
+        run_steps(GetParam(), ops::DeviceKind::cuda, way.precision, way.deterministic, way.tf32, cuda);
         ASSERT_EQ(cuda.losses.size(), cpu.losses.size());
         for (std::size_t i = 0; i < cpu.losses.size(); ++i)
             EXPECT_NEAR(cuda.losses[i], cpu.losses[i], way.loss * cpu.losses[i]) << i;

@@ -98,7 +98,7 @@ struct Rig {
     ops::DeviceKind device = ops::DeviceKind::ref;
     tape::Precision precision = tape::Precision::f64;
     int members = 1;
-    bool deterministic = true;
+    bool deterministic = true, tf32 = false;
     std::vector<std::string> rewrites_off;
     std::unique_ptr<ops::Backend> backend;
     std::unique_ptr<tape::Store> store;
@@ -110,6 +110,7 @@ struct Rig {
         MILLRACE_TRY(optim::validate(settings, members));
         ops::BackendOptions backend_options;
         backend_options.deterministic = deterministic;
+        backend_options.tf32 = tf32;
         backend_options.rewrites_off = rewrites_off;
         MILLRACE_LET(made, ops::make_backend(device, backend_options));
         backend = std::move(made);

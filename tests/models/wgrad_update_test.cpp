@@ -1,4 +1,4 @@
-// Steps that do not store the gradients of large weights against the same steps with stored ones, on CUDA in bf16.
+// Steps that do not store the gradients of large weights against the same steps with stored ones, on CUDA in 16 bits.
 
 #include <fmt/format.h>
 
@@ -19,6 +19,7 @@ constexpr std::int32_t kWideClasses = 10;
 struct WideShape {
     int members;
     std::int32_t features, width, rows;
+    tape::Precision precision = tape::Precision::bf16;
 };
 
 class WideRun {
@@ -31,7 +32,7 @@ public:
         model_ = std::make_unique<Baseline>(config);
         source_ = std::make_unique<testing::FedSource>(shape.features, kWideClasses, std::vector<std::int32_t>{shape.rows});
         rig.device = ops::DeviceKind::cuda;
-        rig.precision = tape::Precision::bf16;
+        rig.precision = shape.precision;
         rig.deterministic = false;
         rig.members = shape.members;
         rig.settings = settings;
@@ -93,7 +94,8 @@ public:
         std::vector<float> values(count);
         rig.store->read(rig.store->copy16(), copies.data(), 2 * count);
         rig.store->read(rig.store->parameter_arena(), values.data(), 4 * count);
-        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(copies[i], tensor::to_bf16(values[i])) << i;
+        const auto rounded = shape_.precision == tape::Precision::f16 ? tensor::to_f16 : tensor::to_bf16;
+        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(copies[i], rounded(values[i])) << i;
     }
 
     testing::Rig rig;
@@ -245,10 +247,12 @@ TEST_P(WgradUpdate, DroppedStepsAndFrozenGroupsKeepTheirBits) {
 INSTANTIATE_TEST_SUITE_P(Shapes, WgradUpdate,
                          ::testing::Values(WideShape{1, 4096, 2112, 16}, WideShape{3, 1592, 1528, 37},
                                            WideShape{20, 784, 512, 128}, WideShape{36, 520, 328, 100},
-                                           WideShape{64, 784, 256, 127}),
+                                           WideShape{64, 784, 256, 127}, WideShape{1, 4096, 2112, 16, tape::Precision::f16},
+                                           WideShape{36, 520, 328, 100, tape::Precision::f16}),
                          [](const auto& tested) {
                              const WideShape& s = tested.param;
-                             return fmt::format("k{}_{}x{}_b{}", s.members, s.width, s.features, s.rows);
+                             return fmt::format("k{}_{}x{}_b{}{}", s.members, s.width, s.features, s.rows,
+                                                s.precision == tape::Precision::f16 ? "_f16" : "");
                          });
 
 }  // namespace

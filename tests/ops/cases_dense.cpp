@@ -55,6 +55,11 @@ constexpr Shape kShapes[] = {
 constexpr Shape kMany[] = {{2, 24, 37, 24, 40}, {2, 20, 100, 8, 72}, {1, 70, 100, 72, 64},
                            {2, 50, 33, 10, 17}, {1, 60, 250, 8, 33}, {2, 70, 100, 8, 16}};
 
+/// Batches around the borders of strips, blocks and clusters; the one of 100 rows has clusters of two in f32.
+constexpr Shape kBatches[] = {{1, 1, 1, 40, 24},    {2, 1, 2, 12, 9},     {1, 2, 63, 100, 24}, {1, 1, 64, 20, 40},
+                              {1, 2, 65, 36, 8},    {1, 1, 128, 260, 17}, {2, 1, 255, 13, 8},  {1, 1, 256, 300, 16},
+                              {1, 6, 100, 800, 64}, {1, 6, 128, 33, 64}};
+
 /// Two rows that happen to be close together make a large inv_std, which multiplies the rounding of z.
 double slack_of(const Shape& s) { return s.b <= 2 ? 10 : 1; }
 
@@ -185,6 +190,10 @@ void add_dense_cases(std::vector<OpCase>& cases) {
             cases.push_back(forward(shape, config));
             cases.push_back(backward(shape, config));
         }
+    for (const Shape& shape : kBatches) {
+        cases.push_back(forward(shape, kHidden));
+        cases.push_back(backward(shape, kHidden));
+    }
     for (const Shape& shape : kMany) cases.push_back(forward(shape, shape.out == 16 ? kLinear : kHidden));
     cases.push_back(forward(kMany[1], {Norm::batch_eval, Activation::relu, 0}));
     cases.push_back(forward(kMany[3], {Norm::none, Activation::relu, 0.2f}));
@@ -235,6 +244,7 @@ void add_linear_cases(std::vector<OpCase>& cases) {
         cases.push_back(dgrad(shape, "plain"));
         cases.push_back(wgrad(shape, "plain"));
     }
+    for (const Shape& shape : kBatches) cases.push_back(dgrad(shape, "batches"));
     for (const Shape& shape : kMany) {
         OpCase c = dgrad({shape.k, shape.g, shape.b, shape.out, shape.in}, "many");
         if (shape.k == 2) {

@@ -23,8 +23,11 @@ bool is_asked_for(const Context&, const char* subject, const Form&);
 KernelResult make_form(Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 
 /// Predicted microseconds, from figures of an H200 (docs/performance/forms.md): of one product of the library, and of a pass
-/// over memory.
-inline double library_product_time(double flops) { return 2.4 + (flops / 1e9 + 0.4) / 0.67; }
+/// over memory. Strict f32 has no tensor cores there.
+inline double library_product_time(const Context& c, double flops, tensor::DType type) {
+    const double petaflops = type != tensor::DType::f32 ? 0.67 : c.tf32 ? 0.3 : 0.045;
+    return 3.0 + flops / 1e9 / petaflops;
+}
 inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }
 /// Of one that also joins sums over rows.
 inline double statistics_time(double bytes) { return 3.5 + bytes / 3.6e6; }

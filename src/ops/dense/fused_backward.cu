@@ -370,10 +370,10 @@ constexpr Form kPairForms[] = {
 };
 
 /// Predicted microseconds of the two records one after the other.
-double apart_time(const Bound& d, const Bound& b) {
+double apart_time(const Context& c, const Bound& d, const Bound& b) {
     const double elements = static_cast<double>(d[linear_dgrad::dx].count());
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    const double product = library_product_time(2 * elements * d[linear_dgrad::dz].cols);
+    const double product = library_product_time(c, 2 * elements * d[linear_dgrad::dz].cols, d[linear_dgrad::dz].dtype);
     return product + (batch ? statistics_time(4 * elements) + statistics_time(6 * elements) : statistics_time(6 * elements));
 }
 
@@ -386,7 +386,7 @@ Match match_backward_pair(const Context& c, const Window& records) {
     const std::vector<Bound> pair = {records[0], records[*below]};
     const Form* form = choose_form(c, "backward_pair", kPairForms, pair);
     const bool wanted = form != nullptr && (c.deterministic || is_asked_for(c, "backward_pair", *form));
-    if (!wanted && (form == nullptr || form->predict(c, pair) >= apart_time(pair[0], pair[1]))) return {};
+    if (!wanted && (form == nullptr || form->predict(c, pair) >= apart_time(c, pair[0], pair[1]))) return {};
     Match match{{0, *below}};
     const bool stored = form == &kPairForms[0] && pair[1].params<DenseParams>().norm == Norm::batch_train;
     if (!stored && !Box(pair[1][dense_backward::dz]).meets(Box(dx))) match.inner = {{0, linear_dgrad::dx}};

@@ -189,6 +189,7 @@ struct ForwardCovering {
     wide::Tiling tiling;  ///< columns 0: strips
     std::int64_t cost;
     bool vector;
+    bool one_turn;  ///< every block of strips has a multiprocessor to itself
 };
 
 ForwardCovering cover(const Context& c, const Bound& b) {
@@ -203,6 +204,7 @@ ForwardCovering cover(const Context& c, const Bound& b) {
                   c.multiprocessors);
     const wide::Extent extent{oy.rows, oy.cols, std::int64_t{oy.g} * members, whole, vector && ox.cols % 8 == 0};
     by.cost = wide::strip_cost(by.shape, extent, c.multiprocessors);
+    by.one_turn = extent.count * by.shape.row_tiles * blocks_for(oy.cols, 8 * by.shape.tiles) <= c.multiprocessors;
     if (size != 2 || !wide::has_activation(b.params<DenseParams>().activation)) return by;
     const wide::Tiling tiling = wide::tiling_for(extent, by.cost, 16, c.multiprocessors);
     if (tiling.columns == 0 || tiling.ring_bytes(ox.cols, wide::kStages) > c.shared_limit) return by;
@@ -218,10 +220,12 @@ double strips_forward_time(const Context& c, const Bound& b) {
     constexpr double kLaunch = 2.6, kStatistics = 1.6, kErrorFunctions = 72e3;  // a microsecond
     const auto& p = b.params<DenseParams>();
     const auto size = static_cast<std::int64_t>(tensor::size_of(b[dense_forward::y].dtype));
-    const double bytes_per_microsecond = size == 2 ? 38e3 : 60e3;  // a round of loads is as long, and there are more of them
+    const ForwardCovering by = cover(c, b);
+    // In f32 rounds of loads are as long as in 16 bits and bring as much; where blocks wait for each other the cache decides.
+    const double bytes_per_microsecond = size == 4 && by.one_turn ? 60e3 : 38e3;
     const double slow =
         wide::has_activation(p.activation) ? 0 : static_cast<double>(b[dense_forward::y].count()) / kErrorFunctions;
-    const double bytes = static_cast<double>(size * cover(c, b).cost * b[dense_forward::x].cols);
+    const double bytes = static_cast<double>(size * by.cost * b[dense_forward::x].cols);
     return kLaunch + bytes / bytes_per_microsecond + slow + (p.norm == Norm::batch_train ? kStatistics : 0);
 }
 

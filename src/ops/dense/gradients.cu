@@ -27,7 +27,7 @@ constexpr Form kDgradForms[] = {
      [](Context& c, std::span<const Bound> r) { return tiled::make_dgrad(c, r.front(), nullptr); }},
     {"strips",
      [](const Context& c, std::span<const Bound> r) {
-         return fuses_backward(c, &r.front(), nullptr) ? nullptr : "not bf16, or too many rows or outputs for a block";
+         return fuses_backward(c, &r.front(), nullptr) ? nullptr : "types differ, or too many rows or outputs for a block";
      },
      [](const Context& c, std::span<const Bound> r) { return strips_backward_time(c, &r.front(), nullptr); },
      [](Context& c, std::span<const Bound> r) { return make_fused_backward(c, &r.front(), nullptr); }},
@@ -45,9 +45,10 @@ constexpr Form kDgradForms[] = {
                                   b.accumulates(linear_dgrad::dx));
      }},
     {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
-     [](const Context&, std::span<const Bound> r) {
+     [](const Context& c, std::span<const Bound> r) {
          const Bound& b = r.front();
-         return library_product_time(2.0 * static_cast<double>(b[linear_dgrad::dx].count()) * b[linear_dgrad::dz].cols);
+         return library_product_time(c, 2.0 * static_cast<double>(b[linear_dgrad::dx].count()) * b[linear_dgrad::dz].cols,
+                                     b[linear_dgrad::dz].dtype);
      },
      [](Context& c, std::span<const Bound> r) {
          const Bound& b = r.front();

@@ -17,7 +17,7 @@
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/tile_product.cuh"
 #include "ops/dense/dense.h"
-#include "ops/tile/multiply.cuh"
+#include "ops/tile/half_steps.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -82,7 +82,7 @@ private:
 };
 
 /// The inner products of a thread's rows with each other, as the products of a warpgroup leave them.
-using Products = float[1][32];
+using Products = float[32];
 struct Halves {
     std::uint32_t left, right;  ///< bytes from the beginning of a part to the rows of a warpgroup's two sides
 };
@@ -127,11 +127,11 @@ __device__ float squares_of_differences(const Unit<T>& unit, const Products& of_
         hopper::products_begin();
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            tile::multiply_step<T, false, false>(of_e, hopper::operand(address + 32 * i + halves.left),
-                                                 hopper::operand(address + 32 * i + halves.right));
+            tile::multiply_rows_step<T>(of_e, hopper::operand(address + 32 * i + halves.left),
+                                        hopper::operand(address + 32 * i + halves.right));
         hopper::products_commit();
         hopper::products_wait<0>();
-        hopper::hold(of_e[0]);
+        hopper::hold(of_e);
         __syncthreads();  // the part is read, the next may be written
     }
     for (int d = 4; d > 0; d /= 2) {  // the eight threads of a row
@@ -145,7 +145,7 @@ __device__ float squares_of_differences(const Unit<T>& unit, const Products& of_
     __syncthreads();
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < 32; ++i) sum += of_dz[0][i] * of_e[0][i];
+    for (int i = 0; i < 32; ++i) sum += of_dz[i] * of_e[i];
     if (group == 1) sum *= 2;
     for (int o = static_cast<int>(threadIdx.x); o < unit.outputs; o += kThreads) {
         float s = 0, q = 0;
@@ -198,8 +198,7 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit<T>
 #pragma unroll
             for (int i = 0; i < kDepth / 16; ++i) {
                 const std::uint32_t from = stages + read * kStageBytes + i / 4 * kPartBytes + i % 4 * 32;
-                tile::multiply_step<T, false, false>(sums, hopper::operand(from + halves.left),
-                                                     hopper::operand(from + halves.right));
+                tile::multiply_rows_step<T>(sums, hopper::operand(from + halves.left), hopper::operand(from + halves.right));
             }
             hopper::products_commit();
             fetch();
@@ -207,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit<T>
             read = next(read);
         }
         hopper::products_wait<0>();
-        hopper::hold(sums[0]);
+        hopper::hold(sums);
     };
     for (int s = 0; s < kStages - 2; ++s) fetch();
     for (int n = blockIdx.x; n < count; n += gridDim.x) {
@@ -217,8 +216,8 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit<T>
         float sum = 0, terms = 0;
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
-            sum += of_dz[0][i] * of_x[0][i];
-            terms += fabsf(of_dz[0][i] * of_x[0][i]);
+            sum += of_dz[i] * of_x[i];
+            terms += fabsf(of_dz[i] * of_x[i]);
         }
         sum = block_sum(group == 1 ? 2 * sum : sum, shared);
         terms = block_sum(group == 1 ? 2 * terms : terms, shared);

@@ -134,11 +134,11 @@ KernelResult make_plain_backward(Context& c, const Bound& b) {
 }
 
 /// A product of the library, then what follows it.
-double library_time(const Context&, std::span<const Bound> records) {
+double library_time(const Context& c, std::span<const Bound> records) {
     using namespace dense_forward;
     const Bound& b = records.front();
     const double elements = static_cast<double>(b[y].count()), size = static_cast<double>(tensor::size_of(b[y].dtype));
-    const double product = library_product_time(2 * elements * b[x].cols);
+    const double product = library_product_time(c, 2 * elements * b[x].cols, b[x].dtype);
     const int values = b[saved].present() ? 3 : 2;
     if (b.params<DenseParams>().norm != Norm::batch_train) return product + pass_time(values * size * elements);
     return product + statistics_time(4 * elements) + statistics_time((4 + 2 * size) * elements);
@@ -150,7 +150,7 @@ constexpr Form kForwardForms[] = {
      [](Context& c, std::span<const Bound> r) { return tiled::make_forward(c, r.front()); }},
     {"strips",
      [](const Context& c, std::span<const Bound> r) {
-         return fuses_dense_forward(c, r.front()) ? nullptr : "not bf16, or more rows than blocks can sum over";
+         return fuses_dense_forward(c, r.front()) ? nullptr : "types differ, or more rows than blocks can sum over";
      },
      [](const Context& c, std::span<const Bound> r) { return strips_forward_time(c, r.front()); },
      [](Context& c, std::span<const Bound> r) { return make_fused_dense_forward(c, r.front()); }},

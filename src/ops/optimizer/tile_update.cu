@@ -8,7 +8,7 @@
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
 #include "ops/optimizer/wgrad_update.cuh"
-#include "ops/tile/short_step.cuh"
+#include "ops/tile/half_steps.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -169,7 +169,7 @@ __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, 
                 hopper::products_begin();
 #pragma unroll
                 for (int i = 0; i < kUpdateDepth / 16; ++i)
-                    tile::multiply_short_step<T>(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16));
+                    tile::multiply_columns_step<T>(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16));
                 hopper::products_commit();
                 hopper::products_wait<0>();
                 hopper::hold(sums[step]);

@@ -1,0 +1,122 @@
+// The fused kernels of dense layers in every element type, over the table of op_case.h. Operands of f32 have all their bits here,
+// where the table's are representable in bf16, so that products of tf32 alone would show.
+
+#include <gtest/gtest.h>
+
+#include "case_runner.h"
+#include "ops/dense/dense.h"
+
+namespace millrace::ops::cases {
+namespace {
+
+using Made = base::Result<std::unique_ptr<Backend>>;
+
+const std::vector<std::string> kStrips = {"dense_forward=strips", "linear_dgrad=strips"};
+
+/// Strips wherever they apply.
+Backend& strips() {
+    static Made made = make_backend(DeviceKind::cuda, {.forms = kStrips});
+    return **made;
+}
+Backend& strips_in_tf32() {
+    static Made made = make_backend(DeviceKind::cuda, {.forms = kStrips, .tf32 = true});
+    return **made;
+}
+Backend& pinned(bool tf32) {
+    static Made strict = make_backend(DeviceKind::cuda, {.deterministic = true}),
+                rounding = make_backend(DeviceKind::cuda, {.deterministic = true, .tf32 = true});
+    return tf32 ? **rounding : **strict;
+}
+Backend& scalar() {
+    static Made made = make_backend(DeviceKind::ref, {});
+    return **made;
+}
+
+Outcome outcome_of(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0,
+                   Launch launch = Launch::eager) {
+    auto outcome = run_case(backend, precision, op_case, variation, launch);
+    if (!outcome.ok()) {
+        ADD_FAILURE() << outcome.error().text();
+        return {};
+    }
+    EXPECT_EQ(outcome->damage, "");
+    return std::move(*outcome);
+}
+
+/// The case with f32 numbers of all bits.
+OpCase with_all_bits(const OpCase& op_case) {
+    OpCase c = op_case;
+    for (std::size_t s = 0; s < c.slots.size(); ++s)
+        if (c.slots[s].present && c.slots[s].element == Element::real) c.slots[s].element = Element::stat;
+    return c;
+}
+
+class DenseElements : public testing::TestWithParam<const OpDef*> {
+protected:
+    void SetUp() override {
+        if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    }
+    template <class Body>
+    static void for_each_case(Body&& body) {
+        for (const OpCase& op_case : op_cases()) {
+            if (op_case.op != GetParam()) continue;
+            SCOPED_TRACE(op_case.name);
+            body(op_case);
+        }
+    }
+};
+
+TEST_P(DenseElements, StrictF32KeepsItsError) {
+    for_each_case([](const OpCase& op_case) {
+        const OpCase c = with_all_bits(op_case);
+        const Outcome expected = outcome_of(scalar(), Precision::f64, c);
+        const Outcome outcome = outcome_of(strips(), Precision::f32, c), fixed = outcome_of(pinned(false), Precision::f32, c);
+        EXPECT_EQ(difference(c, Precision::f32, expected, outcome), "");
+        EXPECT_EQ(difference(c, Precision::f32, expected, fixed), "") << "pinned";
+        EXPECT_EQ(byte_difference(c, fixed, outcome_of(pinned(true), Precision::f32, c)), "") << "pinned kernels know no tf32";
+        EXPECT_EQ(byte_difference(c, outcome, outcome_of(strips(), Precision::f32, c, 0, Launch::replay)), "") << "replay";
+    });
+}
+
+TEST_P(DenseElements, Tf32RoundsOperandsOnce) {
+    for_each_case([](const OpCase& op_case) {
+        OpCase c = with_all_bits(op_case);
+        for (const Slot& slot : op_case.slots)
+            if (slot.slack > 1) return;  // two rows that are close together: their distance is a matter of rounding
+        c.f32_tolerance = 0x1p-9;
+        const Outcome outcome = outcome_of(strips_in_tf32(), Precision::f32, c);
+        EXPECT_EQ(difference(c, Precision::f32, outcome_of(scalar(), Precision::f64, c), outcome), "");
+        EXPECT_EQ(byte_difference(c, outcome, outcome_of(strips_in_tf32(), Precision::f32, c)), "") << "second run";
+    });
+}
+
+TEST_P(DenseElements, StripsAgreeWithRefIn16Bits) {
+    for_each_case([](const OpCase& op_case) {
+        const Outcome expected = outcome_of(scalar(), Precision::f64, op_case);
+        for (const Precision precision : {Precision::bf16, Precision::f16}) {
+            SCOPED_TRACE(precision == Precision::bf16 ? "bf16" : "f16");
+            if (precision == Precision::bf16 && cuda_lacks_bf16()) continue;
+            EXPECT_EQ(difference(op_case, precision, expected, outcome_of(strips(), precision, op_case)), "");
+        }
+    });
+}
+
+TEST_P(DenseElements, PinnedMembersEqualSeparateRunsInF32) {
+    for_each_case([](const OpCase& op_case) {
+        if (op_case.members == 1 || !op_case.splits) return;
+        const OpCase c = with_all_bits(op_case);
+        const Outcome together = outcome_of(pinned(false), Precision::f32, c);
+        for (int member = 0; member < c.members; ++member) {
+            const OpCase one = member_of(c, member);
+            EXPECT_EQ(byte_difference(one, member_of(c, together, member), outcome_of(pinned(false), Precision::f32, one)), "")
+                << "member " << member;
+        }
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, DenseElements,
+                         testing::Values(&dense_forward::kDef, &dense_backward::kDef, &linear_dgrad::kDef, &linear_wgrad::kDef),
+                         [](const auto& given) { return std::string(given.param->name); });
+
+}  // namespace
+}  // namespace millrace::ops::cases
