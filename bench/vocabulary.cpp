@@ -1,6 +1,5 @@
 // The vocabulary head with its loss and gradients, logits in tiles against logits stored: milliseconds and TFLOP/s of the three
-// products. Tiles with products of single warps and, where the device has them and the columns allow it, of whole warpgroups. A
-// narrow layer lies below, so that there is a gradient of the input.
+// products. A narrow layer lies below, so that there is a gradient of the input.
 //   vocabulary_bench SEQUENCES TOKENS VOCABULARY COLUMNS [cuda|cpu [MEMBERS]]        bf16 on cuda, f32 on cpu
 
 #include <fmt/format.h>
@@ -26,8 +25,8 @@ struct Shape {
     [[nodiscard]] int rows() const { return sequences * tokens; }
 };
 
-enum class Way { stored, tiles, warpgroups };
-const char* name_of(Way way) { return way == Way::stored ? "stored" : way == Way::tiles ? "tiles" : "warpgroups"; }
+enum class Way { separate, library, tiles };
+const char* name_of(Way way) { return way == Way::separate ? "separate" : way == Way::library ? "library" : "tiles"; }
 
 /// Median milliseconds of a step, or of an evaluation, and its loss.
 base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape& shape, Way way, bool training) {
@@ -54,7 +53,7 @@ base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape&
     };
     const tape::Value x = below.forward(builder, {of_all(input), false});
     const nn::Sequences targets{of_all(windows).columns(1, shape.tokens), of_all(lengths), 0};
-    if (way != Way::stored)
+    if (way != Way::separate)
         head.loss(builder, x, targets, 0, {.as_loss = true});
     else
         nn::token_cross_entropy(builder, head.logits(builder, x), targets, 0, {.as_loss = true});
@@ -91,13 +90,13 @@ base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape&
 
 base::Status compare(const Shape& shape, ops::DeviceKind device) {
     MILLRACE_LET(backend, ops::make_backend(device, {}));
-    MILLRACE_LET(without_warpgroups, ops::make_backend(device, {.warpgroups = false}));
+    MILLRACE_LET(by_library, ops::make_backend(device, {.forms = {"vocabulary_loss=library"}}));
     fmt::print("{} x {} rows x {} columns, vocabulary of {}, on {}\n", shape.members, shape.rows(), shape.cols, shape.vocabulary,
                backend->description());
     for (const bool training : {true, false})
-        for (const Way way : {Way::stored, Way::tiles, Way::warpgroups}) {
-            if (way == Way::warpgroups && device == ops::DeviceKind::cpu) continue;
-            MILLRACE_LET(found, time(way == Way::tiles ? *without_warpgroups : *backend, shape, way, training));
+        for (const Way way : {Way::separate, Way::library, Way::tiles}) {
+            if (way == Way::library && device == ops::DeviceKind::cpu) continue;
+            MILLRACE_LET(found, time(way == Way::library ? *by_library : *backend, shape, way, training));
             const double flops = (training ? 3 : 1) * 2.0 * shape.members * shape.rows() * shape.cols * shape.vocabulary;
             fmt::print("  {:10} {:10} {:9.3f} ms {:8.2f} TFLOP/s   loss {:.5f}\n", training ? "step" : "evaluation", name_of(way),
                        found.first, flops / found.first * 1e-9, found.second);

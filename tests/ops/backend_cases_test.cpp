@@ -197,10 +197,10 @@ TEST(CudaProducts, Tf32RoundsOperandsAndStrictKeepsThem) {
     EXPECT_EQ(byte_difference(c, pinned, run(**both, Precision::f32, c)), "") << "pinned kernels know no tf32";
 }
 
-/// A device with products of warpgroups takes other kernels without them.
-TEST(CudaVocabulary, AgreesWithRefInBf16WithoutWarpgroups) {
+/// Stored logits also where tiles would be taken.
+TEST(CudaVocabulary, AgreesWithRefInBf16ByTheLibrary) {
     if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
-    const Made made = make_backend(DeviceKind::cuda, {.warpgroups = false});
+    const Made made = make_backend(DeviceKind::cuda, {.forms = {"vocabulary_loss=library"}});
     ASSERT_TRUE(made.ok()) << made.error().text();
     for_each_case_of(&vocabulary_loss::kDef, [&](const OpCase& op_case) {
         const Outcome outcome = run(**made, Precision::bf16, op_case);
@@ -209,15 +209,15 @@ TEST(CudaVocabulary, AgreesWithRefInBf16WithoutWarpgroups) {
 }
 
 /// Blocks of warpgroups go from entries to entries and share the last ones; rows are finished by one block or joined.
-TEST(CudaVocabulary, LargeHeadsAgreeWithAndWithoutWarpgroups) {
+TEST(CudaVocabulary, LargeHeadsAgreeWithStoredLogitsInF32) {
     if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
-    const Made made = make_backend(DeviceKind::cuda, {.warpgroups = false});
+    const Made made = make_backend(DeviceKind::cuda, {});
     ASSERT_TRUE(made.ok()) << made.error().text();
     for (const OpCase& op_case : large_vocabulary_cases()) {
         SCOPED_TRACE(op_case.name);
         for (const Precision precision : {Precision::bf16, Precision::f16}) {
             SCOPED_TRACE(precision == Precision::bf16 ? "bf16" : "f16");
-            const Outcome expected = run(**made, precision, op_case), outcome = run(**graphics(false), precision, op_case);
+            const Outcome expected = run(**made, Precision::f32, op_case), outcome = run(**graphics(false), precision, op_case);
             EXPECT_EQ(difference(op_case, precision, expected, outcome), "");
             for (int again = 0; again < 3; ++again)
                 EXPECT_EQ(byte_difference(op_case, outcome, run(**graphics(false), precision, op_case, 0, Launch::replay)), "");

@@ -34,7 +34,6 @@ struct Context {
     cublasLtContext* lt = nullptr;
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
-    bool warpgroups = true;  ///< BackendOptions::warpgroups
     bool tf32 = false;       ///< BackendOptions::tf32
     bool fuse = true;        ///< kernels that do a whole record at once, unless all rewrites are off
     int multiprocessors = 0;

@@ -49,18 +49,25 @@ base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<Ch
 }  // namespace
 
 KernelResult with_sums(Context& c, KernelPtr chunks, std::span<const ChunkSums> sums) {
-    std::vector<std::shared_ptr<ChunkSums>> wanted;
+    std::vector<std::shared_ptr<ChunkSums>> wanted, before;
     for (const ChunkSums& s : sums)
         if (s.out.present()) wanted.push_back(std::make_shared<ChunkSums>(s));
-    if (c.ahead == nullptr) {
+    for (const auto& waiting : c.late_sums)
+        if (std::ranges::any_of(wanted, [&](const auto& s) { return Box(s->out).meets(Box(waiting->out)); }))
+            before.push_back(waiting);
+    if (c.ahead == nullptr && before.empty()) {
         c.late_sums.insert(c.late_sums.end(), wanted.begin(), wanted.end());
         return KernelResult(std::move(chunks));
     }
-    MILLRACE_LET(behind, make_sums(c, wanted));
-    if (!behind) return KernelResult(std::move(chunks));
-    return make_kernel([first = std::shared_ptr<Kernel>(std::move(chunks)), second = std::shared_ptr<Kernel>(std::move(behind))] {
-        first->run();
-        second->run();
+    std::erase_if(c.late_sums, [&](const auto& s) { return std::ranges::find(before, s) != before.end(); });
+    std::vector<std::shared_ptr<Kernel>> steps;
+    steps.emplace_back(std::move(chunks));
+    for (const auto& some : {before, wanted}) {
+        MILLRACE_LET(made, make_sums(c, some));
+        if (made) steps.emplace_back(std::move(made));
+    }
+    return make_kernel([steps] {
+        for (const auto& step : steps) step->run();
     });
 }
 

@@ -17,8 +17,8 @@ struct ChunkSums {
     DeviceTable held = {};  ///< the memory of `partial`
 };
 
-/// The rest of a kernel that leaves chunks, of which absent outputs are not wanted: `chunks` alone where the sums can wait, which
-/// they cannot inside of a region.
+/// A kernel that leaves chunks, with their sums but for absent outputs: `chunks` alone where these can wait. They cannot inside
+/// of a region, nor where the same record has sums for the same output already.
 KernelResult with_sums(Context& c, KernelPtr chunks, std::span<const ChunkSums> sums);
 /// Those that wait, in one launch; none waits any more. Null: none did.
 base::Result<KernelPtr> take_late_sums(Context& c);

@@ -10,13 +10,13 @@ namespace {
 
 using tensor::Operand;
 
-constexpr int kMostChunks = 512, kFinalLanes = 16;
+constexpr int kMostChunks = 512;
 constexpr int kBlocks = 264;  ///< two for each multiprocessor of an H200; a constant, so that sums do not depend on the device
 
 template <class T, int V>
-__global__ void column_chunk_kernel(Mat<const T> in, float* partial, int groups, int first, int rows, int cols, int chunk_rows) {
+__global__ void column_chunk_kernel(Mat<const T> in, float* partial, int groups, int rows, int cols, int chunk_rows) {
     begin_kernel();
-    const int matrix = first + static_cast<int>(blockIdx.z), k = matrix / groups, g = matrix % groups, col = first_column<V>();
+    const int k = blockIdx.z / groups, g = blockIdx.z % groups, col = first_column<V>();
     float sum[V] = {};
     const auto load = [&](int r, Run<T, V>& at) { at = load_as_stored<V>(in.row(k, g, r) + col); };
     const auto add = [&](int, const Run<T, V>& at) {
@@ -29,33 +29,14 @@ __global__ void column_chunk_kernel(Mat<const T> in, float* partial, int groups,
     put_partial<V>(partial, cols, sum);
 }
 
-/// blockIdx.y: target.
-__global__ void column_final_kernel(const float* partial, const __grid_constant__ Targets targets, int groups, int first,
-                                    int chunks, int cols) {
-    begin_kernel();
-    const Target& target = targets.all[blockIdx.y];
-    const int matrix = first + static_cast<int>(blockIdx.z), col = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
-    const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * chunks * cols + target.from;
-    double sum = 0;
-    if (col < target.cols) {
-#pragma unroll 8
-        for (int chunk = static_cast<int>(threadIdx.y); chunk < chunks; chunk += kFinalLanes)
-            sum += from[static_cast<std::int64_t>(chunk) * cols + col];
-    }
-    const double total = sum_over_y<kFinalLanes>(sum);
-    if (threadIdx.y != 0 || col >= target.cols) return;
-    float* at = target.out.row(matrix / groups, matrix % groups, 0) + col;
-    *at = static_cast<float>(target.accumulate ? *at + total : total);
-}
-
 template <class T, int V>
-KernelResult make_sums_of(Context& c, const Operand& in, const Targets& targets) {
-    return make_sums(c, in, V, targets, [=, stream = c.stream](dim3 grid, dim3 block, const Plan& p, int first, float* partial) {
-        launch(column_chunk_kernel<T, V>, grid, block, 0, stream, in, partial, in.g, first, in.rows, in.cols, p.chunk_rows);
+KernelResult make_sums_of(Context& c, const Operand& in, std::span<const Target> targets) {
+    return make_sums(c, in, V, targets, [in, stream = c.stream](dim3 grid, dim3 block, const Plan& p, float* partial) {
+        launch(column_chunk_kernel<T, V>, grid, block, 0, stream, in, partial, in.g, in.rows, in.cols, p.chunk_rows);
     });
 }
 
-KernelResult make_sums_of(Context& c, const Operand& in, const Targets& targets) {
+KernelResult make_sums_of(Context& c, const Operand& in, std::span<const Target> targets) {
     return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
         constexpr int kRun = 16 / sizeof(T);
         if (whole_runs(in) && in.cols % kRun == 0) return make_sums_of<T, kRun>(c, in, targets);
@@ -79,17 +60,9 @@ Plan plan_for(int rows, int cols, int run, int least, int most_chunks) {
     return p;
 }
 
-Plan plan_for_sums(const Context& c, const Operand& in, int run) {
-    const auto fitting = static_cast<std::int64_t>(c.workspace_bytes / sizeof(float)) / (4 * std::int64_t{in.cols});
-    return plan_for(in.rows, in.cols, run, 2, static_cast<int>(std::min<std::int64_t>(kMostChunks, fitting)));
-}
-
-void launch_final(cudaStream_t stream, const float* partial, const Targets& targets, const Operand& in, int first, unsigned depth,
-                  int chunks) {
-    int widest = 0;
-    for (int t = 0; t < targets.count; ++t) widest = std::max(widest, targets.all[t].cols);
-    launch(column_final_kernel, dim3(blocks_for(widest, 32), targets.count, depth), dim3(32, kFinalLanes), 0, stream, partial,
-           targets, in.g, first, chunks, in.cols);
+Plan plan_for_sums(const Operand& in, int run) {
+    constexpr int kMostPartial = 1 << 21;  // of a matrix
+    return plan_for(in.rows, in.cols, run, 2, std::min(kMostChunks, kMostPartial / std::max(1, in.cols)));
 }
 
 }  // namespace column_sums
@@ -97,11 +70,10 @@ void launch_final(cudaStream_t stream, const float* partial, const Targets& targ
 namespace {
 
 using column_sums::make_sums_of;
-using column_sums::Targets;
+using column_sums::Target;
 using tensor::Operand;
 
 constexpr std::size_t kMostWindows = 4;  ///< of one matrix that are summed at once
-static_assert(kMostWindows <= column_sums::kMostTargets);
 
 /// Columns [begin, end) of the matrix rows in which the window `at` lies, counted from the window `origin`; false when the two
 /// are not windows of one matrix.
@@ -151,7 +123,7 @@ Match match_column_sums(const Context& c, const Window& records) {
 
 KernelResult make_column_sums(Context& c, std::span<const Bound> records) {
     Operand all = records[0][column_sum::in];
-    Targets targets{};
+    std::vector<Target> targets;
     std::int64_t low = 0, high = 0, begin = 0, end = 0;
     for (const Bound& b : records) {
         (void)window_of(records[0][column_sum::in], b[column_sum::in], begin, end);
@@ -160,13 +132,10 @@ KernelResult make_column_sums(Context& c, std::span<const Bound> records) {
     }
     all.data = static_cast<std::byte*>(all.data) + low * static_cast<std::int64_t>(tensor::size_of(all.dtype));
     all.cols = static_cast<std::int32_t>(high - low);
-    for (std::size_t i = 0; i < records.size(); ++i) {
-        const Bound& b = records[i];
+    for (const Bound& b : records) {
         (void)window_of(records[0][column_sum::in], b[column_sum::in], begin, end);
-        targets.all[i] = {b[column_sum::out], static_cast<int>(begin - low), b[column_sum::in].cols,
-                          b.accumulates(column_sum::out)};
+        targets.push_back({b[column_sum::out], static_cast<int>(begin - low), b.accumulates(column_sum::out)});
     }
-    targets.count = static_cast<int>(records.size());
     return make_sums_of(c, all, targets);
 }
 
@@ -176,10 +145,8 @@ KernelResult make_column_sum(Context& c, const Bound& b) {
 
 KernelResult make_column_sum(Context& c, const Operand& in, const Operand& out, bool accumulate) {
     if (out.count() == 0) return make_kernel([] {});
-    Targets targets{};
-    targets.all[0] = {out, 0, out.cols, accumulate};
-    targets.count = 1;
-    return make_sums_of(c, in, targets);
+    const Target target{out, 0, accumulate};
+    return make_sums_of(c, in, std::span(&target, 1));
 }
 
 }  // namespace millrace::ops::cuda

@@ -1,8 +1,8 @@
 #pragma once
-// Sums over rows in two stages: partial sums of chunks of rows, then the chunks. How rows are cut depends on the shape of one
-// matrix alone, so that members do not change each other's bits.
+// Sums over rows in two stages: partial sums of chunks of rows, then the chunks (ops/cuda/late_sums.h). How rows are cut depends
+// on the shape of one matrix alone, so that members do not change each other's bits.
 
-#include "ops/cuda/context.h"
+#include "ops/cuda/late_sums.h"
 #include "ops/cuda/run.cuh"
 #include "ops/cuda/vector.cuh"
 
@@ -19,41 +19,32 @@ struct Plan {
 /// Enough blocks to fill a device where each thread still gets `least` rows; about 8 rows a thread in larger matrices, more once
 /// there are `most_chunks`.
 Plan plan_for(int rows, int cols, int run, int least, int most_chunks);
-/// The same for sums whose partial sums have to fit into the workspace.
-Plan plan_for_sums(const Context&, const tensor::Operand& in, int run);
+/// The same for sums.
+Plan plan_for_sums(const tensor::Operand& in, int run);
 
-/// Where sums go: `cols` of them, from column `from` of what was read on.
+/// Where sums go: those from column `from` on of what was read.
 struct Target {
-    Mat<float> out;
-    int from, cols;
+    tensor::Operand out;
+    int from;
     bool accumulate;
 };
-constexpr int kMostTargets = 8;
-struct Targets {
-    Target all[kMostTargets];
-    int count;
-};
 
-/// The second stage for matrices first .. first + depth - 1. partial: [depth, chunks, cols].
-void launch_final(cudaStream_t, const float* partial, const Targets&, const tensor::Operand& in, int first, unsigned depth,
-                  int chunks);
-
-/// Both stages. first_stage(grid, block, plan, first, partial) launches the kernel that sums the chunks of matrices first ..
-/// first + grid.z - 1 with put_partial. Without targets it is the only one and `partial` is null.
+/// Both stages. first_stage(grid, block, plan, partial) launches the kernel that sums the chunks of all matrices with
+/// put_partial. Without targets it is the only one and `partial` is null.
 template <class F>
-KernelResult make_sums(Context& c, const tensor::Operand& in, int run, const Targets& targets, F first_stage) {
-    const Plan p = plan_for_sums(c, in, run);
-    const std::size_t bytes = static_cast<std::size_t>(p.chunks) * static_cast<std::size_t>(in.cols) * sizeof(float);
-    const int at_once = static_cast<int>(std::min<std::size_t>(c.workspace_bytes / bytes, 65535));
-    if (at_once == 0) return base::Error{"column_sum over " + std::to_string(in.cols) + " columns: more than its scratch holds"};
-    float* partial = targets.count > 0 ? static_cast<float*>(c.workspace) : nullptr;
-    return make_kernel([=, stream = c.stream] {
-        for (int first = 0; first < in.k * in.g; first += at_once) {
-            const auto depth = static_cast<unsigned>(std::min(at_once, in.k * in.g - first));
-            first_stage(dim3(p.chunks, p.wide, depth), dim3(p.lanes, p.height), p, first, partial);
-            if (partial) launch_final(stream, partial, targets, in, first, depth, p.chunks);
-        }
-    });
+KernelResult make_sums(Context& c, const tensor::Operand& in, int run, std::span<const Target> targets, F first_stage) {
+    const Plan p = plan_for_sums(in, run);
+    const dim3 grid(p.chunks, p.wide, in.k * in.g), block(p.lanes, p.height);
+    DeviceTable partial;
+    std::vector<ChunkSums> sums;
+    if (!targets.empty()) {
+        MILLRACE_LET(table, zero_table(c, sizeof(float) * grid.x * grid.z * static_cast<std::size_t>(in.cols)));
+        partial = table;
+        for (const Target& t : targets)
+            sums.push_back({t.out, static_cast<float*>(partial) + t.from, p.chunks, in.cols, t.accumulate, partial});
+    }
+    auto chunks = make_kernel([=] { first_stage(grid, block, p, static_cast<float*>(partial)); });
+    return with_sums(c, std::move(chunks), sums);
 }
 
 /// use(row, values) of this thread's rows of the chunk, after load(row, values) of kBatch rows. `use` may write where `load`

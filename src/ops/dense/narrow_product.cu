@@ -1,7 +1,7 @@
 // Gradients of a layer with very few outputs over very many rows: a matter of bandwidth, for which products with tiles are made
 // too wide. Weight gradients are summed in two stages, cut by the shape of one matrix alone.
 
-#include "ops/cuda/context.h"
+#include "ops/cuda/late_sums.h"
 #include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda {
@@ -46,10 +46,10 @@ __global__ void narrow_dgrad_kernel(const __grid_constant__ NarrowArgs<T> a, Mat
 
 /// partial [matrices, chunks, outputs, cols]; blockIdx: columns, chunk of rows, matrix.
 template <class T, int V>
-__global__ void narrow_wgrad_kernel(const __grid_constant__ NarrowArgs<T> a, float* partial, int first, int chunk_rows) {
+__global__ void narrow_wgrad_kernel(const __grid_constant__ NarrowArgs<T> a, float* partial, int chunk_rows) {
     __shared__ float shared[kRows][kLanes * V];
     begin_kernel();
-    const int matrix = first + static_cast<int>(blockIdx.z), k = matrix / a.groups, g = matrix % a.groups;
+    const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
     const int col0 = static_cast<int>(blockIdx.x) * kLanes * V, col = col0 + static_cast<int>(threadIdx.x) * V;
     const int begin = static_cast<int>(blockIdx.y) * chunk_rows, end = min(a.rows, begin + chunk_rows);
     float sum[kMostOutputs][V] = {};
@@ -83,21 +83,6 @@ __global__ void narrow_wgrad_kernel(const __grid_constant__ NarrowArgs<T> a, flo
     }
 }
 
-__global__ void narrow_final_kernel(const float* partial, Mat<float> dw, int groups, int first, int chunks, int outputs, int cols,
-                                    bool accumulate) {
-    begin_kernel();
-    const int matrix = first + static_cast<int>(blockIdx.z), i = static_cast<int>(blockIdx.x * kLanes + threadIdx.x);
-    const int count = outputs * cols;
-    const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * chunks * count;
-    double sum = 0;
-    for (int chunk = static_cast<int>(threadIdx.y); i < count && chunk < chunks; chunk += kRows)
-        sum += from[static_cast<std::int64_t>(chunk) * count + i];
-    const double total = sum_over_y<kRows>(sum);
-    if (threadIdx.y != 0 || i >= count) return;
-    float* at = dw.row(matrix / groups, matrix % groups, i / cols) + i % cols;
-    *at = static_cast<float>(accumulate ? *at + total : total);
-}
-
 template <class T>
 NarrowArgs<T> narrow_args(const Operand& dz, const Operand& other) {
     return {dz, other, dz.g, dz.rows, other.cols, dz.cols};
@@ -114,19 +99,20 @@ KernelResult make_dgrad(Context& c, const Operand& dz, const Operand& w, const O
 template <class T, int V>
 KernelResult make_wgrad(Context& c, const Operand& dz, const Operand& x, const Operand& dw, bool accumulate) {
     const int chunks = std::clamp(dz.rows / kRowsPerChunk, 1, kMostChunks), chunk_rows = (dz.rows + chunks - 1) / chunks;
-    const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(dw.rows * dw.cols);
-    const int at_once = static_cast<int>(std::min<std::size_t>(c.workspace_bytes / bytes, 65535));
-    if (at_once == 0) return make_product(c, Product::wgrad, dz, x, dw, accumulate);
-    return make_kernel([stream = c.stream, partial = static_cast<float*>(c.workspace), a = narrow_args<T>(dz, x), dw, accumulate,
-                        chunks, chunk_rows, at_once] {
-        for (int first = 0; first < dw.k * dw.g; first += at_once) {
-            const auto depth = static_cast<unsigned>(std::min(at_once, dw.k * dw.g - first));
-            launch(narrow_wgrad_kernel<T, V>, dim3(blocks_for(dw.cols, kLanes * V), chunks, depth), dim3(kLanes, kRows), 0,
-                   stream, a, partial, first, chunk_rows);
-            launch(narrow_final_kernel, dim3(blocks_for(std::int64_t{dw.rows} * dw.cols, kLanes), 1, depth), dim3(kLanes, kRows),
-                   0, stream, partial, dw, dw.g, first, chunks, dw.rows, dw.cols, accumulate);
-        }
-    });
+    const std::size_t matrices = static_cast<std::size_t>(dw.k) * static_cast<std::size_t>(dw.g * chunks);
+    MILLRACE_LET(table, zero_table(c, sizeof(float) * matrices * static_cast<std::size_t>(dw.rows * dw.cols)));
+    auto* partial = static_cast<float*>(table);
+    std::vector<ChunkSums> sums;
+    for (int o = 0; o < dw.rows; ++o) {
+        Operand row = dw;
+        row.rows = 1;
+        row.data = dw.at<float>(0, 0, o);
+        sums.push_back({row, partial + o * dw.cols, chunks, dw.rows * dw.cols, accumulate, table});
+    }
+    return with_sums(c,
+                     make_launch(c, narrow_wgrad_kernel<T, V>, dim3(blocks_for(dw.cols, kLanes * V), chunks, dw.k * dw.g),
+                                 dim3(kLanes, kRows), 0, narrow_args<T>(dz, x), partial, chunk_rows),
+                     sums);
 }
 
 }  // namespace

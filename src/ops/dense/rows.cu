@@ -103,13 +103,12 @@ __global__ void __launch_bounds__(column_sums::kThreads) rows_forward_kernel(con
 /// dz and, unless `partial` is null, its sums over each chunk of rows.
 template <class T, int V, Activation A>
 __global__ void __launch_bounds__(column_sums::kThreads)
-    rows_backward_kernel(const __grid_constant__ RowsBackward<T> a, float* partial, int first, int chunk_rows) {
+    rows_backward_kernel(const __grid_constant__ RowsBackward<T> a, float* partial, int chunk_rows) {
     struct Values {
         Run<T, V> dy, saved;
     };
     begin_kernel();
-    const int matrix = first + static_cast<int>(blockIdx.z), k = matrix / a.groups, g = matrix % a.groups;
-    const int col = first_column<V>();
+    const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups, col = first_column<V>();
     const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
     const DropoutRule rule = dropout_rule(key);
     float sum[V] = {};
@@ -153,14 +152,11 @@ KernelResult make_backward(Context& c, const Bound& b) {
     using namespace dense_backward;
     const Operand& out = b[dz];
     const RowsBackward<T> a{layer_backward<T>(b), out.g, out.rows, out.cols};
-    column_sums::Targets targets{};
-    if (b[dbias].present()) {
-        targets.all[0] = {b[dbias], 0, out.cols, a.add_dbias};
-        targets.count = 1;
-    }
+    const column_sums::Target bias{b[dbias], 0, a.add_dbias};
+    const std::span targets(&bias, b[dbias].present() ? 1 : 0);
     return by_activation(a.p.activation, [&]<Activation A>(std::integral_constant<Activation, A>) {
-        const auto chunks = [=, stream = c.stream](dim3 grid, dim3 block, const Plan& p, int first, float* partial) {
-            launch(rows_backward_kernel<T, V, A>, grid, block, 0, stream, a, partial, first, p.chunk_rows);
+        const auto chunks = [a, stream = c.stream](dim3 grid, dim3 block, const Plan& p, float* partial) {
+            launch(rows_backward_kernel<T, V, A>, grid, block, 0, stream, a, partial, p.chunk_rows);
         };
         return column_sums::make_sums(c, out, V, targets, chunks);
     });

@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "ops/cuda/forms.h"
+#include "ops/cuda/late_sums.h"
 #include "ops/cuda/squares.h"
-#include "ops/dense/column_sum.cuh"
+#include "ops/cuda/vector.cuh"
 #include "ops/dense/epilogues.cuh"
 #include "ops/tile/launch.cuh"
 
@@ -112,20 +113,14 @@ KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
     const Factors<typename Epilogue::Args> f{d[linear_dgrad::dz], d[linear_dgrad::w], extent, args};
     MILLRACE_LET(product, (tile::make_products<T, false, true, Epilogue>(c, std::span(&f, 1), plan,
                                                                          c.reads_early({&d[linear_dgrad::w]}))));
+    if (!batch) {
+        const ChunkSums bias{b[dbias], chunks.values, chunks.count, out.cols, b.accumulates(dbias), table};
+        return with_sums(c, in_turn({std::shared_ptr<Kernel>(std::move(product))}, {table}), std::span(&bias, 1));
+    }
     std::vector<std::shared_ptr<Kernel>> steps;
     steps.emplace_back(std::move(product));
-    if (batch) {
-        steps.emplace_back(batch_norm::make_apply_backward(c, b, chunks));
-    } else if (sums) {
-        column_sums::Targets targets{};
-        targets.all[0] = {b[dbias], 0, out.cols, b.accumulates(dbias)};
-        targets.count = 1;
-        steps.emplace_back(make_kernel([stream = c.stream, chunks, targets, out] {
-            column_sums::launch_final(stream, chunks.values, targets, out, 0, static_cast<unsigned>(out.k * out.g), chunks.count);
-        }));
-    }
-    auto made = in_turn(std::move(steps), {table});
-    return KernelResult(std::move(made));
+    steps.emplace_back(batch_norm::make_apply_backward(c, b, chunks));
+    return KernelResult(in_turn(std::move(steps), {table}));
 }
 
 /// Weight gradients of one launch.

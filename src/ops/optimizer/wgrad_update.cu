@@ -10,6 +10,7 @@
 #include <queue>
 #include <utility>
 
+#include "ops/cuda/late_sums.h"
 #include "ops/cuda/squares.h"
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
@@ -197,6 +198,8 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
     };
     if (!taken.empty()) MILLRACE_TRY(add(make_gram_squares(c, taken)));
     if (!stored.empty()) MILLRACE_TRY(add(make_grouped_wgrad(c, stored)));
+    MILLRACE_LET(sums, take_late_sums(c));  // the norm below reads them
+    if (sums) parts.emplace_back(std::move(sums));
     for (const Bound& b : records.subspan(wgrads.size(), records.size() - wgrads.size() - last.size()))
         MILLRACE_TRY(add(b.record->op->cuda(c, b)));
     if (taken.empty()) {

@@ -2,8 +2,8 @@
 // sequences: one block per sequence, group and member (or two, with half of the positions each), then one launch for the sums
 // over sequences.
 
-#include "ops/cuda/context.h"
-#include "ops/dense/column_sum.cuh"
+#include "ops/cuda/late_sums.h"
+#include "ops/cuda/vector.cuh"
 #include "ops/sequence/backward_phases.cuh"
 #include "ops/sequence/chain.h"
 
@@ -165,10 +165,11 @@ NormArgs<T> norm_args(const Bound& b, const Bound& below) {
     return {b[x], b[gamma], b[mean], b[inv_std], below[dense_backward::dz]};
 }
 
-column_sums::Targets sum_targets(const LayerChain& chain) {
-    column_sums::Targets targets{};
+/// The sums over `chunks` sequences or halves of them.
+std::vector<ChunkSums> sums_of(const LayerChain& chain, const DeviceTable& partial, int chunks, int columns) {
+    std::vector<ChunkSums> sums;
     const auto add = [&](const Bound& b, int slot, int from) {
-        targets.all[targets.count++] = {b[slot], from, b[slot].cols, b.accumulates(slot)};
+        sums.push_back({b[slot], static_cast<float*>(partial) + from, chunks, columns, b.accumulates(slot), partial});
     };
     const auto add_norm = [&](const Bound& norm, const Bound& below, int from) {
         add(norm, layernorm_backward::dgamma, from);
@@ -179,7 +180,7 @@ column_sums::Targets sum_targets(const LayerChain& chain) {
     add(chain.widen, dense_backward::dbias, kSumWiden);
     add_norm(chain.norm1, chain.project, kSumNorm1);
     add(chain.attend, dense_backward::dbias, kSumAttend);
-    return targets;
+    return sums;
 }
 
 template <class T, int kParts, bool kDrops>
@@ -219,15 +220,11 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     a.state = chain.narrow[dense_backward::state];
     const auto kernel = layer_backward_kernel<T, kParts, kDrops>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    Operand sums{};
-    sums.g = groups;
-    sums.cols = columns;
-    return make_kernel([=, stream = c.stream, targets = sum_targets(chain)] {
+    auto made = make_kernel([=, stream = c.stream] {
         const dim3 grid(static_cast<unsigned>(sequences), 1, static_cast<unsigned>(depth * kParts));
         launch_clusters(kernel, grid, dim3(kThreads<kParts>), kParts, sizeof(Room<T, kParts>), stream, a);
-        column_sums::launch_final(stream, static_cast<float*>(partial), targets, sums, 0, static_cast<unsigned>(depth),
-                                  sequences * kParts);
     });
+    return with_sums(c, std::move(made), sums_of(chain, partial, sequences * kParts, columns));
 }
 
 /// Two blocks take a sequence where all of them run at once. Pinned runs do not look at what stands beside a sequence.

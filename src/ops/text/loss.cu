@@ -117,6 +117,107 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<T> gradients, Mat<con
     }
 }
 
+/// The same for so few logits that a block holds a row's in registers, kHeld in a thread: the row is read once and has one
+/// exponential a logit. A block takes `rows_each` of `rows` rows. partial, [K][blocks][vocabulary], gets the sums of the
+/// gradients over them; null: these are not wanted.
+constexpr int kHeld = 32, kFewThreads = 320, kMostThreads = 512;
+
+template <class T, int V, int kThreads>
+__global__ void __launch_bounds__(kThreads, kThreads == kFewThreads ? 2 : 1)
+    token_rows_kernel(Mat<const T> logits, Mat<T> gradients, Mat<const float> bias, Mat<const std::int32_t> ids,
+                      Mat<float> logsumexp, const __grid_constant__ TokenSums a, int begin, int rows, int rows_each,
+                      float* partial) {
+    constexpr int kRuns = kHeld / V;
+    __shared__ int counts[32], best;
+    __shared__ float largest[32], totals[32];
+    begin_kernel();
+    const int k = blockIdx.z, step = V * static_cast<int>(blockDim.x), first = V * static_cast<int>(threadIdx.x),
+              warp = static_cast<int>(threadIdx.x) / 32, warps = static_cast<int>(blockDim.x) / 32, words = a.shape.vocabulary;
+    const float* shift = bias ? bias.row(k, 0, 0) : nullptr;
+    const float share = gradients ? static_cast<float>(a.params.scale / block_divisor(a, k, counts)) * a.state[k].loss_scale : 0;
+    if (threadIdx.x == 0) best = INT_MAX;
+    float sums[kRuns][V] = {};
+    const int last = min(rows, static_cast<int>(blockIdx.x + 1) * rows_each);
+    for (int r = static_cast<int>(blockIdx.x) * rows_each; r < last; ++r) {
+        const int row = begin + r, sequence = row / a.shape.positions, t = row % a.shape.positions - a.params.first;
+        const T* l = logits.row(k, 0, r);
+        T* gradient = gradients ? gradients.row(k, 0, r) : nullptr;
+        Found& out = a.found[std::int64_t{k} * a.shape.sequences * a.shape.positions + row];
+        float e[kRuns][V] = {}, most = -INFINITY, total = 0;
+#pragma unroll
+        for (int j = 0; j < kRuns; ++j)
+            if (const int c = first + j * step; c < words) load_run<V>(l + c, e[j]);
+        const bool asked = t >= 0 && t < tokens_of(a.lengths, k, sequence, a.shape.tokens);
+        const std::int32_t id = asked ? ids.row(k, 0, sequence)[t] : 0;
+        if (!asked || id < 0 || id >= words) {  // the same for the whole block
+            constexpr float kNothing[V] = {};
+            for (int c = first; gradient != nullptr && c < words; c += step) store_run<V>(gradient + c, kNothing);
+            if (threadIdx.x == 0) out = {0, 0, asked};
+            if (threadIdx.x == 0 && logsumexp) *logsumexp.row(k, 0, row) = 0;
+            continue;
+        }
+        const float wanted = threadIdx.x == 0 ? load(l + id) + (shift != nullptr ? shift[id] : 0) : 0;
+#pragma unroll
+        for (int j = 0; j < kRuns; ++j) {
+            const int c = first + j * step;
+            if (c >= words) continue;
+            float more[V] = {};
+            if (shift != nullptr) load_run<V>(shift + c, more);
+#pragma unroll
+            for (int i = 0; i < V; ++i) most = fmaxf(most, e[j][i] += more[i]);  // a NaN is never the largest
+        }
+        const float own = most;
+        for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
+        if (threadIdx.x % 32 == 0) largest[warp] = most;
+        __syncthreads();
+        for (int w = 0; w < warps; ++w) most = fmaxf(most, largest[w]);
+        if (own == most) {
+            int lowest = INT_MAX;
+#pragma unroll
+            for (int j = kRuns - 1; j >= 0; --j)
+#pragma unroll
+                for (int i = V - 1; i >= 0; --i)
+                    if (first + j * step < words && e[j][i] == most) lowest = first + j * step + i;
+            atomicMin(&best, lowest);
+        }
+        const float reference = most == -INFINITY ? 0 : most;
+#pragma unroll
+        for (int j = 0; j < kRuns; ++j) {
+            if (first + j * step >= words) continue;
+#pragma unroll
+            for (int i = 0; i < V; ++i) total += e[j][i] = exponential<T>(e[j][i] - reference);
+        }
+        for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+        if (threadIdx.x % 32 == 0) totals[warp] = total;
+        __syncthreads();
+        total = 0;
+        for (int w = 0; w < warps; ++w) total += totals[w];
+        if (threadIdx.x == 0) {
+            const float loss = logf(total) - (wanted - most);
+            out = {loss, best == id, !isfinite(loss)};
+            best = INT_MAX;
+            if (logsumexp) *logsumexp.row(k, 0, row) = most + logf(total);
+        }
+        if (gradient == nullptr) continue;
+        const float factor = share / total;
+#pragma unroll
+        for (int j = 0; j < kRuns; ++j) {
+            const int c = first + j * step;
+            if (c >= words) continue;
+#pragma unroll
+            for (int i = 0; i < V; ++i) {
+                e[j][i] = e[j][i] * factor - (c + i == id ? share : 0.0f);
+                sums[j][i] += e[j][i];
+            }
+            store_run<V>(gradient + c, e[j]);
+        }
+    }
+    float* to = partial + (static_cast<std::int64_t>(k) * gridDim.x + blockIdx.x) * words;
+#pragma unroll
+    for (int j = 0; j < kRuns; ++j)
+        if (const int c = first + j * step; partial != nullptr && c < words) store_run<V>(to + c, sums[j]);
+}
+
 /// Whole warps, as many as there is work for.
 dim3 threads_for(int vocabulary) { return dim3(std::clamp((vocabulary + 31) / 32 * 32, 32, 256)); }
 
@@ -151,12 +252,38 @@ __global__ void choose_kernel(Mat<const T> logits, Mat<std::int32_t> ids, Mat<st
 
 }  // namespace
 
+/// Of token_rows_kernel: about as many threads in all as run at once on an H200, whatever the device and the members.
+static int rows_threads(int words) { return (words + 32 * kHeld - 1) / (32 * kHeld) * 32; }
+static int rows_of_block(const Operand& logits) {
+    constexpr int kThreadsInAll = 264 * 320;
+    const int blocks = std::max(1, kThreadsInAll / rows_threads(logits.cols));
+    return (logits.rows + blocks - 1) / blocks;
+}
+static bool has_whole_runs(const Operand& logits, const Operand& gradients, const Operand& bias) {
+    const int run = static_cast<int>(16 / tensor::size_of(logits.dtype));
+    return logits.cols % run == 0 && whole_runs(logits) && whole_runs(gradients) && whole_runs(bias);
+}
+
+int token_loss_parts(const Operand& logits, const Operand& gradients, const Operand& bias) {
+    if (logits.rows == 0 || rows_threads(logits.cols) > kMostThreads || !has_whole_runs(logits, gradients, bias)) return 0;
+    return static_cast<int>(blocks_for(logits.rows, rows_of_block(logits)));
+}
+
 void launch_token_losses(cudaStream_t stream, const Operand& logits, const Operand& gradients, const Operand& bias,
-                         const Operand& ids, const Operand& logsumexp, const TokenSums& to, int begin) {
+                         const Operand& ids, const Operand& logsumexp, const TokenSums& to, int begin, float* partial) {
     if (logits.rows == 0) return;
+    const int parts = token_loss_parts(logits, gradients, bias);
     by_real(logits.dtype, [&]<class T>(T) {
         constexpr int kRun = 16 / sizeof(T);
-        const bool whole = logits.cols % kRun == 0 && whole_runs(logits) && whole_runs(gradients) && whole_runs(bias);
+        if (parts > 0) {
+            const int threads = rows_threads(logits.cols);
+            const auto kernel =
+                threads <= kFewThreads ? token_rows_kernel<T, kRun, kFewThreads> : token_rows_kernel<T, kRun, kMostThreads>;
+            launch(kernel, dim3(parts, 1, logits.k), dim3(threads), 0, stream, logits, gradients, bias, ids, logsumexp, to, begin,
+                   logits.rows, rows_of_block(logits), partial);
+            return;
+        }
+        const bool whole = has_whole_runs(logits, gradients, bias);
         const auto kernel = whole ? token_loss_kernel<T, kRun> : token_loss_kernel<T, 1>;
         launch(kernel, dim3(logits.rows, 1, logits.k), threads_for(to.shape.vocabulary), 0, stream, logits, gradients, bias, ids,
                logsumexp, to, begin);

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "ops/cuda/context.h"
+#include "ops/cuda/late_sums.h"
 #include "ops/vocabulary/tiles.cuh"
 
 namespace millrace::ops::cuda {
@@ -47,20 +47,33 @@ KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found) {
         steps.emplace_back(std::move(*made));
         return base::ok();
     };
+    const bool differentiates = dx.present() || dweight.present() || dbias.present();
     int begin = 0;
     do {  // once even without rows: the gradients of the weights become zeros
         const int rows = std::min(most, x.rows - begin);
         const Operand logits{memory.get(), x.dtype, x.k, 1, rows, weight.rows, std::int64_t{most} * weight.rows, 0, weight.rows};
-        const Operand part = rows_of(x, begin, rows);
+        const Operand part = rows_of(x, begin, rows), gradients = differentiates ? logits : Operand{};
         MILLRACE_TRY(then(make_product(c, Product::forward, part, weight, logits, false)));
-        MILLRACE_TRY(then(
-            make_kernel([stream = c.stream, logits, bias = b[at::bias], ids = b[at::ids], logsumexp = b[at::logsumexp], found,
-                         begin] { launch_token_losses(stream, logits, logits, bias, ids, logsumexp, found, begin); })));
+        // The sums for the bias come with the losses where a block of these holds whole rows.
+        const int parts = dbias.present() ? token_loss_parts(logits, gradients, b[at::bias]) : 0;
+        ChunkSums bias_sums{dbias, nullptr, parts, weight.rows, begin > 0 || b.accumulates(at::dbias)};
+        if (parts > 0) {
+            const std::int64_t floats = std::int64_t{x.k} * parts * weight.rows;
+            MILLRACE_LET(table, zero_table(c, sizeof(float) * static_cast<std::size_t>(floats)));
+            bias_sums.held = table;
+            bias_sums.partial = static_cast<float*>(table);
+        }
+        auto losses = make_kernel([stream = c.stream, logits, gradients, bias = b[at::bias], ids = b[at::ids],
+                                   logsumexp = b[at::logsumexp], found, begin, partial = bias_sums.held] {
+            launch_token_losses(stream, logits, gradients, bias, ids, logsumexp, found, begin, static_cast<float*>(partial));
+        });
+        MILLRACE_TRY(then(with_sums(c, std::move(losses), std::span(&bias_sums, parts > 0 ? 1 : 0))));
         if (dx.present())
             MILLRACE_TRY(then(make_product(c, Product::dgrad, logits, weight, rows_of(dx, begin, rows), b.accumulates(at::dx))));
         if (dweight.present())
             MILLRACE_TRY(then(make_product(c, Product::wgrad, logits, part, dweight, begin > 0 || b.accumulates(at::dweight))));
-        if (dbias.present()) MILLRACE_TRY(then(make_column_sum(c, logits, dbias, begin > 0 || b.accumulates(at::dbias))));
+        if (dbias.present() && parts == 0)
+            MILLRACE_TRY(then(make_column_sum(c, logits, dbias, begin > 0 || b.accumulates(at::dbias))));
         begin += most;
     } while (begin < x.rows);
     return make_kernel([steps, memory] {

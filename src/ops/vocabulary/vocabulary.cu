@@ -1,5 +1,6 @@
 // Which kernels a vocabulary head takes, and their memory.
 
+#include "ops/cuda/forms.h"
 #include "ops/cuda/squares.h"
 #include "ops/tile/tensor_map.cuh"
 #include "ops/vocabulary/warpgroups.cuh"
@@ -11,25 +12,25 @@ using tensor::Operand;
 using namespace vocabulary;
 namespace at = vocabulary_loss;
 
-/// Whether tiles, which compute the logits twice and never store them, beat the library, which computes them once. Of four and of
-/// three products, with rates measured on an H200; what is stored moves 12 bytes a logit.
-bool beats_library(const Bound& b) {
-    constexpr double kTileRate = 600e6, kLibraryRate = 500e6, kBytes = 4e6, kLaunches = 15;
-    const Operand &x = b[at::x], &weight = b[at::weight];
-    const double logits = 1.0 * x.k * x.rows * weight.rows, product = 2 * logits * x.cols;
-    return 4 * product / kTileRate < 3 * product / kLibraryRate + 12 * logits / kBytes + kLaunches;
-}
-
-bool takes_tiles(const Context& c, const Bound& b) {
-    const Operand &x = b[at::x], &dx = b[at::dx];
-    return c.fuse && c.warpgroups && has_tile_products() && tensor::size_of(x.dtype) == 2 && x.rows > 0 && x.cols % 8 == 0 &&
-           x.cols > warpgroups::kWidth / 2 && x.cols <= warpgroups::kWidth && b[at::weight].k == x.k && aligned16(x) &&
-           aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) && warpgroups::kBytes <= c.shared_limit &&
-           (c.deterministic || beats_library(b));
-}
-
+/// Whether the driver makes a map of `o`, [K][rows][columns].
 bool make_map(CUtensorMap& map, const Operand& o) {
     return tile::has_tensor_map(o) && (o.k == 1 || o.stride_k > 0) && tile::make_tensor_map(map, o, warpgroups::kRows);
+}
+
+bool make_maps(const Bound& b, warpgroups::Maps& maps) {
+    return make_map(maps.x, b[at::x]) && make_map(maps.weight, b[at::weight]);
+}
+
+const char* refuses_tiles(const Context& c, const Bound& b) {
+    const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx];
+    warpgroups::Maps maps{};
+    if (!c.fuse || !has_tile_products() || warpgroups::kBytes > c.shared_limit) return "the GPU lacks the instructions";
+    if (tensor::size_of(x.dtype) != 2 || x.rows == 0) return "not 16 bits an element, or there is nothing to do";
+    if (x.cols <= warpgroups::kWidth / 2 || x.cols > warpgroups::kWidth) return "fewer than 65 columns, or more than 128";
+    if (x.cols % 8 != 0 || !aligned16(x) || !aligned16(weight) || (dx.present() && !aligned16(dx)) || weight.k != x.k ||
+        !make_maps(b, maps))
+        return "rows do not begin at multiples of 16 bytes";
+    return nullptr;
 }
 
 /// How warpgroups share their work: one block per multiprocessor.
@@ -61,11 +62,27 @@ Sharing warpgroup_sharing(const Context& c, int owned, int members, int streamed
     return even < least ? Sharing{1, true} : best;
 }
 
-/// `summed`: whether the kernels also add up what they find.
-KernelResult make_tiles(Context& c, const Bound& b, const warpgroups::Maps& maps, const TokenSums& tokens, bool& summed) {
+/// What the rows leave, and its sums.
+struct Tokens {
+    DeviceTable found;
+    TokenSums sums;
+};
+base::Result<Tokens> make_tokens(Context& c, const Bound& b) {
+    const Operand &x = b[at::x], &ids = b[at::ids], &lengths = b[at::lengths];
+    const TokenShape shape{lengths.rows, ids.cols, positions_of(x, lengths), b[at::weight].rows};
+    MILLRACE_LET(found, found_table(c, x));
+    const TokenSums sums{static_cast<Found*>(found), lengths,     b[at::state], b[at::tally], shape, b.params<TokenLossParams>(),
+                         b.accumulates(at::tally),   b[at::total]};
+    return Tokens{found, sums};
+}
+
+KernelResult make_tiles(Context& c, const Bound& b) {
+    warpgroups::Maps maps{};
+    MILLRACE_ASSERT(make_maps(b, maps), "refuses_tiles has made them");
+    MILLRACE_LET(tokens, make_tokens(c, b));
     const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight], &dbias = b[at::dbias];
-    Args args{tokens,  x,     weight, b[at::bias], b[at::ids], b[at::logsumexp],      dx,
-              dweight, dbias, x.k,    x.rows,      x.cols,     b[at::tally].present()};
+    Args args{tokens.sums, x,     weight, b[at::bias], b[at::ids], b[at::logsumexp],      dx,
+              dweight,     dbias, x.k,    x.rows,      x.cols,     b[at::tally].present()};
     args.add_dx = b.accumulates(at::dx);
     args.add_weight = b.accumulates(at::dweight);
     args.add_bias = b.accumulates(at::dbias);
@@ -99,7 +116,7 @@ KernelResult make_tiles(Context& c, const Bound& b, const warpgroups::Maps& maps
     args.info = static_cast<RowInfo*>(info);
     args.shares = static_cast<float*>(flags);
     if (handed_over) args.handed_over = static_cast<std::int32_t*>(flags) + members;
-    summed = args.sums_tokens = handed_over && wants_weights;
+    args.sums_tokens = handed_over && wants_weights;
     MILLRACE_LET(forward, make_forward(c, args, maps, x.dtype));
     KernelPtr backward;
     if (wants_weights) {
@@ -107,29 +124,44 @@ KernelResult make_tiles(Context& c, const Bound& b, const warpgroups::Maps& maps
         backward = std::move(made);
     }
     return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),
-                        backward = std::shared_ptr<Kernel>(std::move(backward)), memory, info, flags, squares] {
+                        backward = std::shared_ptr<Kernel>(std::move(backward)), memory, info, flags, squares, tokens, args,
+                        stream = c.stream] {
         forward->run();
         if (backward) backward->run();
+        if (!args.sums_tokens) launch_token_sums(stream, args.members, tokens.sums);
     });
 }
+
+KernelResult make_library(Context& c, const Bound& b) {
+    MILLRACE_LET(tokens, make_tokens(c, b));
+    MILLRACE_LET(rows, make_plain(c, b, tokens.sums));
+    return make_kernel(
+        [stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), members = b[at::x].k, tokens = std::move(tokens)] {
+            rows->run();
+            launch_token_sums(stream, members, tokens.sums);
+        });
+}
+
+double logits_of(const Bound& b) { return 1.0 * b[at::x].k * b[at::x].rows * b[at::weight].rows; }
+
+/// Tiles compute the logits twice and never store them; the library computes them once, and what is stored moves 12 bytes a
+/// logit. Rates of an H200.
+constexpr Form kForms[] = {
+    {"tiles", [](const Context& c, std::span<const Bound> r) { return refuses_tiles(c, r.front()); },
+     [](const Context&, std::span<const Bound> r) { return 4 * 2 * logits_of(r.front()) * r.front()[at::x].cols / 600e6; },
+     [](Context& c, std::span<const Bound> r) { return make_tiles(c, r.front()); }},
+    {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
+     [](const Context&, std::span<const Bound> r) {
+         const double logits = logits_of(r.front());
+         return 15 + 3 * 2 * logits * r.front()[at::x].cols / 500e6 + 12 * logits / 4e6;
+     },
+     [](Context& c, std::span<const Bound> r) { return make_library(c, r.front()); }},
+};
 
 }  // namespace
 
 KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
-    const Operand &x = b[at::x], &ids = b[at::ids], &lengths = b[at::lengths];
-    const auto& params = b.params<TokenLossParams>();
-    const TokenShape shape{lengths.rows, ids.cols, positions_of(x, lengths), b[at::weight].rows};
-    MILLRACE_LET(found, found_table(c, x));
-    const TokenSums sums{static_cast<Found*>(found), lengths,     b[at::state], b[at::tally], shape, params,
-                         b.accumulates(at::tally),   b[at::total]};
-    bool summed = false;
-    warpgroups::Maps maps{};
-    const bool tiles = takes_tiles(c, b) && make_map(maps.x, x) && make_map(maps.weight, b[at::weight]);
-    MILLRACE_LET(rows, tiles ? make_tiles(c, b, maps, sums, summed) : make_plain(c, b, sums));
-    return make_kernel([stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), found, members = x.k, sums, summed] {
-        rows->run();
-        if (!summed) launch_token_sums(stream, members, sums);
-    });
+    return make_form(c, "vocabulary_loss", kForms, std::span(&b, 1));
 }
 
 }  // namespace millrace::ops::cuda
