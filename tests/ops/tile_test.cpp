@@ -103,7 +103,7 @@ TEST_P(CudaTiles, MembersEqualSeparateRunsInPinnedOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaTiles, testing::Values("small", "square", "turns", "wide"),
-                         [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
+                         [](const testing::TestParamInfo<const char*>& given) { return std::string(given.param); });
 
 }  // namespace
 }  // namespace millrace::ops::cases
