@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/vector.cuh"
 
@@ -80,20 +81,7 @@ __device__ inline Word<kCount> packed(const float (&v)[kCount]) {
         return make_uint4(pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
 }
 
-/// GELU by the logistic function of an odd polynomial, within 1.2e-4 of itself: a sixteenth of what rounding to bf16 may add.
-__device__ inline float gelu_rounded(float u) {
-    const float w = fminf(u * u, 25.0f);  // behind 5 the share on the left is below 3e-7
-    float p = 1.84934434e-9f;
-    p = fmaf(p, w, -1.76041358e-7f);
-    p = fmaf(p, w, 6.52837314e-6f);
-    p = fmaf(p, w, -1.04322914e-4f);
-    p = fmaf(p, w, -3.92576562e-4f);
-    p = fmaf(p, w, 0.105521039f);
-    p = fmaf(p, w, 2.30176077f);
-    return __fdividef(u, 1 + exp2_fast(-u * p));
-}
-
-/// The same of neighbouring elements.
+/// GELU of neighbouring elements.
 __device__ inline std::uint32_t gelu_of(std::uint32_t u) {
     return pack2(gelu_rounded(__uint_as_float(u << 16)), gelu_rounded(__uint_as_float(u & 0xffff0000u)));
 }
