@@ -99,7 +99,7 @@ struct Rig {
     tape::Precision precision = tape::Precision::f64;
     int members = 1;
     bool deterministic = true, tf32 = false;
-    std::vector<std::string> rewrites_off;
+    std::vector<std::string> rewrites_off, forms;
     std::unique_ptr<ops::Backend> backend;
     std::unique_ptr<tape::Store> store;
     std::unique_ptr<tape::Arena> arena;
@@ -112,6 +112,7 @@ struct Rig {
         backend_options.deterministic = deterministic;
         backend_options.tf32 = tf32;
         backend_options.rewrites_off = rewrites_off;
+        backend_options.forms = forms;
         MILLRACE_LET(made, ops::make_backend(device, backend_options));
         backend = std::move(made);
         tape::StoreOptions options;

@@ -44,12 +44,13 @@ StepOutcome run_once(testing::Rig& rig, tape::Builder&& builder) {
     return outcome;
 }
 
+/// off: rewrites; "dense_forward=tiles": a form that is asked for.
 testing::Rig cuda_rig(const std::vector<std::string>& off) {
     testing::Rig rig;
     rig.device = ops::DeviceKind::cuda;
     rig.precision = tape::Precision::bf16;
     rig.deterministic = false;
-    rig.rewrites_off = off;
+    for (const std::string& what : off) (what.find('=') == std::string::npos ? rig.rewrites_off : rig.forms).push_back(what);
     return rig;
 }
 
@@ -202,6 +203,28 @@ TEST(Rewrites, EachOnAgainstOff) {
     EXPECT_FALSE(off.rewrites.contains("sequence_forward") || off.rewrites.contains("sequence_backward"));
     EXPECT_EQ(testing::tensors_apart(on.gradients, off.gradients, 0.05, 0.5), "");
     EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end())) << "a rewrite that no step of this test uses";
+}
+
+/// Sums over rows in the epilogue of a product, without a norm and with batch statistics.
+TEST(Rewrites, PairsAsTilesAgainstSeparateRecords) {
+    if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
+    const auto dropping = [](const std::vector<std::string>& off) { return windows_step(false, 2, off, 0.2f); };
+    const std::vector<StepOutcome (*)(const std::vector<std::string>&)> steps = {two_members_step, many_windows_step,
+                                                                                 members_step, dropping};
+    const std::vector<std::string> apart = {"sequence_forward", "sequence_backward", "wgrad_update", "backward_pair"};
+    for (const auto step : steps) {
+        const StepOutcome off = step(apart);
+        for (const char* shape : {"small", "square", "turns"})
+            for (const char* blocks : {"tiles=seats3", "tiles=cluster2", "tiles=splits2"}) {
+                SCOPED_TRACE(std::string(shape) + " " + blocks);
+                std::vector<std::string> on(apart.begin(), apart.end() - 1);
+                on.insert(on.end(), {"dense_forward=tiles", "linear_dgrad=tiles", "backward_pair=tiles", "linear_wgrad=tiles",
+                                     std::string("tiles=") + shape, blocks});
+                const StepOutcome tiles = step(on);
+                EXPECT_TRUE(tiles.rewrites.contains("backward_pair")) << tiles.listing;
+                EXPECT_EQ(testing::tensors_apart(tiles.gradients, off.gradients, 0.05, 0.5), "");
+            }
+    }
 }
 
 struct Evaluated {

@@ -123,6 +123,27 @@ OpCase backward(const Shape& s, const Config& config, const std::string& note = 
     return c;
 }
 
+OpCase dgrad(const Shape& s, const std::string& note) {
+    OpCase c;
+    c.name = fmt::format("linear_dgrad/{}/{}", note, s.text());
+    c.op = &linear_dgrad::kDef;
+    c.params = LinearGradParams{};
+    c.members = s.k;
+    c.slot(linear_dgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
+    c.slot(linear_dgrad::w, Element::real, s.k, s.g, s.out, s.in, uniform(-1, 1));
+    return c.slot(linear_dgrad::dx, Element::real, s.k, s.g, s.b, s.in, poison());
+}
+OpCase wgrad(const Shape& s, const std::string& note) {
+    OpCase c;
+    c.name = fmt::format("linear_wgrad/{}/{}", note, s.text());
+    c.op = &linear_wgrad::kDef;
+    c.params = LinearGradParams{};
+    c.members = s.k;
+    c.slot(linear_wgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
+    c.slot(linear_wgrad::x, Element::real, s.k, s.g, s.b, s.in, uniform(-1, 1));
+    return c.slot(linear_wgrad::dw, Element::stat, s.k, s.g, s.out, s.in, poison());
+}
+
 void window(OpCase& c, int slot, Layout layout) { c.slots[static_cast<std::size_t>(slot)].layout = layout; }
 
 void add_forward_layouts(std::vector<OpCase>& cases) {
@@ -219,27 +240,35 @@ void add_dense_cases(std::vector<OpCase>& cases) {
     add_backward_layouts(cases);
 }
 
+std::vector<OpCase> tile_cases() {
+    const Config gelu{Norm::none, Activation::gelu, 0}, evaluated{Norm::batch_eval, Activation::relu, 0};
+    std::vector<OpCase> cases;
+    // rows, columns and summed elements end inside of tiles, slices and panels; columns inside of 16 bytes
+    const Shape many{1, 1, 700, 136, 264}, members{3, 2, 130, 200, 72};
+    for (const Config& config : {gelu, kHead, kHidden, kLinear, evaluated}) cases.push_back(forward(many, config));
+    for (const Config& config : {kHead, kHidden, kLinear}) cases.push_back(forward(members, config));
+    for (const Activation activation : kActivations) cases.push_back(forward({1, 1, 150, 40, 96}, {Norm::none, activation, 0}));
+    for (const Shape& shape : {Shape{1, 1, 300, 64, 75}, Shape{1, 1, 64, 64, 64}, Shape{1, 1, 1, 8, 8}, Shape{1, 1, 129, 72, 16}})
+        cases.push_back(forward(shape, kHead));
+    for (const Shape& shape : {Shape{1, 1, 700, 264, 136}, Shape{3, 2, 130, 72, 200}, Shape{1, 1, 65, 40, 8}}) {
+        OpCase c = dgrad(shape, "plain");
+        cases.push_back(c);
+        c.name += "/adding";
+        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_dgrad::dx));
+        c.name += "/stat";
+        c.slots[linear_dgrad::dx].element = Element::stat;
+        cases.push_back(c);
+        c = wgrad(shape, "plain");
+        cases.push_back(c);
+        c.name += "/adding";
+        c.slots[linear_wgrad::dw].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_wgrad::dw));
+    }
+    return cases;
+}
+
 void add_linear_cases(std::vector<OpCase>& cases) {
-    const auto dgrad = [](const Shape& s, const std::string& note) {
-        OpCase c;
-        c.name = fmt::format("linear_dgrad/{}/{}", note, s.text());
-        c.op = &linear_dgrad::kDef;
-        c.params = LinearGradParams{};
-        c.members = s.k;
-        c.slot(linear_dgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
-        c.slot(linear_dgrad::w, Element::real, s.k, s.g, s.out, s.in, uniform(-1, 1));
-        return c.slot(linear_dgrad::dx, Element::real, s.k, s.g, s.b, s.in, poison());
-    };
-    const auto wgrad = [](const Shape& s, const std::string& note) {
-        OpCase c;
-        c.name = fmt::format("linear_wgrad/{}/{}", note, s.text());
-        c.op = &linear_wgrad::kDef;
-        c.params = LinearGradParams{};
-        c.members = s.k;
-        c.slot(linear_wgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
-        c.slot(linear_wgrad::x, Element::real, s.k, s.g, s.b, s.in, uniform(-1, 1));
-        return c.slot(linear_wgrad::dw, Element::stat, s.k, s.g, s.out, s.in, poison());
-    };
     for (const Shape& shape : kShapes) {
         cases.push_back(dgrad(shape, "plain"));
         cases.push_back(wgrad(shape, "plain"));

@@ -124,6 +124,8 @@ void add_mix_cases(std::vector<OpCase>& cases);
 void add_cached_cases(std::vector<OpCase>& cases);
 void add_choose_cases(std::vector<OpCase>& cases);
 
+/// Dense layers and their gradients for every shape of tiles.
+std::vector<OpCase> tile_cases();
 /// Heads that occupy a GPU several times over, too large for the reference: kernels are held against other kernels.
 std::vector<OpCase> large_vocabulary_cases();
 

@@ -3,6 +3,7 @@
 // shared memory (T: bf16 or f16) from the first gradient to the last: all of them, or half where kParts = 2 blocks form a
 // cluster. Everything there is a tile: rows of kWidth columns, kPitch elements apart.
 
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/tile/mma.cuh"
@@ -134,26 +135,6 @@ struct RowsProduct {
         }
     }
 };
-
-/// 1 / x by the special function unit.
-__device__ inline float reciprocal_fast(float x) {
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return 1 / x;
-#endif
-}
-
-/// The slope of GELU within 2e-5, a tenth of what rounding to f16 may add. At -x, x >= 0, it is density(x) (erfc's share -
-/// x) with erfc's share t P(t), t = 1 / (1 + 0.47 x / sqrt(2)) (Abramowitz and Stegun 7.1.25).
-__device__ inline float gelu_slope_rounded(float u) {
-    const float density = exp2_fast(fmaf(-0.72134752f * u, u, -1.32574806f)), x = fabsf(u);
-    const float t = reciprocal_fast(fmaf(0.33267253f, x, 1.0f));
-    const float left = density * fmaf(fmaf(fmaf(0.93729797f, t, -0.12016751f), t, 0.43618363f), t, -x);
-    return u > 0 ? 1 - left : left;
-}
 
 /// What the norm's way back reads besides dy, in shared memory; zeros beyond the sequence.
 template <class T>

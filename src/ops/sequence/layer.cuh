@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/tile/mma.cuh"
 
@@ -78,21 +79,7 @@ __device__ inline Word<kCount> packed(const float (&v)[kCount]) {
         return make_uint4(pack<T>(v[0], v[1]), pack<T>(v[2], v[3]), pack<T>(v[4], v[5]), pack<T>(v[6], v[7]));
 }
 
-/// GELU by the logistic function of an odd polynomial, within 1.8e-5 of itself: a 28th of what rounding to f16 may add.
-__device__ inline float gelu_rounded(float u) {
-    const float w = fminf(u * u, 25.0f);  // behind 5 the share on the left is below 3e-7
-    float p = -7.62887253e-11f;
-    p = fmaf(p, w, 8.90344687e-9f);
-    p = fmaf(p, w, -4.3638974e-7f);
-    p = fmaf(p, w, 1.14084196e-5f);
-    p = fmaf(p, w, -1.53135741e-4f);
-    p = fmaf(p, w, -1.43160592e-4f);
-    p = fmaf(p, w, 0.104963236f);
-    p = fmaf(p, w, 2.30211639f);
-    return __fdividef(u, 1 + exp2_fast(-u * p));
-}
-
-/// The same of neighbouring elements.
+/// GELU of neighbouring elements.
 template <class T>
 __device__ inline std::uint32_t gelu_of(std::uint32_t u) {
     return pack<T>(gelu_rounded(low_of<T>(u)), gelu_rounded(high_of<T>(u)));

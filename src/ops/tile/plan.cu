@@ -6,7 +6,8 @@ namespace millrace::ops::cuda::tile {
 namespace {
 
 // Figures of an H200, microseconds (docs/performance/forms.md): to be fitted again where the kernel changes.
-constexpr double kLaunch = 2.3, kMeet = 0.2;       ///< a launch from its start to the first copy's end; of blocks of a cluster
+constexpr double kLaunch = 2.6, kMeet = 0.2;       ///< a launch from its start to the first copy's end; of blocks of a cluster
+constexpr double kLatency = 1.5;                   ///< of a copy, of which a block has as many under way as stages
 constexpr double kHandOver = 1.5, kShare = 0.3;    ///< of a tile that blocks share, and of each share
 constexpr double kBytesPerMicrosecond = 48e3;      ///< from the second cache to each multiprocessor when all of them ask
 constexpr double kProductsPerMicrosecond = 3.3e6;  ///< multiplications and additions of a multiprocessor
@@ -15,12 +16,13 @@ constexpr double kOutputsOfTeam = 0.6;             ///< what the four of one tea
 
 /// What the blocks of a multiprocessor do at once.
 struct Cost {
-    int rows, wide, blocks, teams, warps;
+    int rows, wide, stages, blocks, teams, warps;
     double left_bytes, right_bytes;
 };
 template <class Shape>
 constexpr Cost cost_of() {
-    return {Shape::kRows, Shape::kWide, Shape::kBlocks, Shape::kTeams, Shape::kWarps, Shape::kLeftBytes, Shape::kRightBytes};
+    return {Shape::kRows,  Shape::kWide,  Shape::kStages,    Shape::kBlocks,
+            Shape::kTeams, Shape::kWarps, Shape::kLeftBytes, Shape::kRightBytes};
 }
 Cost cost_of(TileShape shape) {
     switch (shape) {
@@ -40,7 +42,8 @@ struct UnitTime {
 UnitTime unit_time(const Extent& e, const Cost& cost, int splits, int cluster, double blocks, double share) {
     const int slices = parts(e.summed, kSlice), each = parts(slices, splits_of(slices, splits));
     const double outputs = blocks * cost.rows * cost.wide;
-    const double load = each * blocks * (cost.left_bytes + cost.right_bytes / cluster) / kBytesPerMicrosecond * share;
+    const double bytes = blocks * (cost.left_bytes + cost.right_bytes / cluster);
+    const double load = each * std::max(bytes / kBytesPerMicrosecond * share, kLatency / cost.stages);
     const double multiply = each * outputs * kSlice / kProductsPerMicrosecond;
     // A share of a tile is written and read once more.
     const double join = splits > 1 ? 8.0 * outputs / kBytesPerMicrosecond : 0;

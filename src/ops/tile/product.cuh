@@ -170,7 +170,6 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void product_kerne
     begin_kernel();
     if constexpr (Shape::kBlocks == 1) hopper::take_registers<232>();
     multiply_tiles<T, Shape, kLeftRows, kRightRows, Epilogue>(list, ring, floats, arrived_before);
-    if (list.cluster > 1) meet_cluster();  // the other blocks release stages of this one
 #endif
 }
 

@@ -7,7 +7,7 @@
 
 namespace millrace::ops::cuda::tile {
 
-/// Until all threads of the cluster that have not ended have come; they may have parted before.
+/// Until all threads of the cluster have come.
 __device__ inline void meet_cluster() {
     MILLRACE_ASM("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -81,11 +81,11 @@ __device__ inline void copy_operand(std::uint32_t to, const CUtensorMap& map, in
                                     std::uint32_t barrier, int cluster) {
     const int part = cluster > 1 ? static_cast<int>(blockIdx.z) : 0;
     if constexpr (kSummedRows) {
-        const int blocks = kTile / 64 / cluster;
+        const int blocks = kTile / 64 >> cluster / 2;  // of 1, 2 or 4
         for (int block = part * blocks; block < (part + 1) * blocks; ++block)
             copy_box(to + block * kBlockBytes, map, first + 64 * block, kSlice * slice, g, k, barrier, cluster);
     } else {
-        const int rows = part * (kTile / cluster);
+        const int rows = part * (kTile >> cluster / 2);
         copy_box(to + rows * 128, map, kSlice * slice, first + rows, g, k, barrier, cluster);
     }
 }
@@ -119,6 +119,11 @@ __device__ __forceinline__ void copy_tiles(const List& list, const Ring<Shape>& 
                                                   ring.filled(at.stage), 1);
             at.template advance<Shape::kStages>();
         }
+    }
+    // A block whose barriers others arrive at must not end before them.
+    for (int s = 0; s < Shape::kStages && list.cluster > 1; ++s) {
+        hopper::barrier_wait(ring.free(at.stage), at.phase ^ 1);
+        at.template advance<Shape::kStages>();
     }
 }
 
