@@ -1,5 +1,5 @@
-// Gradients of a product's operands. Where the side of x has more columns than the weight, both products run over all of them:
-// 16-byte rows are worth more than a few columns of zeros.
+// Gradients of a product's operands. Where dx has more columns than the weight, its product runs over all of them: 16-byte rows
+// are worth more than a few columns of zeros.
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/forms.h"
@@ -59,32 +59,6 @@ constexpr Form kDgradForms[] = {
 
 KernelResult make_fitted_dgrad(Context& c, const Bound& b) { return make_form(c, "linear_dgrad", kDgradForms, std::span(&b, 1)); }
 
-/// Columns 0 .. cols - 1 of a scratch matrix [K * G, rows, stride] to where they belong.
-__global__ void first_columns_kernel(const float* in, std::int64_t stride, Mat<float> out, int groups, int rows, int cols,
-                                     bool accumulate) {
-    begin_kernel();
-    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
-    for (int r = static_cast<int>(blockIdx.x); r < rows; r += static_cast<int>(gridDim.x))
-        for (int c = static_cast<int>(threadIdx.x); c < cols; c += static_cast<int>(blockDim.x))
-            put(out.row(k, g, r) + c, in[(std::int64_t{blockIdx.z} * rows + r) * stride + c], accumulate);
-}
-
-/// dw through a scratch matrix with as many columns as x.
-KernelResult make_wide_wgrad(Context& c, const Operand& dz, const Operand& x, const Operand& dw, bool accumulate) {
-    Operand sums = dw;
-    sums.cols = x.cols;
-    sums.stride_row = x.cols;
-    sums.stride_g = sums.stride_row * dw.rows;
-    sums.stride_k = sums.stride_g * dw.g;
-    MILLRACE_LET(memory, zero_table(c, static_cast<std::size_t>(sums.stride_k * dw.k) * sizeof(float)));
-    sums.data = memory.get();
-    MILLRACE_LET(product, make_product(c, Product::wgrad, dz, x, sums, false));
-    const dim3 grid(std::min(dw.rows, 4096), 1, dw.k * dw.g);
-    auto fit =
-        make_launch(c, first_columns_kernel, grid, dim3(128), 0, memory, sums.stride_row, dw, dw.g, dw.rows, dw.cols, accumulate);
-    return one_after_the_other(std::move(product), std::move(fit));
-}
-
 }  // namespace
 
 KernelResult make_linear_dgrad(Context& c, const Bound& b) {
@@ -111,8 +85,6 @@ KernelResult make_linear_wgrad(Context& c, const Bound& b) {
         return one_after_the_other(std::move(product), std::move(sums));
     }
     Operand in = b[x];
-    const bool wide = in.dtype != DType::f32 && in.cols > b[dw].cols && in.cols % 8 == 0 && whole_runs(in);
-    if (wide && !is_narrow(c, b[dz])) return make_wide_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));
     in.cols = b[dw].cols;
     if (is_narrow(c, b[dz])) return make_narrow_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));
     return make_product(c, Product::wgrad, b[dz], in, b[dw], b.accumulates(dw));

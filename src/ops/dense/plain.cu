@@ -52,30 +52,6 @@ __global__ void epilogue_kernel(const __grid_constant__ EpilogueArgs<T> a) {
     }
 }
 
-template <class T>
-struct PlainBackwardArgs : LayerBackward<T> {
-    int groups, rows, cols;
-};
-
-/// Without a norm.
-template <class T>
-__global__ void plain_backward_kernel(const __grid_constant__ PlainBackwardArgs<T> a) {
-    begin_kernel();
-    const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups, col = blockIdx.x * kLanes + threadIdx.x;
-    const bool valid = col < a.cols;
-    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
-    float sum = 0;
-    for (int r = threadIdx.y; valid && r < a.rows; r += kRows) {
-        const float u = a.saved ? load(a.saved.row(k, g, r) + col) : 0;
-        const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + col;
-        const float du = load(a.dy.row(k, g, r) + col) * dropout_factor(key, element) * activation_slope(u, a.p.activation);
-        store(a.dz.row(k, g, r) + col, du);
-        sum += du;
-    }
-    sum = sum_over_y<kRows>(sum);
-    if (valid && threadIdx.y == 0) a.put_gradients(k, g, col, sum, 0);
-}
-
 /// dense_forward with batch statistics: its product in f32, then those.
 KernelResult make_batch_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
@@ -119,20 +95,6 @@ KernelResult make_plain_forward(Context& c, const Bound& b) {
     });
 }
 
-/// From so many rows on: plain_backward_kernel takes 0.04 us a row (H200, 21 us at 512), make_rows_backward less than 7 us.
-constexpr int kManyRows = 256;
-
-template <class T>
-KernelResult make_plain_backward(Context& c, const Bound& b) {
-    using namespace dense_backward;
-    const PlainBackwardArgs<T> a{layer_backward<T>(b), b[dz].g, b[dz].rows, b[dz].cols};
-    if (b[dz].k * b[dz].g * b[dz].cols == 0) return make_kernel([] {});
-    if (a.p.norm == Norm::batch_train) return batch_norm::make_backward(c, b);
-    if (a.rows >= kManyRows) return make_rows_backward(c, b);
-    const dim3 grid(blocks_for(a.cols, kLanes), 1, b[dz].k * b[dz].g);
-    return make_launch(c, plain_backward_kernel<T>, grid, dim3(kLanes, kRows), 0, a);
-}
-
 /// A product of the library, then what follows it.
 double library_time(const Context& c, std::span<const Bound> records) {
     using namespace dense_forward;
@@ -168,7 +130,9 @@ KernelResult make_dense_forward(Context& c, const Bound& b) {
 
 KernelResult make_dense_backward(Context& c, const Bound& b) {
     if (fuses_backward(c, nullptr, &b)) return make_fused_backward(c, nullptr, &b);
-    return by_real(b[dense_backward::dz].dtype, [&]<class T>(T) { return make_plain_backward<T>(c, b); });
+    using namespace dense_backward;
+    if (b[dz].k * b[dz].g * b[dz].cols == 0) return make_kernel([] {});
+    return b.params<DenseParams>().norm == Norm::batch_train ? batch_norm::make_backward(c, b) : make_rows_backward(c, b);
 }
 
 }  // namespace millrace::ops::cuda

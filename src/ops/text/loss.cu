@@ -117,105 +117,128 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<T> gradients, Mat<con
     }
 }
 
-/// The same for so few logits that a block holds a row's in registers, kHeld in a thread: the row is read once and has one
-/// exponential a logit. A block takes `rows_each` of `rows` rows. partial, [K][blocks][vocabulary], gets the sums of the
-/// gradients over them; null: these are not wanted.
-constexpr int kHeld = 32, kFewThreads = 320, kMostThreads = 512;
+/// Of the logits of a row that a block holds in registers a thread's: runs of V, `step` apart.
+constexpr int kHeld = 32;
+template <class T, int V>
+struct HeldLogits {
+    static constexpr int kRuns = kHeld / V;
+    int first, step, words;
+    float v[kRuns][V];
+
+    __device__ explicit HeldLogits(int vocabulary)
+        : first(V * static_cast<int>(threadIdx.x)), step(V * static_cast<int>(blockDim.x)), words(vocabulary) {}
+    template <class F>
+    __device__ void each(F f) {
+#pragma unroll
+        for (int j = 0; j < kRuns; ++j)
+            if (const int c = first + j * step; c < words) f(c, v[j], j);
+    }
+    __device__ void load(const T* row) {
+        each([&](int c, float(&run)[V], int) { load_run<V>(row + c, run); });
+    }
+    /// Adds biases and returns the largest; a NaN is none.
+    __device__ float largest(const float* bias) {
+        float most = -INFINITY;
+        each([&](int c, float(&run)[V], int) {
+            float more[V] = {};
+            if (bias != nullptr) load_run<V>(bias + c, more);
+#pragma unroll
+            for (int i = 0; i < V; ++i) most = fmaxf(most, run[i] += more[i]);
+        });
+        return most;
+    }
+    /// The first one that is `value`.
+    __device__ int find(float value) {
+        int lowest = INT_MAX;
+        each([&](int c, float(&run)[V], int) {
+#pragma unroll
+            for (int i = 0; i < V; ++i)
+                if (run[i] == value) lowest = min(lowest, c + i);
+        });
+        return lowest;
+    }
+    /// They become exponentials over the reference, whose sum is returned.
+    __device__ float exponentiate(float reference) {
+        float total = 0;
+        each([&](int, float(&run)[V], int) {
+#pragma unroll
+            for (int i = 0; i < V; ++i) total += run[i] = exponential<T>(run[i] - reference);
+        });
+        return total;
+    }
+    /// And these gradients, which are added to `sums`.
+    __device__ void put_gradients(T* row, float factor, float share, int id, float (&sums)[kRuns][V]) {
+        each([&](int c, float(&run)[V], int j) {
+#pragma unroll
+            for (int i = 0; i < V; ++i) {
+                run[i] = run[i] * factor - (c + i == id ? share : 0.0f);
+                sums[j][i] += run[i];
+            }
+            store_run<V>(row + c, run);
+        });
+    }
+};
+
+/// join(a, b) over the block's threads, warps in order; `shared` has 32 places, which are free again behind the next barrier.
+template <class Join>
+__device__ float over_block(float value, float* shared, Join join) {
+    for (int d = 16; d > 0; d /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, d));
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[0];
+    for (int w = 1; w < static_cast<int>(blockDim.x) / 32; ++w) value = join(value, shared[w]);
+    return value;
+}
+
+/// The same for few words: a row is read once and has one exponential a logit. A block takes `rows_each` of `rows` rows. partial,
+/// [K][blocks][vocabulary], gets the sums of the gradients over them; null: these are not wanted.
+constexpr int kFewThreads = 320, kMostThreads = 512;
 
 template <class T, int V, int kThreads>
 __global__ void __launch_bounds__(kThreads, kThreads == kFewThreads ? 2 : 1)
     token_rows_kernel(Mat<const T> logits, Mat<T> gradients, Mat<const float> bias, Mat<const std::int32_t> ids,
                       Mat<float> logsumexp, const __grid_constant__ TokenSums a, int begin, int rows, int rows_each,
                       float* partial) {
-    constexpr int kRuns = kHeld / V;
     __shared__ int counts[32], best;
     __shared__ float largest[32], totals[32];
     begin_kernel();
-    const int k = blockIdx.z, step = V * static_cast<int>(blockDim.x), first = V * static_cast<int>(threadIdx.x),
-              warp = static_cast<int>(threadIdx.x) / 32, warps = static_cast<int>(blockDim.x) / 32, words = a.shape.vocabulary;
+    const int k = blockIdx.z, words = a.shape.vocabulary, last = min(rows, static_cast<int>(blockIdx.x + 1) * rows_each);
     const float* shift = bias ? bias.row(k, 0, 0) : nullptr;
     const float share = gradients ? static_cast<float>(a.params.scale / block_divisor(a, k, counts)) * a.state[k].loss_scale : 0;
     if (threadIdx.x == 0) best = INT_MAX;
-    float sums[kRuns][V] = {};
-    const int last = min(rows, static_cast<int>(blockIdx.x + 1) * rows_each);
+    HeldLogits<T, V> held(words);
+    float sums[held.kRuns][V] = {};
     for (int r = static_cast<int>(blockIdx.x) * rows_each; r < last; ++r) {
         const int row = begin + r, sequence = row / a.shape.positions, t = row % a.shape.positions - a.params.first;
         const T* l = logits.row(k, 0, r);
         T* gradient = gradients ? gradients.row(k, 0, r) : nullptr;
         Found& out = a.found[std::int64_t{k} * a.shape.sequences * a.shape.positions + row];
-        float e[kRuns][V] = {}, most = -INFINITY, total = 0;
-#pragma unroll
-        for (int j = 0; j < kRuns; ++j)
-            if (const int c = first + j * step; c < words) load_run<V>(l + c, e[j]);
+        held.load(l);
         const bool asked = t >= 0 && t < tokens_of(a.lengths, k, sequence, a.shape.tokens);
         const std::int32_t id = asked ? ids.row(k, 0, sequence)[t] : 0;
         if (!asked || id < 0 || id >= words) {  // the same for the whole block
             constexpr float kNothing[V] = {};
-            for (int c = first; gradient != nullptr && c < words; c += step) store_run<V>(gradient + c, kNothing);
+            for (int c = held.first; gradient != nullptr && c < words; c += held.step) store_run<V>(gradient + c, kNothing);
             if (threadIdx.x == 0) out = {0, 0, asked};
             if (threadIdx.x == 0 && logsumexp) *logsumexp.row(k, 0, row) = 0;
             continue;
         }
         const float wanted = threadIdx.x == 0 ? load(l + id) + (shift != nullptr ? shift[id] : 0) : 0;
-#pragma unroll
-        for (int j = 0; j < kRuns; ++j) {
-            const int c = first + j * step;
-            if (c >= words) continue;
-            float more[V] = {};
-            if (shift != nullptr) load_run<V>(shift + c, more);
-#pragma unroll
-            for (int i = 0; i < V; ++i) most = fmaxf(most, e[j][i] += more[i]);  // a NaN is never the largest
-        }
-        const float own = most;
-        for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
-        if (threadIdx.x % 32 == 0) largest[warp] = most;
-        __syncthreads();
-        for (int w = 0; w < warps; ++w) most = fmaxf(most, largest[w]);
-        if (own == most) {
-            int lowest = INT_MAX;
-#pragma unroll
-            for (int j = kRuns - 1; j >= 0; --j)
-#pragma unroll
-                for (int i = V - 1; i >= 0; --i)
-                    if (first + j * step < words && e[j][i] == most) lowest = first + j * step + i;
-            atomicMin(&best, lowest);
-        }
-        const float reference = most == -INFINITY ? 0 : most;
-#pragma unroll
-        for (int j = 0; j < kRuns; ++j) {
-            if (first + j * step >= words) continue;
-#pragma unroll
-            for (int i = 0; i < V; ++i) total += e[j][i] = exponential<T>(e[j][i] - reference);
-        }
-        for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
-        if (threadIdx.x % 32 == 0) totals[warp] = total;
-        __syncthreads();
-        total = 0;
-        for (int w = 0; w < warps; ++w) total += totals[w];
+        const float own = held.largest(shift), most = over_block(own, largest, [](float x, float y) { return fmaxf(x, y); });
+        if (own == most) atomicMin(&best, held.find(most));
+        const float total =
+            over_block(held.exponentiate(most == -INFINITY ? 0 : most), totals, [](float x, float y) { return x + y; });
         if (threadIdx.x == 0) {
             const float loss = logf(total) - (wanted - most);
             out = {loss, best == id, !isfinite(loss)};
             best = INT_MAX;
             if (logsumexp) *logsumexp.row(k, 0, row) = most + logf(total);
         }
-        if (gradient == nullptr) continue;
-        const float factor = share / total;
-#pragma unroll
-        for (int j = 0; j < kRuns; ++j) {
-            const int c = first + j * step;
-            if (c >= words) continue;
-#pragma unroll
-            for (int i = 0; i < V; ++i) {
-                e[j][i] = e[j][i] * factor - (c + i == id ? share : 0.0f);
-                sums[j][i] += e[j][i];
-            }
-            store_run<V>(gradient + c, e[j]);
-        }
+        if (gradient != nullptr) held.put_gradients(gradient, share / total, share, id, sums);
     }
+    if (partial == nullptr) return;
     float* to = partial + (static_cast<std::int64_t>(k) * gridDim.x + blockIdx.x) * words;
-#pragma unroll
-    for (int j = 0; j < kRuns; ++j)
-        if (const int c = first + j * step; partial != nullptr && c < words) store_run<V>(to + c, sums[j]);
+    held.each([&](int c, float(&)[V], int j) { store_run<V>(to + c, sums[j]); });
 }
 
 /// Whole warps, as many as there is work for.
