@@ -89,7 +89,7 @@ struct BackendOptions {
     std::vector<std::string> rewrites_off = {};
     std::vector<std::string> forms = {};  ///< forms that CUDA takes where they apply: "dense_forward=tiles"
     std::string cpu_table = {};           ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
-    bool tf32 = false;       ///< CUDA: products round f32 operands to tf32, ten bits of mantissa, unless pinned
+    bool tf32 = false;       ///< CUDA: products of the library round f32 operands to tf32, ten bits of mantissa, unless pinned
     bool warpgroups = true;  ///< vocabulary_loss multiplies with whole warpgroups where the GPU can (capability 9.0a)
 };
 
