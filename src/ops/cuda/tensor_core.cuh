@@ -21,14 +21,14 @@ __device__ inline void mma_bf16(float (&c)[4], std::uint32_t a0, std::uint32_t a
 }
 
 /// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. Transposed: of their transposes.
-__device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
+__device__ inline void load_matrices(std::uint32_t (&to)[4], const bf16* row) {
     const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(at)
                  : "memory");
 }
-__device__ inline void load_transposed(std::uint32_t (&to)[4], const void* row) {
+__device__ inline void load_transposed(std::uint32_t (&to)[4], const bf16* row) {
     const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -22,12 +22,18 @@ __device__ inline void mma16(float (&c)[4], const std::uint32_t (&a)[4], std::ui
 #endif
 }
 
-/// Four matrices of fragments by the address of a row in shared memory.
+/// load_matrices by the address in shared memory, and of f16.
 __device__ inline void load_matrices(std::uint32_t (&to)[4], std::uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(at)
                  : "memory");
+}
+__device__ inline void load_matrices(std::uint32_t (&to)[4], const f16* row) {
+    load_matrices(to, reinterpret_cast<const bf16*>(row));
+}
+__device__ inline void load_transposed(std::uint32_t (&to)[4], const f16* row) {
+    load_transposed(to, reinterpret_cast<const bf16*>(row));
 }
 
 template <int kTiles, int kColumns>

@@ -7,12 +7,24 @@
 // copies of the next tile are under way while the epilogue of this one runs. Where tiles are few, several blocks share the summed
 // index of one: each leaves its sums, and the last one adds them in a fixed order.
 
-#include "ops/tile/cursor.cuh"
 #include "ops/tile/finish.cuh"
 #include "ops/tile/multiply.cuh"
 #include "ops/tile/problem.cuh"
 
 namespace millrace::ops::cuda::tile {
+
+/// Where a role stands in the ring of stages.
+struct Cursor {
+    int stage = 0;
+    std::uint32_t phase = 0;
+    template <int kStages>
+    __device__ void advance() {
+        if (++stage == kStages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
 
 template <class Shape>
 struct Ring {
@@ -27,12 +39,18 @@ struct Ring {
 template <bool kSummedRows, int kTile>
 __device__ void copy_operand(std::uint32_t to, const CUtensorMap& map, int first, int slice, int g, int k,
                              std::uint32_t barrier) {
+    const auto copy = [&](std::uint32_t at, int column, int row) {
+        MILLRACE_ASM(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+            "[%6];" ::"r"(at),
+            "l"(&map), "r"(column), "r"(row), "r"(g), "r"(k), "r"(barrier)
+            : "memory");
+    };
     if constexpr (kSummedRows) {
 #pragma unroll
-        for (int block = 0; block < kTile / 64; ++block)
-            hopper::tensor_copy(to + block * kBlockBytes, &map, first + 64 * block, kSlice * slice, g, k, barrier);
+        for (int block = 0; block < kTile / 64; ++block) copy(to + block * kBlockBytes, first + 64 * block, kSlice * slice);
     } else {
-        hopper::tensor_copy(to, &map, kSlice * slice, first, g, k, barrier);
+        copy(to, kSlice * slice, first);
     }
 }
 

@@ -209,7 +209,7 @@ __global__ void join_kernel(const __grid_constant__ Args a) {
     const int target = row < a.rows ? target_of(a.ids, a.lengths, k, row, a.shape, a.params.first) : -1;
     if (target < 0) {
         if (lane == 0) put_row(a, k, row, target, 0, 1, 0, 0);
-        for (int c = lane; row < a.rows && a.dx && !a.add_dx && c < a.cols; c += 32) a.dx.row(k, 0, row)[c] = 0;
+        for (int c = lane; row < a.rows && a.dx && !a.add_dx && c < a.cols; c += 32) store(a.dx.row(k, 0, row) + c, 0.0f);
         return;
     }
     const std::int64_t stride = std::int64_t{a.members} * a.rows, place = std::int64_t{k} * a.rows + row;
@@ -251,19 +251,19 @@ KernelResult make(Context& c, const Args& a) {
     return make_launch(c, forward_kernel<kWidth, kGradient>, grid, dim3(kThreads), Layout<kWidth>::kBytes, a);
 }
 
-KernelResult make_parts(Context& c, const Args& a, const warpgroups::Maps* maps, tensor::DType type) {
-    if (a.warpgroups) return make_warpgroup_forward(c, a, maps, type);
+KernelResult make_parts(Context& c, const Args& a, const warpgroups::Maps& maps) {
+    if (a.warpgroups) return make_warpgroup_forward(c, a, maps);
     return with_width(a.cols,
                       [&]<int kWidth>() { return a.dx.data != nullptr ? make<kWidth, true>(c, a) : make<kWidth, false>(c, a); });
 }
 
 }  // namespace
 
-KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type) {
-    MILLRACE_LET(parts, make_parts(c, args, maps, type));
+KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps) {
+    MILLRACE_LET(parts, make_parts(c, args, maps));
     if (args.joined) return KernelResult(std::move(parts));
     const dim3 rows(blocks_for(args.padded_rows(), kJoinWarps), 1, static_cast<unsigned>(args.members));
-    const auto join = by_half(type, []<class T>(T) { return join_kernel<T>; });
+    const auto join = by_half(args.type, []<class T>(T) { return join_kernel<T>; });
     return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), args, rows, join] {
         parts->run();
         launch(join, rows, dim3(32 * kJoinWarps), 0, stream, args);

@@ -1,12 +1,11 @@
 #pragma once
-// The vocabulary head on tensor cores: pieces of its two large kernels in bf16, and what those of warpgroups share with them. A
-// block owns some rows of one matrix in shared memory while tiles of kTile rows of the other one stream through two buffers. A
-// warp owns 16 kTiles of the block's rows; their products with a tile stay in registers, where they lie as the left side of the
-// next product, with the same tile, wants them.
+// The vocabulary head on tensor cores (bf16): pieces of its two large kernels. A block owns some rows of one matrix in shared
+// memory while tiles of kTile rows of the other one stream through two buffers. A warp owns 16 kTiles of the block's rows; their
+// products with a tile stay in registers, where they lie as the left side of the next product, with the same tile, wants them.
 
 #include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/tensor_core.cuh"
 #include "ops/text/token_sums.cuh"
-#include "ops/tile/mma.cuh"
 #include "ops/vocabulary/vocabulary.h"
 
 namespace millrace::ops::cuda::vocabulary {
@@ -17,8 +16,6 @@ constexpr int kMostParts = 32;  ///< blocks that share the streamed rows
 /// Sums are only rescaled when a logit exceeds the reference by this much (e^6 leaves f32 and bf16 their precision), unless the
 /// largest one is to be found.
 constexpr float kMargin = 6;
-
-using Bits = std::uint16_t;  ///< an element of bf16 or f16
 
 /// kWidth columns, those of the matrices rounded up.
 template <int kWidth>
@@ -47,16 +44,30 @@ __device__ inline int target_of(const Mat<const std::int32_t>& ids, const Mat<co
     return id >= 0 && id < shape.vocabulary ? id : -2;
 }
 
+/// The row and the column that number i of four of a fragment of sums (m, n) belongs to, of the warp's and of the tile's.
+__device__ inline int row_of(int m, int i) { return 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8; }
+__device__ inline int column_of(int n, int i) { return 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
+
+template <int kTiles, int kColumns>
+__device__ inline void clear(float (&sums)[kTiles][kColumns][4]) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+}
+
 /// Begins copies of kRows rows from `begin` on to shared memory, zeros beyond `rows` and `cols`.
 template <int kWidth, int kRows>
-__device__ inline void stage(const Mat<const Bits>& from, int k, int begin, int rows, int cols, bf16* to) {
+__device__ inline void stage(const Mat<const bf16>& from, int k, int begin, int rows, int cols, bf16* to) {
     constexpr int kVectors = kWidth / 8, kStep = kThreads / kVectors, kStride = Layout<kWidth>::kStride;
     static_assert(kRows % kStep == 0);
     const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
     const int limit = column < cols ? rows - begin - row : 0;
     const std::uint32_t base = shared_address(to + row * kStride + column);
     const auto stride = static_cast<int>(from.stride_row);
-    const Bits* source = from.row(k, 0, begin + row) + column;
+    const bf16* source = from.row(k, 0, begin + row) + column;
 #pragma unroll
     for (int i = 0; i < kRows; i += kStep) copy16(base + 2 * i * kStride, source + i * stride, i < limit);
 }
@@ -80,8 +91,8 @@ __device__ inline void multiply_across(typename Layout<kWidth>::Products& produc
             load_matrices(right, tile + 16 * n * kStride + d);
 #pragma unroll
             for (int m = 0; m < kTiles; ++m) {
-                mma16<bf16>(products[m][2 * n], left[m], right[0], right[1]);
-                mma16<bf16>(products[m][2 * n + 1], left[m], right[2], right[3]);
+                mma_bf16(products[m][2 * n], left[m][0], left[m][1], left[m][2], left[m][3], right[0], right[1]);
+                mma_bf16(products[m][2 * n + 1], left[m][0], left[m][1], left[m][2], left[m][3], right[2], right[3]);
             }
         }
     }
@@ -94,6 +105,10 @@ __device__ inline void multiply_along(typename Layout<kWidth>::Sums& sums, const
     constexpr int kTiles = Layout<kWidth>::kTiles, kStride = Layout<kWidth>::kStride;
     const int lane = threadIdx.x % 32;
     tile += lane % 16 * kStride + lane / 16 * 8;
+    const auto pair = [](float low, float high) {
+        const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+        return *reinterpret_cast<const std::uint32_t*>(&both);
+    };
 #pragma unroll
     for (int v = 0; v < kTile / 16; ++v) {
         std::uint32_t left[kTiles][4];
@@ -102,7 +117,7 @@ __device__ inline void multiply_along(typename Layout<kWidth>::Sums& sums, const
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const float(&from)[4] = weights[m][2 * v + i / 2];
-                left[m][i] = pack<bf16>(from[i % 2 * 2], from[i % 2 * 2 + 1]);
+                left[m][i] = pair(from[i % 2 * 2], from[i % 2 * 2 + 1]);
             }
 #pragma unroll
         for (int n = 0; n < kWidth / 16; ++n) {
@@ -110,8 +125,8 @@ __device__ inline void multiply_along(typename Layout<kWidth>::Sums& sums, const
             load_transposed(right, tile + 16 * v * kStride + 16 * n);
 #pragma unroll
             for (int m = 0; m < kTiles; ++m) {
-                mma16<bf16>(sums[m][2 * n], left[m], right[0], right[1]);
-                mma16<bf16>(sums[m][2 * n + 1], left[m], right[2], right[3]);
+                mma_bf16(sums[m][2 * n], left[m][0], left[m][1], left[m][2], left[m][3], right[0], right[1]);
+                mma_bf16(sums[m][2 * n + 1], left[m][0], left[m][1], left[m][2], left[m][3], right[2], right[3]);
             }
         }
     }
@@ -160,11 +175,11 @@ __device__ inline float row_sum(float value) {
 
 /// What the launches of one vocabulary_loss share. Sums of parts are [part][K][row][C].
 struct Args : TokenSums {
-    Mat<const Bits> x, weight;
+    Mat<const bf16> x, weight;
     Mat<const float> bias;
     Mat<const std::int32_t> ids;
     Mat<float> logsumexp;
-    Mat<Bits> dx;               ///< optional
+    Mat<bf16> dx;               ///< optional
     Mat<float> dweight, dbias;  ///< each optional
     int members = 0, rows = 0, cols = 0;
     bool exact = false;  ///< the largest logit's entry is wanted
@@ -182,6 +197,7 @@ struct Args : TokenSums {
     bool direct = false;                  ///< one part of the rows alone, which goes straight to dweight and dbias
     int blocks = 0;                       ///< of warpgroups, for the weights
     std::int32_t* handed_over = nullptr;  ///< [blocks][8], zeros: blocks share tiles evenly and hand over sums; null: whole parts
+    tensor::DType type = tensor::DType::bf16;  ///< of x, weight and dx; f16 has the same bytes
 
     [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + 127) / 128 * 128; }
     /// Partial sums of the biases' gradients, [part][K][V].
@@ -239,15 +255,15 @@ namespace warpgroups {
 struct Maps;  // warpgroups.cuh; only read where Args::warpgroups
 }
 /// Logits, their sums, and with dx the sums of weights: stats, sums, then info, found, shares, logsumexp and dx.
-KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type);
+KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps);
 /// How many sums of squares of a member's dweight there will be.
 int square_parts(const Args& args);
 /// dweight and dbias from info; `aligned`: rows of dweight begin at multiples of 16 bytes.
-KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type, bool aligned);
+KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, bool aligned);
 
-/// The first kernel of each of them, with warpgroups; `type`: of the elements.
-KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type);
-KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type);
+/// The first kernel of each of them, with warpgroups.
+KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps);
+KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps);
 
 /// The same for all shapes and precisions. What `found` points to stays valid as long as the kernel lives.
 KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found);

@@ -13,34 +13,38 @@ namespace at = vocabulary_loss;
 
 constexpr int kMostColumns = 256, kBlocksPerMultiprocessor = 2;
 
-/// `maps`: where warpgroups can do it. f16 has no other tiles.
-bool takes_tiles(const Context& c, const Bound& b, bool maps) {
-    const Operand &x = b[at::x], &dx = b[at::dx];
-    const std::size_t bytes = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kBytes; });
-    return c.fuse && (x.dtype == tensor::DType::bf16 || maps) && x.rows > 0 && x.cols > 0 && x.cols % 8 == 0 &&
-           x.cols <= kMostColumns && aligned16(x) && aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) &&
-           bytes <= c.shared_limit;
+/// Whether the driver makes a map of `o`, [K][1][rows][columns].
+bool make_map(CUtensorMap& map, const Operand& o) {
+    return tile::has_tensor_map(o) && (o.k == 1 || o.stride_k > 0) && tile::make_tensor_map(map, o, warpgroups::kRows);
+}
+bool make_maps(const Bound& b, warpgroups::Maps& maps) {
+    return make_map(maps.x, b[at::x]) && make_map(maps.weight, b[at::weight]);
 }
 
-/// Whether warpgroups can do it, of 65 to 128 columns, and how they find both matrices.
-bool make_maps(const Context& c, const Bound& b, warpgroups::Maps& maps) {
-    const Operand &x = b[at::x], &weight = b[at::weight];
-    if (!c.warpgroups || !has_tile_products() || x.cols <= warpgroups::kWidth / 2 || x.cols > warpgroups::kWidth ||
-        warpgroups::kBytes > c.shared_limit || weight.k != x.k)
-        return false;
-    const auto make = [](CUtensorMap& map, const Operand& o) {
-        return tile::has_tensor_map(o) && (o.k == 1 || o.stride_k > 0) && tile::make_tensor_map(map, o, warpgroups::kRows);
-    };
-    return make(maps.x, x) && make(maps.weight, weight);
+bool takes_warpgroups(const Context& c, const Bound& b) {
+    const Operand& x = b[at::x];
+    warpgroups::Maps maps{};
+    return c.warpgroups && has_tile_products() && x.cols > warpgroups::kWidth / 2 && x.cols <= warpgroups::kWidth &&
+           warpgroups::kBytes <= c.shared_limit && b[at::weight].k == x.k && make_maps(b, maps);
+}
+
+/// f16 has no tiles but those of warpgroups.
+bool takes_tiles(const Context& c, const Bound& b) {
+    const Operand &x = b[at::x], &dx = b[at::dx];
+    const std::size_t bytes = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kBytes; });
+    return c.fuse && x.rows > 0 && x.cols > 0 && x.cols % 8 == 0 && x.cols <= kMostColumns && aligned16(x) &&
+           aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) && bytes <= c.shared_limit &&
+           (x.dtype == tensor::DType::bf16 || takes_warpgroups(c, b));
 }
 
 /// Whether tiles, which compute the logits twice and never store them, beat the library, which computes them once. Of four and of
 /// three products, with rates measured on an H200; what is stored moves 12 bytes a logit.
-bool beats_library(const Bound& b, bool maps) {
+bool beats_library(const Context& c, const Bound& b) {
     constexpr double kWarpRate = 200e6, kWarpgroupRate = 600e6, kLibraryRate = 500e6, kBytes = 4e6, kLaunches = 15;
     const Operand &x = b[at::x], &weight = b[at::weight];
     const double logits = 1.0 * x.k * x.rows * weight.rows, product = 2 * logits * x.cols;
-    return 4 * product / (maps ? kWarpgroupRate : kWarpRate) < 3 * product / kLibraryRate + 12 * logits / kBytes + kLaunches;
+    return 4 * product / (takes_warpgroups(c, b) ? kWarpgroupRate : kWarpRate) <
+           3 * product / kLibraryRate + 12 * logits / kBytes + kLaunches;
 }
 
 /// How warpgroups share their work: one block per multiprocessor.
@@ -80,7 +84,7 @@ int parts_for(const Context& c, int owned, int per_block, int members, int strea
 }
 
 /// `summed`: whether the kernels also add up what they find.
-KernelResult make_tiles(Context& c, const Bound& b, const TokenSums& tokens, const warpgroups::Maps* maps, bool& summed) {
+KernelResult make_tiles(Context& c, const Bound& b, const TokenSums& tokens, bool& summed) {
     const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight], &dbias = b[at::dbias];
     Args args{tokens,  x,     weight, b[at::bias], b[at::ids], b[at::logsumexp],      dx,
               dweight, dbias, x.k,    x.rows,      x.cols,     b[at::tally].present()};
@@ -88,7 +92,9 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenSums& tokens, con
     args.add_weight = b.accumulates(at::dweight);
     args.add_bias = b.accumulates(at::dbias);
     const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
-    args.warpgroups = maps != nullptr;
+    warpgroups::Maps maps{};
+    args.warpgroups = takes_warpgroups(c, b) && make_maps(b, maps);
+    args.type = x.dtype;
     const bool wants_weights = dweight.present() || dbias.present(), aligned = dweight.present() && aligned16(dweight);
     bool handed_over = false;
     if (args.warpgroups) {
@@ -126,10 +132,10 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenSums& tokens, con
     args.shares = static_cast<float*>(flags);
     if (handed_over) args.handed_over = static_cast<std::int32_t*>(flags) + members;
     summed = args.sums_tokens = handed_over && wants_weights;
-    MILLRACE_LET(forward, make_forward(c, args, maps, x.dtype));
+    MILLRACE_LET(forward, make_forward(c, args, maps));
     KernelPtr backward;
     if (wants_weights) {
-        MILLRACE_LET(made, make_weight_gradient(c, args, maps, x.dtype, aligned));
+        MILLRACE_LET(made, make_weight_gradient(c, args, maps, aligned));
         backward = std::move(made);
     }
     return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),
@@ -149,11 +155,8 @@ KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
     const TokenSums sums{static_cast<Found*>(found), lengths,     b[at::state], b[at::tally], shape, params,
                          b.accumulates(at::tally),   b[at::total]};
     bool summed = false;
-    warpgroups::Maps maps{};
-    const bool there = make_maps(c, b, maps);
-    MILLRACE_LET(rows, takes_tiles(c, b, there) && (c.deterministic || beats_library(b, there))
-                           ? make_tiles(c, b, sums, there ? &maps : nullptr, summed)
-                           : make_plain(c, b, sums));
+    MILLRACE_LET(rows, takes_tiles(c, b) && (c.deterministic || beats_library(c, b)) ? make_tiles(c, b, sums, summed)
+                                                                                     : make_plain(c, b, sums));
     return make_kernel([stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), found, members = x.k, sums, summed] {
         rows->run();
         if (!summed) launch_token_sums(stream, members, sums);

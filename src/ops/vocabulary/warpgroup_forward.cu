@@ -1,6 +1,6 @@
 // The first kernel of forward.cu for whole warpgroups: the same references, margin and results. Where a block sees all of the
-// vocabulary it does what the second one does, too, and looks for largest logits only if it must: it first takes a fixed
-// reference for all rows, and begins again where a row's sum of exponentials turns out to be too small or too large for that.
+// vocabulary it does what the second one does, too, and looks for largest logits only if it must: it first takes 0 as the
+// reference of all rows, and begins again where a row's sum of exponentials turns out to be too small or too large for that.
 
 #include "ops/vocabulary/warpgroups.cuh"
 
@@ -9,7 +9,8 @@ namespace {
 
 using namespace warpgroups;
 
-/// The fixed reference, in units of log 2. The exponentials of logits around 0 stand in the middle of what f16 holds.
+/// The reference of all rows, in units of log 2. In f16 the exponentials of logits around 0 then stand in the middle of its
+/// range.
 template <class T>
 constexpr float kReference = std::is_same_v<T, f16> ? 8 : 0;
 
@@ -246,9 +247,9 @@ KernelResult make(Context& c, const Args& a, const Maps& maps) {
 
 }  // namespace
 
-KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps* maps, tensor::DType type) {
-    return by_half(type, [&]<class T>(T) {
-        return args.dx.data != nullptr ? make<T, true>(c, args, *maps) : make<T, false>(c, args, *maps);
+KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps) {
+    return by_half(args.type, [&]<class T>(T) {
+        return args.dx.data != nullptr ? make<T, true>(c, args, maps) : make<T, false>(c, args, maps);
     });
 }
 

@@ -233,11 +233,11 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
 
 }  // namespace
 
-KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a, const warpgroups::Maps* maps, tensor::DType type) {
-    const auto kernel = by_half(type, []<class T>(T) { return warpgroup_weight_gradient_kernel<T>; });
+KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a, const warpgroups::Maps& maps) {
+    const auto kernel = by_half(a.type, []<class T>(T) { return warpgroup_weight_gradient_kernel<T>; });
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(a.blocks));
-    return make_launch(c, kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, *maps);
+    return make_launch(c, kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
 }
 
 }  // namespace millrace::ops::cuda::vocabulary

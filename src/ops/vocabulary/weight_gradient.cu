@@ -152,8 +152,8 @@ dim3 add_grid(const Args& a) {
                 static_cast<unsigned>(a.members));
 }
 
-KernelResult make_parts(Context& c, const Args& a, const warpgroups::Maps* maps, tensor::DType type) {
-    if (a.warpgroups) return make_warpgroup_weight_gradient(c, a, maps, type);
+KernelResult make_parts(Context& c, const Args& a, const warpgroups::Maps& maps) {
+    if (a.warpgroups) return make_warpgroup_weight_gradient(c, a, maps);
     return with_width(a.cols, [&]<int kWidth>() -> KernelResult {
         MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(weight_gradient_kernel<kWidth>)));
         const dim3 grid(blocks_for(a.shape.vocabulary, Layout<kWidth>::kOwned), static_cast<unsigned>(a.weight_parts),
@@ -171,8 +171,8 @@ int square_parts(const Args& a) {
         a.cols, [&]<int kWidth>() { return kWarps * static_cast<int>(blocks_for(a.shape.vocabulary, Layout<kWidth>::kOwned)); });
 }
 
-KernelResult make_weight_gradient(Context& c, const Args& a, const warpgroups::Maps* maps, tensor::DType type, bool aligned) {
-    MILLRACE_LET(parts, make_parts(c, a, maps, type));
+KernelResult make_weight_gradient(Context& c, const Args& a, const warpgroups::Maps& maps, bool aligned) {
+    MILLRACE_LET(parts, make_parts(c, a, maps));
     if (a.direct) return KernelResult(std::move(parts));
     return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), a, aligned, grid = add_grid(a)] {
         parts->run();
