@@ -116,10 +116,8 @@ __device__ void write_dx(const BackwardArgs& m, int k, int tile, int down, int a
             const int position = down + 16 * i + 8 * half + lane / 4, map = t.map_of(position), row = tile * t.maps + map;
 #pragma unroll
             for (int j = 0; j < 4; j += 2) {
-                const __nv_bfloat162 low = __floats2bfloat162_rn(acc[i][j][2 * half], acc[i][j][2 * half + 1]),
-                                     high = __floats2bfloat162_rn(acc[i][j + 1][2 * half], acc[i][j + 1][2 * half + 1]);
-                const std::uint32_t first = *reinterpret_cast<const std::uint32_t*>(&low),
-                                    second = *reinterpret_cast<const std::uint32_t*>(&high);
+                const std::uint32_t first = pack<bf16>(acc[i][j][2 * half], acc[i][j][2 * half + 1]),
+                                    second = pack<bf16>(acc[i][j + 1][2 * half], acc[i][j + 1][2 * half + 1]);
                 const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
                 if (position >= t.used() || row >= a.rows) continue;
                 bf16* to = a.dx.row(k, 0, row) + (position - map * t.height) * kIn + across + 8 * (j + odd) + lane % 4 / 2 * 4;

@@ -57,14 +57,6 @@ __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32
                  "r"(bytes), "r"(barrier)
                  : "memory");
 }
-/// Copies the box of a tensor map that begins at (column, row, g, k) to shared memory; zeros where it leaves the tensor.
-__device__ inline void tensor_copy(std::uint32_t to, const void* map, int column, int row, int g, int k, std::uint32_t barrier) {
-    MILLRACE_ASM(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
-        "[%6];" ::"r"(to),
-        "l"(map), "r"(column), "r"(row), "r"(g), "r"(k), "r"(barrier)
-        : "memory");
-}
 /// Brings `bytes` (a multiple of 16) to the L2 cache.
 __device__ inline void fetch_ahead(const void* from, std::uint32_t bytes) {
     MILLRACE_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");

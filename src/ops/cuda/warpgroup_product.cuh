@@ -1,5 +1,6 @@
 #pragma once
-// Further products of a warpgroup (hopper.cuh) whose summed index are the rows of both sides.
+// Further products of a warpgroup (hopper.cuh): 64 rows on the left, 128 on the right; the left side may lie in registers, and
+// the rows of either side may be the summed index instead of their columns.
 
 #include "ops/cuda/hopper.cuh"
 
@@ -36,6 +37,16 @@ requires(sizeof(T) == 2) __device__ void stage_columns(const T* from, int ld, in
     }
 }
 
+/// Copies the box of a map of [K][G][rows][columns] that begins at (column, row, 0, k) to shared memory; zeros where it leaves
+/// the tensor.
+__device__ inline void tensor_copy(std::uint32_t to, const void* map, int column, int row, int k, std::uint32_t barrier) {
+    MILLRACE_ASM(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+        "[%6];" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(0), "r"(k), "r"(barrier)
+        : "memory");
+}
+
 /// Until the others of kThreads have given these threads their turn, with the same number, as many times as these have waited;
 /// where all of them wait, until all have come.
 template <int kThreads = 256>
@@ -48,6 +59,29 @@ __device__ inline void give_turn(int number) {
 }
 
 // clang-format off
+#define MILLRACE_128(type, left_side, behind, ...) \
+    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, %64, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" \
+                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, " left_side ", %65, p, 1, 1, " behind "; }" \
+                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b) : "n"(kAdd ? 1 : 0), "l"(right), __VA_ARGS__)
+/// Sums (+)= 64 rows at `left` times 128 rows at `right`, over 16 columns.
+template <class T, bool kAdd>
+__device__ inline void multiply_128(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
+    if constexpr (std::is_same_v<T, f16>)
+        MILLRACE_128("f16", "%66", "0, 0", "l"(left));
+    else
+        MILLRACE_128("bf16", "%66", "0, 0", "l"(left));
+}
+/// Sums += 64 x 16 numbers in registers times 16 x 128 at `right` (summed_rows). Thread t has rows 16 (t / 32) + t % 32 / 4 (in left[0] and left[2], + 8 in the others) and columns 2 (t % 4) and the next one
+/// (+ 8 in left[2] and left[3]).
+template <class T>
+__device__ inline void multiply_128(float (&a)[32], float (&b)[32], const std::uint32_t (&left)[4], std::uint64_t right) {
+    constexpr bool kAdd = true;
+    if constexpr (std::is_same_v<T, f16>)
+        MILLRACE_128("f16", "{%66, %67, %68, %69}", "1", "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]));
+    else
+        MILLRACE_128("bf16", "{%66, %67, %68, %69}", "1", "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]));
+}
+#undef MILLRACE_128
 /// Sums += 64 columns at `left` times 128 columns at `right`, over 16 rows: both are summed_rows.
 __device__ inline void multiply_columns(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
     MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"

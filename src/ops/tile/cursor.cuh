@@ -9,8 +9,12 @@ struct Cursor {
     int stage = 0;
     std::uint32_t phase = 0;
     template <int kStages>
-    __device__ void advance() {
-        if (++stage == kStages) {
+    __device__ void advance(int by = 1) {
+        stage += by;
+        if (by > 1) {
+            phase ^= stage / kStages & 1;
+            stage %= kStages;
+        } else if (stage == kStages) {
             stage = 0;
             phase ^= 1;
         }

@@ -11,7 +11,7 @@ __device__ inline void mma16(float (&c)[4], const std::uint32_t (&a)[4], std::ui
     tile::fragment_step<T>(c, a[0], a[1], a[2], a[3], b0, b1);
 }
 
-/// Four matrices of fragments by the address of a row in shared memory.
+/// load_matrices by the address in shared memory.
 __device__ inline void load_matrices(std::uint32_t (&to)[4], std::uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

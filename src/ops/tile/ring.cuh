@@ -3,6 +3,7 @@
 // copies its part of the right operand to all of them.
 
 #include "ops/cuda/warpgroup_product.cuh"
+#include "ops/tile/cursor.cuh"
 #include "ops/tile/problem.cuh"
 
 namespace millrace::ops::cuda::tile {
@@ -11,23 +12,6 @@ namespace millrace::ops::cuda::tile {
 __device__ inline void meet_cluster() {
     MILLRACE_ASM("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
-
-/// Where a role stands in the ring.
-struct Cursor {
-    int stage = 0;
-    std::uint32_t phase = 0;
-    template <int kStages>
-    __device__ void advance(int by = 1) {
-        stage += by;
-        if (by > 1) {
-            phase ^= stage / kStages & 1;
-            stage %= kStages;
-        } else if (stage == kStages) {
-            stage = 0;
-            phase ^= 1;
-        }
-    }
-};
 
 template <class Shape>
 struct Ring {

@@ -13,7 +13,6 @@
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/warpgroup_product.cuh"
 #include "ops/tile/cursor.cuh"
-#include "ops/tile/multiply.cuh"
 #include "ops/vocabulary/tiles.cuh"
 
 namespace millrace::ops::cuda::vocabulary::warpgroups {
@@ -73,8 +72,8 @@ struct Filling {
         hopper::barrier_wait(memory.free(slot), ring.phase ^ 1);
         if (threadIdx.x == 0) {
             hopper::barrier_expect(filled, kTileBytes);
-            hopper::tensor_copy(memory.tile(slot), &from, 0, row, 0, k, filled);
-            hopper::tensor_copy(memory.tile(slot) + kHalfBytes, &from, 64, row, 0, k, filled);
+            hopper::tensor_copy(memory.tile(slot), &from, 0, row, k, filled);
+            hopper::tensor_copy(memory.tile(slot) + kHalfBytes, &from, 64, row, k, filled);
         }
         extras(slot);
         hopper::barrier_arrive(filled);
@@ -90,9 +89,9 @@ __device__ inline void multiply_across(Numbers& numbers, std::uint32_t own, std:
     for (int d = 0; d < kWidth / 16; ++d) {
         const int at = d / 4 * (kHalfBytes / 16) + 2 * (d % 4);
         if (d == 0)
-            tile::multiply_step<T, false, false, false>(numbers, left, right);
+            hopper::multiply_128<T, false>(numbers[0], numbers[1], left, right);
         else
-            tile::multiply_step<T, false, false>(numbers, left + at, right + at);
+            hopper::multiply_128<T, true>(numbers[0], numbers[1], left + at, right + at);
     }
 }
 
@@ -101,7 +100,7 @@ template <class T>
 __device__ inline void multiply_along(Numbers& sums, const Weights& weights, std::uint32_t tile) {
     const std::uint64_t right = hopper::summed_rows(tile, kHalfBytes);
 #pragma unroll
-    for (int v = 0; v < kRows / 16; ++v) tile::multiply_step<T>(sums, weights[v], right + v * (16 * 128 / 16));
+    for (int v = 0; v < kRows / 16; ++v) hopper::multiply_128<T>(sums[0], sums[1], weights[v], right + v * (16 * 128 / 16));
 }
 
 template <class T>
