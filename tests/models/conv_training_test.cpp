@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/philox.h"
 #include "data/images/resident_images.h"
 #include "data/recordings/resident_recordings.h"
@@ -63,22 +65,22 @@ std::vector<std::vector<double>> trained(const ConvWhere& where, Model& model, d
     return left;
 }
 
-std::shared_ptr<const data::RecordingSet> tones() {
+std::shared_ptr<const data::RecordingSet> tones(std::int32_t bands = 16) {
     auto set = std::make_shared<data::RecordingSet>();
     set->windows = 4;
-    set->width = 16;
+    set->width = bands;
     set->classes = {{"NOLEAK", "LEAK"}, {32, 16}, 1, {2, 2}};
     data::Recordings& train = set->parts[data::index_of(data::Part::train)];
     train.count = 12;
     for (std::int32_t r = 0; r < train.count; ++r) {
         train.labels.push_back(r % 3 == 0 ? 1 : 0);
-        for (int i = 0; i < 4 * 16; ++i) {
+        for (int i = 0; i < 4 * bands; ++i) {
             const float noise = base::random_normal(5, 0, 0, static_cast<std::uint32_t>(r), static_cast<std::uint64_t>(i));
-            train.features.push_back(tensor::to_f16(noise + (r % 3 == 0 && i % 16 < 4 ? 2.0f : 0.0f)));
+            train.features.push_back(tensor::to_f16(noise + (r % 3 == 0 && i % bands < 4 ? 2.0f : 0.0f)));
         }
     }
-    set->scaling =
-        std::make_shared<const data::Scaling>(data::Scaling{std::vector<float>(16, 0.25f), std::vector<float>(16, 1.5f)});
+    set->scaling = std::make_shared<const data::Scaling>(data::Scaling{
+        std::vector<float>(static_cast<std::size_t>(bands), 0.25f), std::vector<float>(static_cast<std::size_t>(bands), 1.5f)});
     return set;
 }
 
@@ -145,6 +147,39 @@ TEST_P(ConvTraining, ImageNetworksTrainedTogetherEqualThoseTrainedAlone) {
         EXPECT_EQ(trained(GetParam(), one, again, alone(k))[0], together[k]) << "member " << k;
     }
     EXPECT_NE(together[0], together[1]);
+}
+
+/// Gradients of a step of a detector whose channels have kernels of their own.
+testing::Tensors gradients_of_lines(const std::vector<std::string>& off, std::set<std::string>& taken) {
+    LeakCnnConfig config;
+    config.classes = tones()->classes;
+    data::ResidentRecordings source(tones(config.bands));
+    LeakCnn model(config);
+    Rig rig;
+    rig.device = ops::DeviceKind::cuda;
+    rig.precision = tape::Precision::bf16;
+    rig.rewrites_off = off;
+    const auto started = rig.start(model, source, {3});
+    EXPECT_TRUE(started.ok()) << (started.ok() ? "" : started.error().text());
+    tape::Program step("step", *rig.store, train::build_training_step(*rig.store, model, source, rig.settings, {7, 1, 0}),
+                       *rig.arena);
+    EXPECT_TRUE(rig.arena->allocate().ok() && step.prepare().ok());
+    step.run();
+    for (const ops::Record& record : step.records()) taken.insert(record.op->name);
+    return testing::first_gradients(*rig.store);
+}
+
+TEST(ConvLines, OnAgainstOff) {
+    if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
+    std::set<std::string> taken;
+    const testing::Tensors on = gradients_of_lines({}, taken);
+    EXPECT_TRUE(taken.contains("line_forward") && taken.contains("line_backward"));
+    EXPECT_FALSE(taken.contains("conv_forward") || taken.contains("conv_backward"));
+    for (const char* name : {"line_forward", "line_backward"}) {
+        std::set<std::string> without;
+        EXPECT_EQ(testing::tensors_apart(on, gradients_of_lines({name}, without), 0.05, 0.5), "") << name;
+        EXPECT_FALSE(without.contains(name));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, ConvTraining,

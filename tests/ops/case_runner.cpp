@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "models/leak_cnn/ops/lines.h"
+#include "ops/fused.h"
 #include "tensor/element.h"
 
 namespace millrace::ops::cases {
@@ -79,6 +81,7 @@ public:
             }
             bind(s, owner_of(s));
         }
+        rewrite();
         MILLRACE_LET(kernels, backend_.prepare({&bound_, 1}, {}));
         kernels_ = std::move(kernels);
         return base::ok();
@@ -146,6 +149,27 @@ private:
             view.stride_row};
     }
 
+    /// As a program does it, for rewrites of single records: a family has kernels of its own for some shapes.
+    void rewrite() {
+        const Uses uses({&bound_, 1});
+        const std::size_t number = 0;
+        const Window window({&bound_, 1}, uses, {&number, 1});
+        for (const Rewrite* each : {&line_forward_rewrite::kRewrite, &line_backward_rewrite::kRewrite}) {
+            if (each->begins != record_.op) continue;
+            const Match match = backend_.match(*each, window);
+            if (match.count() != 1) continue;
+            fused_ = fuse(*each->fused, match, window);
+            Bound fused;
+            fused.record = &fused_;
+            const std::vector<int>& operands = fused_params(fused_)->parts.front().operands;
+            for (std::size_t s = 0; s < operands.size(); ++s)
+                if (operands[s] != FusedParams::kInner)
+                    fused.operands[static_cast<std::size_t>(operands[s])] = bound_.operands[s];
+            bound_ = std::move(fused);
+            return;
+        }
+    }
+
     void fill_elements(int s, Buffer& buffer, std::uint32_t variation) {
         const tensor::View& view = buffer.view;
         const std::size_t size = tensor::size_of(view.dtype), width = size * static_cast<std::size_t>(view.cols);
@@ -201,7 +225,7 @@ private:
 
     Backend& backend_;
     const OpCase& case_;
-    Record record_;
+    Record record_, fused_;
     Bound bound_;
     std::vector<Buffer> buffers_;
     std::vector<std::unique_ptr<Kernel>> kernels_;

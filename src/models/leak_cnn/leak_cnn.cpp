@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "models/leak_cnn/ops/lines.h"
 #include "models/leak_cnn/stored.h"
 #include "nn/losses.h"
 
@@ -40,6 +41,9 @@ std::vector<double> class_weights(const LeakCnnConfig& config, std::size_t membe
 }
 
 base::Status LeakCnn::declare(tape::Store& store) {
+    // A static library's object is linked only where another one uses it.
+    for (const ops::Rewrite* rewrite : {&ops::line_forward_rewrite::kRewrite, &ops::line_backward_rewrite::kRewrite})
+        MILLRACE_ASSERT(rewrite->fused != nullptr, "a rewrite is not registered");
     store_ = &store;
     convs_.clear();
     std::int32_t bands = config_.bands, in = 1;

@@ -29,6 +29,39 @@ struct ConvArgs {
     }
 };
 
+template <class Real>
+ConvArgs<Real> conv_forward_args(const Bound& b) {
+    using namespace conv_forward;
+    ConvArgs<Real> a{};
+    a.p = b.params<ConvParams>();
+    a.x = b[x];
+    a.w = b[w];
+    a.bias = b[bias];
+    a.chosen = b[chosen];
+    a.y = b[y];
+    a.state = b[state];
+    a.rows = b[y].rows;
+    a.members = b[y].k;
+    return a;
+}
+
+template <class Real>
+ConvArgs<Real> conv_backward_args(const Bound& b) {
+    using namespace conv_backward;
+    ConvArgs<Real> a{};
+    a.p = b.params<ConvParams>();
+    a.x = b[x];
+    a.w = b[w];
+    a.dy = b[dy];
+    if (a.p.chooses()) a.chosen = b[chosen];
+    a.dx = b[dx];
+    a.state = b[state];
+    a.rows = b[dy].rows;
+    a.members = b[dy].k;
+    a.add_dx = b.accumulates(dx);
+    return a;
+}
+
 /// Whether rows of a matrix of one group begin at multiples of 16 bytes; an absent one does not matter.
 template <class T>
 bool in_whole_runs(const Mat<T>& m) {

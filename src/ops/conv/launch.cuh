@@ -15,18 +15,20 @@ base::Result<KernelPtr> make_conv_weight_sums(Context& c, const ConvArgs<bf16>& 
 /// Fixed by the shape alone.
 int conv_slabs(const ConvParams& p, int rows);
 
-/// Whether the kernels of lines.cuh take this: one column, three taps that reach into it, channels that they know.
-bool takes_lines(const Context& c, const ConvArgs<bf16>& a);
-/// Null where shared memory is too small.
-KernelResult make_line_forward(Context& c, const ConvArgs<bf16>& a);
-/// Writes all of `sums`, which has line_slabs() slabs, and dx unless it is absent.
-KernelResult make_line_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums);
-int line_slabs(const ConvParams& p, int rows);
+/// Of a conv_backward record: slabs for its weight gradients, at most one a row, in memory of their own.
+struct ConvSlabs {
+    WeightSums sums;
+    DeviceTable memory;
+};
+base::Result<ConvSlabs> make_slabs(Context& c, const Bound& b, int slabs);
+/// Kernels of the two products; null: not wanted. `sums` writes all slabs.
+struct ConvProducts {
+    std::shared_ptr<Kernel> sums, dx;
+};
+/// The record from its products.
+KernelResult finish_conv_backward(Context& c, const Bound& b, const ConvSlabs& slabs, const ConvProducts& products);
 
-/// The same for the first layer of such a network: one channel in, no pooling and dropout, dx is not wanted.
-bool takes_first_line(const Context& c, const ConvArgs<bf16>& a);
-KernelResult make_first_line_forward(Context& c, const ConvArgs<bf16>& a);
-KernelResult make_first_line_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums);
-int first_line_slabs(int rows);
+KernelResult make_conv_forward(Context& c, const Bound& b);
+KernelResult make_conv_backward(Context& c, const Bound& b);
 
 }  // namespace millrace::ops::cuda

@@ -154,56 +154,18 @@ dim3 conv_grid(std::int64_t work, int members) {
     return dim3(std::min(std::max(1u, blocks_for(work, kThreads)), 8192u), static_cast<unsigned>(members));
 }
 
-template <class Real>
-ConvArgs<Real> forward_args(const Bound& b) {
-    using namespace conv_forward;
-    ConvArgs<Real> a{};
-    a.p = b.params<ConvParams>();
-    a.x = b[x];
-    a.w = b[w];
-    a.bias = b[bias];
-    a.chosen = b[chosen];
-    a.y = b[y];
-    a.state = b[state];
-    a.rows = b[y].rows;
-    a.members = b[y].k;
-    return a;
-}
-
-template <class Real>
-ConvArgs<Real> backward_args(const Bound& b) {
-    using namespace conv_backward;
-    ConvArgs<Real> a{};
-    a.p = b.params<ConvParams>();
-    a.x = b[x];
-    a.w = b[w];
-    a.dy = b[dy];
-    if (a.p.chooses()) a.chosen = b[chosen];
-    a.dx = b[dx];
-    a.state = b[state];
-    a.rows = b[dy].rows;
-    a.members = b[dy].k;
-    a.add_dx = b.accumulates(dx);
-    return a;
-}
-
 }  // namespace
 
 KernelResult make_conv_forward(Context& c, const Bound& b) {
     if (b[conv_forward::y].dtype == tensor::DType::bf16) {
-        const auto a = forward_args<bf16>(b);
-        if (takes_first_line(c, a)) return make_first_line_forward(c, a);
-        if (takes_lines(c, a)) {
-            MILLRACE_LET(made, make_line_forward(c, a));
-            if (made) return KernelResult(std::move(made));
-        }
+        const auto a = conv_forward_args<bf16>(b);
         if (takes_conv_tiles(c, a)) {
             MILLRACE_LET(made, make_conv_maps(c, a, false));
             if (made) return KernelResult(std::move(made));
         }
     }
     return by_real(b[conv_forward::y].dtype, [&](auto real) -> KernelResult {
-        const auto a = forward_args<decltype(real)>(b);
+        const auto a = conv_forward_args<decltype(real)>(b);
         return make_kernel([stream = c.stream, a] {
             launch(conv_forward_kernel<decltype(real)>, conv_grid(std::int64_t{a.rows} * a.p.out_columns(), a.members),
                    dim3(kThreads), 0, stream, a);
@@ -213,14 +175,9 @@ KernelResult make_conv_forward(Context& c, const Bound& b) {
 
 namespace {
 
-/// Kernels of the two products; null: not wanted.
-struct BackwardParts {
-    std::shared_ptr<Kernel> sums, dx;
-};
-
 template <class Real>
-BackwardParts plain_parts(Context& c, const ConvArgs<Real>& a, const WeightSums& sums) {
-    BackwardParts parts;
+ConvProducts plain_parts(Context& c, const ConvArgs<Real>& a, const WeightSums& sums) {
+    ConvProducts parts;
     const int per_slab = sums.slabs > 0 ? (a.rows + sums.slabs - 1) / sums.slabs : 1;
     const dim3 grid(static_cast<unsigned>(sums.slabs), blocks_for(sums.depth + 1, kDepthTile),
                     static_cast<unsigned>(a.members) * blocks_for(a.p.out, 32));
@@ -235,12 +192,8 @@ BackwardParts plain_parts(Context& c, const ConvArgs<Real>& a, const WeightSums&
     return parts;
 }
 
-base::Result<BackwardParts> tile_parts(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums) {
-    if (takes_first_line(c, a) || takes_lines(c, a)) {
-        MILLRACE_LET(made, takes_first_line(c, a) ? make_first_line_backward(c, a, sums) : make_line_backward(c, a, sums));
-        if (made) return BackwardParts{std::move(made), nullptr};
-    }
-    BackwardParts parts = plain_parts(c, a, sums);
+base::Result<ConvProducts> tile_parts(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums) {
+    ConvProducts parts = plain_parts(c, a, sums);
     if (!takes_conv_tiles(c, a)) return parts;
     MILLRACE_LET(made, make_conv_weight_sums(c, a, sums));
     if (made) parts.sums = std::move(made);
@@ -252,35 +205,39 @@ base::Result<BackwardParts> tile_parts(Context& c, const ConvArgs<bf16>& a, cons
 
 }  // namespace
 
-KernelResult make_conv_backward(Context& c, const Bound& b) {
-    using namespace conv_backward;
+base::Result<ConvSlabs> make_slabs(Context& c, const Bound& b, int slabs) {
     const auto& p = b.params<ConvParams>();
+    const tensor::Operand& dy = b[conv_backward::dy];
     WeightSums sums;
     sums.depth = LiveTaps(p.height, p.kernel_h).count * LiveTaps(p.width, p.kernel_w).count * p.in;
-    const bool tiles = b[dy].dtype == tensor::DType::bf16;
-    const auto args = backward_args<bf16>(b);
-    const int wanted = tiles && takes_first_line(c, args) ? first_line_slabs(args.rows)
-                       : tiles && takes_lines(c, args)    ? line_slabs(p, args.rows)
-                                                          : conv_slabs(p, args.rows);
-    sums.slabs = std::min(wanted, args.rows);
-    const std::size_t floats = std::size_t(sums.slabs) * b[dy].k * (sums.depth + 1) * p.out;
+    sums.slabs = std::min(slabs, dy.rows);
+    const std::size_t floats = std::size_t(sums.slabs) * dy.k * (sums.depth + 1) * p.out;
     MILLRACE_LET(table, zero_table(c, std::max<std::size_t>(floats, 1) * sizeof(float)));
     sums.data = static_cast<float*>(table.get());
-    BackwardParts parts;
-    if (tiles) {
-        MILLRACE_LET(made, tile_parts(c, args, sums));
-        parts = made;
-    } else {
-        parts = by_real(b[dy].dtype, [&]<class T>(T) { return plain_parts(c, backward_args<T>(b), sums); });
-    }
-    return make_kernel([=, stream = c.stream, members = b[dy].k, to_w = Mat<float>(b[dw]), to_bias = Mat<float>(b[dbias]),
-                        add_w = b.accumulates(dw), add_bias = b.accumulates(dbias)] {
-        (void)table;  // lives as long as the kernel
-        parts.sums->run();
+    return ConvSlabs{sums, table};
+}
+
+KernelResult finish_conv_backward(Context& c, const Bound& b, const ConvSlabs& slabs, const ConvProducts& products) {
+    using namespace conv_backward;
+    return make_kernel([=, stream = c.stream, p = b.params<ConvParams>(), members = b[dy].k, to_w = Mat<float>(b[dw]),
+                        to_bias = Mat<float>(b[dbias]), add_w = b.accumulates(dw), add_bias = b.accumulates(dbias)] {
+        const WeightSums& sums = slabs.sums;  // whose memory lives as long as the kernel
+        products.sums->run();
         launch(conv_sums_kernel, dim3(blocks_for((sums.depth + 1) * p.out, kSumElements), static_cast<unsigned>(members)),
                dim3(kSumElements, kSumParts), 0, stream, p, sums, members, to_w, to_bias, add_w, add_bias);
-        if (parts.dx) parts.dx->run();
+        if (products.dx) products.dx->run();
     });
+}
+
+KernelResult make_conv_backward(Context& c, const Bound& b) {
+    const tensor::Operand& dy = b[conv_backward::dy];
+    MILLRACE_LET(slabs, make_slabs(c, b, conv_slabs(b.params<ConvParams>(), dy.rows)));
+    if (dy.dtype != tensor::DType::bf16)
+        return by_real(dy.dtype, [&]<class T>(T) {
+            return finish_conv_backward(c, b, slabs, plain_parts(c, conv_backward_args<T>(b), slabs.sums));
+        });
+    MILLRACE_LET(parts, tile_parts(c, conv_backward_args<bf16>(b), slabs.sums));
+    return finish_conv_backward(c, b, slabs, parts);
 }
 
 }  // namespace millrace::ops::cuda

@@ -1,9 +1,9 @@
 #include <array>
 #include <cmath>
-#include <numbers>
 
 #include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/ops/host_rows.h"
+#include "ops/ref/activation.h"
 #include "ops/ref/kernels.h"
 
 namespace millrace::ops::ref {
@@ -14,11 +14,6 @@ constexpr double kEps = 1e-5;
 enum Tensor { kPlaceW, kPlaceB, kW0, kB0, kG1, kS1, kW3, kB3, kG4, kS4, kW6, kB6 };
 
 using Hidden = std::array<double, kHidden>;
-
-double gelu(double v) { return 0.5 * v * (1 + std::erf(v / std::numbers::sqrt2)); }
-double gelu_slope(double v) {
-    return 0.5 * (1 + std::erf(v / std::numbers::sqrt2)) + v * std::exp(-0.5 * v * v) / std::sqrt(2 * std::numbers::pi);
-}
 
 /// y = w x + b, w [Out, In] row-major.
 void affine(const double* w, const double* b, const double* x, int in, double* y, int out) {
@@ -55,7 +50,7 @@ Normed norm_forward(const Hidden& z, const double* gain, const double* shift) {
     for (std::size_t i = 0; i < kHidden; ++i) {
         n.hat[i] = (z[i] - mean) * n.inv_std;
         n.shifted[i] = gain[i] * n.hat[i] + shift[i];
-        n.out[i] = gelu(n.shifted[i]);
+        n.out[i] = activate(Activation::gelu, n.shifted[i]);
     }
     return n;
 }
@@ -64,7 +59,7 @@ Hidden norm_back(const Normed& n, const double* gain, const Hidden& dout, double
     Hidden dhat{}, dz{};
     double sum = 0, dot = 0;
     for (std::size_t i = 0; i < kHidden; ++i) {
-        const double d = dout[i] * gelu_slope(n.shifted[i]);
+        const double d = dout[i] * slope(Activation::gelu, n.shifted[i]);
         dgain[i] += d * n.hat[i];
         dshift[i] += d;
         dhat[i] = d * gain[i];
@@ -94,9 +89,6 @@ Pass forward(const double* flow, const double* params, const std::int32_t* at) {
     return p;
 }
 
-constexpr std::array<int, kNeuronTensors> kSizes{
-    9, 3, kHidden* kIn, kHidden, kHidden, kHidden, kHidden* kHidden, kHidden, kHidden, kHidden, kFeatures* kHidden, kFeatures};
-
 }  // namespace
 
 void run_flow_neuron_forward(const Bound& bound) {
@@ -124,7 +116,7 @@ void run_flow_neuron_backward(const Bound& bound) {
         const double* params = bound[at::params].at<double>(m);
         double* d = bound[at::dparams].at<double>(m);
         for (std::size_t t = 0; t < kNeuronTensors && !add; ++t)
-            for (int i = 0; i < kSizes[t]; ++i) d[o[t] + i] = 0;
+            for (int i = 0; i < kNeuronSizes[t]; ++i) d[o[t] + i] = 0;
         for (int row = 0; row < table.rows; ++row) {
             double* dflow = bound[at::dflow].at<double>(m, 0, row);
             for (int c = 0; c < kFlowColumns && !add_flow; ++c) dflow[c] = 0;

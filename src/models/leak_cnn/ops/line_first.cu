@@ -1,7 +1,7 @@
 // The first convolution along one column: one channel in. Its work is its results, so a thread makes eight channels of a
 // position.
 
-#include "ops/conv/lines.cuh"
+#include "models/leak_cnn/ops/lines.cuh"
 
 namespace millrace::ops::cuda {
 namespace {

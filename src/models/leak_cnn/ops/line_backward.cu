@@ -1,7 +1,7 @@
 // Backward convolution along one column: a block sums the weight gradients of its tiles in registers and writes a slab, and makes
 // the gradient of x from the same tile.
 
-#include "ops/conv/lines.cuh"
+#include "models/leak_cnn/ops/lines.cuh"
 
 namespace millrace::ops::cuda {
 namespace {

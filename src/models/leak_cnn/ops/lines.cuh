@@ -85,6 +85,23 @@ KernelResult with_line_channels(const ConvParams& p, F f) {
     return KernelPtr{};
 }
 
+/// Whether with_line_channels() calls.
+inline bool has_line_channels(const ConvParams& p) { return (p.in == 32 || p.in == 64) && (p.out == p.in || p.out == 2 * p.in); }
+
+/// Whether this is one column with three taps that reach into it.
+bool takes_lines(const Context& c, const ConvArgs<bf16>& a);
+/// Null where shared memory is too small.
+KernelResult make_line_forward(Context& c, const ConvArgs<bf16>& a);
+/// Writes all of `sums`, which has line_slabs() slabs, and dx unless it is absent.
+KernelResult make_line_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums);
+int line_slabs(const ConvParams& p, int rows);
+
+/// The same for the first layer of such a network: one channel in, no pooling and dropout, dx is not wanted.
+bool takes_first_line(const Context& c, const ConvArgs<bf16>& a);
+KernelResult make_first_line_forward(Context& c, const ConvArgs<bf16>& a);
+KernelResult make_first_line_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums);
+int first_line_slabs(int rows);
+
 /// Packs the weights of the taps that reach into a map: [K][tap][out][in], or with `back` [K][tap][in][out], taps the other way
 /// round. `to` is valid as long as the kernel lives.
 KernelResult make_line_weights(Context& c, const ConvArgs<bf16>& a, bool back, const bf16*& to);

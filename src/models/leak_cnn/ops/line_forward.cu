@@ -1,6 +1,6 @@
 // Forward convolution along one column with pooling, relu and dropout.
 
-#include "ops/conv/lines.cuh"
+#include "models/leak_cnn/ops/lines.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
