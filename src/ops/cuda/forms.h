@@ -1,5 +1,6 @@
 #pragma once
-// Ways to do the same records. The cheapest by prediction is taken, or the one that BackendOptions::forms names.
+// Ways to do the same records. The cheapest by prediction is taken, or the one that BackendOptions::forms names. What was chosen
+// once for records of a layer and shape is taken again, also by a run that goes on (Backend::forms()).
 
 #include <span>
 
@@ -12,13 +13,15 @@ struct Form {
     /// Why the records cannot be done this way; null: they can.
     const char* (*refuses)(const Context&, std::span<const Bound>);
     double (*predict)(const Context&, std::span<const Bound>);  ///< microseconds
-    KernelResult (*make)(Context&, std::span<const Bound>);
+    KernelResult (*make)(Context&, std::span<const Bound>);     ///< null: they are left as they are
 };
 
 /// The form that is taken, null: none can be. `subject`: what BackendOptions::forms calls the choice, "dense_forward".
 const Form* choose_form(const Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
-/// Whether BackendOptions::forms names it.
-bool is_asked_for(const Context&, const char* subject, const Form&);
+/// Takes over BackendOptions::forms.
+void take_forms(Context&, const std::vector<std::string>& forms);
+/// Backend::forms().
+std::vector<std::string> chosen_forms(const Context&);
 /// Its kernel, which knows its form.
 KernelResult make_form(Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 
