@@ -43,8 +43,8 @@ struct Context {
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
-    std::map<std::string, std::string> forms;               ///< BackendOptions::forms, by subject or choice (forms.cpp)
-    mutable std::map<std::string, std::string> chosen;      ///< Backend::forms(), by choice
+    std::vector<std::string> forms;                         ///< BackendOptions::forms
+    mutable std::map<std::string, std::string> chosen;      ///< forms by choice (forms.cpp): Backend::forms()
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
     std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the program being prepared (squares.h)

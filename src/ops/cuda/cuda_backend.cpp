@@ -144,7 +144,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
     context_.warpgroups = options.warpgroups;
-    take_forms(context_, options.forms);
+    context_.forms = options.forms;
     context_.tf32 = options.tf32;
     if (options.tf32 && has_bf16_ && peak_bf16_) peak_f32_ = *peak_bf16_ / 2;
     off_ = options.rewrites_off;

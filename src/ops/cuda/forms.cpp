@@ -56,46 +56,55 @@ std::string choice_of(const char* subject, std::span<const Bound> records) {
     return text;
 }
 
-/// The form that `names` has for that choice; null: none, or it does not apply.
-const Form* named_form(const Context& c, const std::map<std::string, std::string>& names, const std::string& choice,
-                       std::span<const Form> forms, std::span<const Bound> records) {
-    const auto found = names.find(choice);
-    if (found == names.end()) return nullptr;
-    const auto form = std::ranges::find(forms, found->second, &Form::name);
-    return form != forms.end() && form->refuses(c, records) == nullptr ? &*form : nullptr;
+bool is_asked_for(const Context& c, const std::string& choice, const char* name) {
+    return std::ranges::find(c.forms, choice + '=' + name) != c.forms.end();
 }
 
-/// Of the first records of a choice.
-void remember(const Context& c, const std::string& choice, const Form& form) {
-    const auto asked = c.forms.find(choice);
-    if (c.chosen.emplace(choice, form.name).second && asked != c.forms.end() && asked->second != form.name)
-        MILLRACE_LOG(warn, "{} was done by {}, which cannot be had here: it is done by {}, and results may differ in rounding",
-                     choice, asked->second, form.name);
+/// Whether that is what was done before, in this run or in the one that it continues.
+bool was_chosen(const Context& c, const std::string& choice, const char* name) {
+    const auto found = c.chosen.find(choice);
+    return found != c.chosen.end() ? found->second == name : is_asked_for(c, choice, name);
+}
+
+/// The first of a choice stays.
+void remember(const Context& c, const std::string& choice, const char* name) {
+    if (!c.chosen.emplace(choice, name).second || is_asked_for(c, choice, name)) return;
+    const std::string begin = choice + '=';
+    for (const std::string& asked : c.forms)
+        if (asked.starts_with(begin))
+            MILLRACE_LOG(warn, "{} cannot be had here: it is done by {}, and results may differ in rounding", asked, name);
 }
 
 }  // namespace
 
-void take_forms(Context& c, const std::vector<std::string>& forms) {
-    for (const std::string& form : forms) {
-        const std::size_t at = form.rfind('=');
-        if (at != std::string::npos) c.forms[form.substr(0, at)] = form.substr(at + 1);
-    }
-}
-
 std::vector<std::string> chosen_forms(const Context& c) {
     std::vector<std::string> all;
-    for (const auto& [choice, form] : c.chosen) all.push_back(choice + '=' + form);
+    for (const auto& [choice, name] : c.chosen) all.push_back(choice + '=' + name);
     return all;
 }
 
+bool is_asked_for(const Context& c, const char* subject, const Form& form) { return is_asked_for(c, subject, form.name); }
+
+bool decide(const Context& c, const char* subject, std::span<const Bound> records, bool predicted) {
+    if (c.deterministic) return predicted;
+    const std::string choice = choice_of(subject, records);
+    const bool decided = was_chosen(c, choice, predicted ? "no" : "yes") ? !predicted : predicted;
+    remember(c, choice, decided ? "yes" : "no");
+    return decided;
+}
+
 const Form* choose_form(const Context& c, const char* subject, std::span<const Form> forms, std::span<const Bound> records) {
-    if (const Form* asked = named_form(c, c.forms, subject, forms, records)) return asked;
+    const auto find = [&](auto wanted) {
+        const auto found =
+            std::ranges::find_if(forms, [&](const Form& form) { return wanted(form) && form.refuses(c, records) == nullptr; });
+        return found != forms.end() ? &*found : nullptr;
+    };
+    if (const Form* asked = find([&](const Form& form) { return is_asked_for(c, subject, form); })) return asked;
     if (c.deterministic) return cheapest_form(c, forms, records);
     const std::string choice = choice_of(subject, records);
-    const Form* form = named_form(c, c.chosen, choice, forms, records);
-    if (form == nullptr) form = named_form(c, c.forms, choice, forms, records);
+    const Form* form = find([&](const Form& one) { return was_chosen(c, choice, one.name); });
     if (form == nullptr) form = cheapest_form(c, forms, records);
-    if (form != nullptr) remember(c, choice, *form);
+    if (form != nullptr) remember(c, choice, form->name);
     return form;
 }
 

@@ -13,13 +13,15 @@ struct Form {
     /// Why the records cannot be done this way; null: they can.
     const char* (*refuses)(const Context&, std::span<const Bound>);
     double (*predict)(const Context&, std::span<const Bound>);  ///< microseconds
-    KernelResult (*make)(Context&, std::span<const Bound>);     ///< null: they are left as they are
+    KernelResult (*make)(Context&, std::span<const Bound>);
 };
 
 /// The form that is taken, null: none can be. `subject`: what BackendOptions::forms calls the choice, "dense_forward".
 const Form* choose_form(const Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
-/// Takes over BackendOptions::forms.
-void take_forms(Context&, const std::vector<std::string>& forms);
+/// Whether BackendOptions::forms names it.
+bool is_asked_for(const Context&, const char* subject, const Form&);
+/// A choice between yes and no that is remembered as forms are: `predicted`, unless it was another before.
+bool decide(const Context&, const char* subject, std::span<const Bound>, bool predicted);
 /// Backend::forms().
 std::vector<std::string> chosen_forms(const Context&);
 /// Its kernel, which knows its form.

@@ -326,14 +326,6 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
 }
 
-/// Predicted microseconds of the two records one after the other.
-double apart_time(const Bound& d, const Bound& b) {
-    const double elements = static_cast<double>(d[linear_dgrad::dx].count());
-    const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    const double product = library_product_time(2 * elements * d[linear_dgrad::dz].cols);
-    return product + (batch ? statistics_time(4 * elements) + statistics_time(6 * elements) : statistics_time(6 * elements));
-}
-
 constexpr Form kPairForms[] = {
     {"tiles", [](const Context& c, std::span<const Bound> r) { return tiled::refuses_pair(c, r[0], r[1]); },
      [](const Context& c, std::span<const Bound> r) { return tiled::dgrad_time(c, r[0], &r[1]); },
@@ -344,13 +336,15 @@ constexpr Form kPairForms[] = {
      },
      [](const Context& c, std::span<const Bound> r) { return strips_backward_time(c, &r[0], &r[1]); },
      [](Context& c, std::span<const Bound> r) { return make_fused_backward(c, &r[0], &r[1]); }},
-    {"apart",
-     [](const Context& c, std::span<const Bound>) -> const char* {
-         return c.deterministic ? "pinned runs join what they can" : nullptr;
-     },
-     [](const Context&, std::span<const Bound> r) { return apart_time(r[0], r[1]); }, nullptr},
 };
-constexpr std::span kJoinedForms = std::span(kPairForms).first(2);
+
+/// Predicted microseconds of the two records one after the other.
+double apart_time(const Bound& d, const Bound& b) {
+    const double elements = static_cast<double>(d[linear_dgrad::dx].count());
+    const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
+    const double product = library_product_time(2 * elements * d[linear_dgrad::dz].cols);
+    return product + (batch ? statistics_time(4 * elements) + statistics_time(6 * elements) : statistics_time(6 * elements));
+}
 
 /// linear_dgrad of a layer and dense_backward of the one below it, which reads dx next. dx is stored where the kernels of batch
 /// statistics read it again.
@@ -360,14 +354,16 @@ Match match_backward_pair(const Context& c, const Window& records) {
     if (!below || records[*below].record->op != &dense_backward::kDef) return {};
     const std::vector<Bound> pair = {records[0], records[*below]};
     const Form* form = choose_form(c, "backward_pair", kPairForms, pair);
-    if (form == nullptr || form->make == nullptr) return {};
+    const bool wanted = form != nullptr && (c.deterministic || is_asked_for(c, "backward_pair", *form));
+    const bool sooner = form != nullptr && form->predict(c, pair) < apart_time(pair[0], pair[1]);
+    if (!wanted && !(decide(c, "join_backward_pair", pair, sooner) && form != nullptr)) return {};
     Match match{{0, *below}};
     const bool stored = form == &kPairForms[0] && pair[1].params<DenseParams>().norm == Norm::batch_train;
     if (!stored && !Box(pair[1][dense_backward::dz]).meets(Box(dx))) match.inner = {{0, linear_dgrad::dx}};
     return match;
 }
 KernelResult make_backward_pair(Context& c, std::span<const Bound> records) {
-    return make_form(c, "backward_pair", kJoinedForms, records);
+    return make_form(c, "backward_pair", kPairForms, records);
 }
 
 }  // namespace millrace::ops::cuda
