@@ -177,6 +177,7 @@ base::Result<OurTimes> time_workload(const Workload& workload, const Options& op
     times.parameters = engine->store().trainable_count();
     times.flops = static_cast<double>(engine->flops(0).total());
     times.memory = engine->memory_used();
+    times.planned = engine->memory_needs().total();
     times.replayed = engine->captured();
     StepTimer timer(*engine, options.seconds);
     measure_windows(*engine, timer, options, times);

@@ -67,7 +67,7 @@ struct OurTimes {
     std::optional<models::StepWork> work;  ///< of models whose work depends on the data
     std::optional<double> idle;  ///< share of a step in which the device waits for the next launch; replayed steps alone
     std::optional<double> sm_active, tensor_active;  ///< % by GPM during the windows
-    std::int64_t memory = 0;                         ///< bytes that setting up took
+    std::int64_t memory = 0, planned = 0;            ///< bytes that setting up took, and was planned to take
     std::optional<std::int64_t> memory_growth;       ///< of the device's used memory during the windows
     std::optional<tape::PhaseTimes> parts;
     std::vector<tape::KernelTime> kernels;

@@ -63,6 +63,7 @@ Json row_json(const Row& row) {
     add("sm_active", row.ours.sm_active);
     add("tensor_active", row.ours.tensor_active);
     json["memory_bytes"] = row.ours.memory;
+    json["planned_bytes"] = row.ours.planned;
     add("memory_growth_bytes", row.ours.memory_growth);
     if (row.ours.parts)
         for (int i = 0; i < tape::kPhaseCount; ++i)

@@ -1,6 +1,6 @@
 #pragma once
-// A backend turns bound records into kernels that can be run again and again. Preparing may allocate, search and fail; running
-// never allocates, never synchronises and never fails.
+// A backend turns bound records into kernels that can be run again and again. Preparing may search and fail; its memory is
+// measured before. Running never allocates, never synchronises and never fails.
 
 #include <cstddef>
 #include <functional>
@@ -35,7 +35,7 @@ public:
     const char* form = nullptr;     ///< how the backend does its records, where it has a choice
     double predicted = 0;           ///< microseconds, of that form
     std::vector<FormOffer> offers;  ///< all forms of the choice
-    std::size_t scratch = 0;        ///< bytes of its own that the backend allocated for it
+    std::size_t scratch = 0;        ///< bytes of the program's scratch that are its own
 };
 
 /// Device memory owned by a backend; zeroed when allocated.
@@ -80,6 +80,9 @@ public:
 /// Of the device, in bytes; what other processes hold is not free.
 struct MemoryState {
     std::size_t free = 0, total = 0;
+    std::size_t before = 0;       ///< free when the backend was made, the driver's context not counted
+    std::size_t held = 0;         ///< by the backend itself, for all programs: workspace of its library
+    std::size_t allocations = 0;  ///< calls for memory of the device or pinned memory so far
 };
 
 struct BackendOptions {
@@ -87,8 +90,9 @@ struct BackendOptions {
     int threads = 0;             ///< CPU threads; 0: one per core
     /// Rewrites that are left out, by name (rewrite_names()), or "all": every record is then run by itself.
     std::vector<std::string> rewrites_off = {};
-    std::vector<std::string> forms = {};  ///< forms that CUDA takes where they apply: "dense_forward=tiles"
-    std::string cpu_table = {};           ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
+    /// Forms that CUDA takes where they apply: "dense_forward=tiles", or one that Backend::forms() said before.
+    std::vector<std::string> forms = {};
+    std::string cpu_table = {};  ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
     bool tf32 = false;       ///< CUDA: products of the library round f32 operands to tf32, ten bits of mantissa, unless pinned
 };
 
@@ -125,11 +129,21 @@ public:
         (void)rewrite, (void)window;
         return {};
     }
+    /// Bytes of scratch that the kernels of a program will keep. Records need addresses, distinct and aligned as they will be,
+    /// and no memory behind them but for `segments` slots, where it may be the host's. What prepare() refuses counts as nothing.
+    [[nodiscard]] virtual std::size_t measure_scratch(std::span<const Bound> records, std::span<const Section> sections) {
+        (void)records, (void)sections;
+        return 0;
+    }
     /// Kernels for the records of a program, in order. They always run one after the other, those of a section as often as it
     /// repeats, so that a kernel may rely on what an earlier one left; none covers records of two sections. No sections: all
-    /// records are one. `records` must outlive the kernels.
+    /// records are one. `records` and `scratch` must outlive the kernels; what does not fit into `scratch` is allocated.
     [[nodiscard]] virtual base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
-                                                                                     std::span<const Section> sections) = 0;
+                                                                                     std::span<const Section> sections,
+                                                                                     std::span<std::byte> scratch = {}) = 0;
+    /// The forms that were chosen so far, for BackendOptions::forms of a backend that shall choose the same. None in
+    /// deterministic runs: these go by prediction alone.
+    [[nodiscard]] virtual std::vector<std::string> forms() const { return {}; }
 
     [[nodiscard]] virtual bool can_capture() const { return false; }
     /// Captures what `enqueue` runs. Everything it runs must have run once before on this backend (warm-up).

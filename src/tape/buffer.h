@@ -50,7 +50,7 @@ struct Buffer {
 
     bool kept = false;          ///< its memory is not reused before the program's end
     int first = -1, last = -1;  ///< records that touch it first and last; -1: untouched
-    std::int64_t offset = -1;   ///< bytes into the activation arena, set by the planner
+    std::int64_t offset = -1;   ///< bytes into the activation arena, set by the planner, or into the store's memory
 
     [[nodiscard]] std::int64_t bytes() const { return elements * static_cast<std::int64_t>(tensor::size_of(dtype)); }
 };

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "ops/fused.h"
 #include "tape/captures.h"
@@ -73,10 +74,26 @@ std::string NonFinite::text() const {
                        layer.empty() ? "the program" : layer, value, slot, member, group, row, col);
 }
 
+std::int64_t Arena::reserve(std::int64_t activations, std::int64_t scratch) {
+    size_.activations = std::max(size_.activations, activations);
+    return std::exchange(size_.scratch, size_.scratch + scratch);
+}
+
+std::byte* Arena::data() const {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): it is compared, never followed
+    return memory_ ? memory_->data() : reinterpret_cast<std::byte*>(std::uintptr_t{1} << 46);
+}
+
 base::Status Arena::allocate() {
-    MILLRACE_LET(memory, backend_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(wanted_, 256))));
+    MILLRACE_LET(memory, backend_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(size_.total(), 256))));
     memory_ = std::move(memory);
+    allocated_ = size_;
     return base::ok();
+}
+
+std::span<std::byte> Arena::scratch(std::int64_t begin, std::int64_t bytes) const {
+    if (begin + bytes > allocated_.scratch) return {};
+    return {data() + allocated_.activations + begin, static_cast<std::size_t>(bytes)};
 }
 
 Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena)
@@ -92,7 +109,9 @@ Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena
     rewrite_records(store_.backend(), buffers_, records_, sections_);
     set_lifetimes(records_, sections_, buffers_);
     plan_ = plan_memory(buffers_);
-    arena_.reserve(plan_.bytes);
+    bind_records();
+    scratch_bytes_ = static_cast<std::int64_t>(store_.backend().measure_scratch(bound_, sections_));
+    scratch_ = arena_.reserve(plan_.bytes, scratch_bytes_);
 }
 
 std::byte* Program::address(const View& view) const {
@@ -108,14 +127,18 @@ tensor::Operand Program::bind(const View& v) const {
     return operand(v, address(v));
 }
 
-base::Status Program::prepare() {
+void Program::bind_records() {
     bound_.resize(records_.size());
     for (std::size_t r = 0; r < records_.size(); ++r) {
         bound_[r].record = &records_[r];
         for (std::size_t s = 0; s < records_[r].slots.size(); ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
         bound_[r].condition = bind(records_[r].condition);
     }
-    auto kernels = store_.backend().prepare(bound_, sections_);
+}
+
+base::Status Program::prepare() {
+    bind_records();
+    auto kernels = store_.backend().prepare(bound_, sections_, arena_.scratch(scratch_, scratch_bytes_));
     if (!kernels.ok()) return base::Error{fmt::format("cannot build the program '{}'", name_)}.because(kernels.error());
     kernels_.clear();
     auto next = kernels->begin();

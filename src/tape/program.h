@@ -41,19 +41,29 @@ struct KernelPlan {
     int repeat = 1;
 };
 
-/// Activation memory shared by programs that never run at the same time: as large as the largest of them.
+/// Memory of programs that never run at the same time: activations are shared, so that there are as many as the largest of them
+/// needs; behind them lies the scratch of each, which its kernels keep from run to run.
 class Arena {
 public:
+    struct Size {
+        std::int64_t activations = 0, scratch = 0;
+        [[nodiscard]] std::int64_t total() const { return activations + scratch; }
+    };
     explicit Arena(ops::Backend& backend) : backend_(backend) {}
-    void reserve(std::int64_t bytes) { wanted_ = std::max(wanted_, bytes); }
+    /// Where the scratch begins among that of all programs.
+    std::int64_t reserve(std::int64_t activations, std::int64_t scratch);
+    /// Gives back what was reserved since it had that size.
+    void shrink_to(const Size& size) { size_ = size; }
     base::Status allocate();
-    [[nodiscard]] std::byte* data() const { return memory_ ? memory_->data() : nullptr; }
-    [[nodiscard]] std::int64_t size() const { return wanted_; }
+    [[nodiscard]] std::byte* data() const;  ///< before allocate() an address that stands for it
+    /// Of a program that was planned before allocate(); nothing for others.
+    [[nodiscard]] std::span<std::byte> scratch(std::int64_t begin, std::int64_t bytes) const;
+    [[nodiscard]] const Size& size() const { return size_; }
     [[nodiscard]] std::int64_t allocated_bytes() const { return memory_ ? static_cast<std::int64_t>(memory_->size()) : 0; }
 
 private:
     ops::Backend& backend_;
-    std::int64_t wanted_ = 0;
+    Size size_, allocated_;
     std::unique_ptr<ops::Memory> memory_;
 };
 
@@ -66,7 +76,8 @@ struct Flops {
 
 class Program {
 public:
-    /// Takes what the builder wrote and plans its memory in `arena` (which is allocated later, when all programs are planned).
+    /// Takes what the builder wrote and plans its memory in `arena` (which is allocated later, when all programs are planned),
+    /// that of its kernels included.
     Program(std::string name, Store& store, Builder&& builder, Arena& arena);
 
     /// Binds, prepares and warms up nothing: call after Store::allocate() and Arena::allocate().
@@ -112,6 +123,7 @@ public:
 private:
     [[nodiscard]] std::byte* address(const tensor::View& view) const;
     [[nodiscard]] tensor::Operand bind(const tensor::View& view) const;
+    void bind_records();
     std::optional<NonFinite> scan(const ops::Record& record) const;
     std::optional<NonFinite> find_new_mark(const ops::Record& record, std::vector<bool>& marked) const;
 
@@ -122,6 +134,7 @@ private:
     std::vector<Buffer> buffers_;
     std::vector<Section> sections_;
     MemoryPlan plan_;
+    std::int64_t scratch_ = 0, scratch_bytes_ = 0;  ///< where it begins in that of the arena
     std::vector<ops::Bound> bound_;
     std::vector<std::vector<std::unique_ptr<ops::Kernel>>> kernels_;  ///< per section
     std::unique_ptr<ops::Replay> replay_;

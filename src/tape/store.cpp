@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ops/box.h"
 #include "ops/optimizer/optimizer.h"
 #include "tape/initial.h"
 
@@ -17,6 +18,7 @@ using tensor::View;
 
 namespace {
 
+constexpr std::int64_t kBufferAlign = 256;
 constexpr std::int64_t kTensorAlign = 64;  // elements: 128 bytes in bf16, so that rows of weights can be read 16 bytes at a time
 
 }  // namespace
@@ -103,30 +105,47 @@ void Store::size_fixed_buffers() {
 }
 
 base::Status Store::seal() {
+    if (sealed_) return base::ok();
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (trainable_width_ > kMost)
         return base::Error{fmt::format("the model has {} parameters; one member holds at most {}", trainable_width_, kMost)};
     set_segments();
     size_fixed_buffers();
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+        View first;
+        first.buffer = static_cast<BufferId>(i);
+        addresses_.push_back(static_cast<std::byte*>(ops::stand_in(first).data));
+    }
+    addresses_[kSegments] = reinterpret_cast<std::byte*>(segments_.data());  // planning reads them
     sealed_ = true;
     return base::ok();
 }
 
 base::Status Store::allocate() {
-    MILLRACE_ASSERT(memory_.empty(), "allocate() is called once");
+    MILLRACE_ASSERT(!allocated_, "allocate() is called once");
     MILLRACE_TRY(seal());
+    // One piece: each allocation would be rounded up to what the driver gives out.
+    std::int64_t bytes = 0;
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
-        const Buffer& b = buffers_[i];
-        const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(b.bytes(), 1));
-        auto memory = i == kRing ? backend_.allocate_shared(bytes) : backend_.allocate(bytes);
-        if (!memory.ok()) {
-            memory_.clear();
-            return base::Error{fmt::format("{} need {:.1f} MiB, which {} cannot give; fewer members or a smaller model would fit",
-                                           b.name, static_cast<double>(bytes) / (1 << 20), backend_.description())}
-                .because(memory.error());
-        }
-        memory_.push_back(std::move(memory).value());
+        if (i == kRing) continue;
+        buffers_[i].offset = bytes;
+        bytes += align(buffers_[i].bytes(), kBufferAlign);
     }
+    auto whole = backend_.allocate(static_cast<std::size_t>(bytes));
+    if (!whole.ok()) {
+        const Buffer& largest = *std::ranges::max_element(buffers_, {}, &Buffer::bytes);
+        return base::Error{fmt::format("{} and the rest need {:.1f} MiB, which {} cannot give; fewer members or a smaller model "
+                                       "would fit",
+                                       largest.name, static_cast<double>(bytes) / (1 << 20), backend_.description())}
+            .because(whole.error());
+    }
+    memory_.push_back(std::move(whole).value());
+    for (std::size_t i = 0; i < buffers_.size(); ++i)
+        if (i != kRing) addresses_[i] = memory_.back()->data() + buffers_[i].offset;
+    MILLRACE_LET(ring, backend_.allocate_shared(static_cast<std::size_t>(buffers_[kRing].bytes())));
+    memory_.push_back(std::move(ring));
+    addresses_[kRing] = memory_.back()->data();
+    allocated_ = true;
     write(segments(), segments_.data(), segments_.size() * sizeof(ops::Segment));
     reset_groups();
     write_states(std::vector<ops::MemberState>(static_cast<std::size_t>(members())));  // zeros would switch dropout off
@@ -237,15 +256,17 @@ View Store::ring_counter() const {
 }
 
 std::byte* Store::address(BufferId id) const {
-    MILLRACE_ASSERT(static_cast<std::size_t>(id) < memory_.size(), "buffer of the store before allocate()");
-    return memory_[static_cast<std::size_t>(id)]->data();
+    MILLRACE_ASSERT(static_cast<std::size_t>(id) < addresses_.size(), "buffer of the store before seal()");
+    return addresses_[static_cast<std::size_t>(id)];
 }
 
 void Store::write(const View& v, const void* host, std::size_t bytes) {
+    MILLRACE_ASSERT(allocated_, "buffer of the store before allocate()");
     backend_.upload(address(v.buffer) + v.offset * static_cast<std::int64_t>(tensor::size_of(v.dtype)), host, bytes);
 }
 
 void Store::read(const View& v, void* host, std::size_t bytes) {
+    MILLRACE_ASSERT(allocated_, "buffer of the store before allocate()");
     backend_.download(host, address(v.buffer) + v.offset * static_cast<std::int64_t>(tensor::size_of(v.dtype)), bytes);
 }
 

@@ -149,6 +149,7 @@ public:
     [[nodiscard]] const StoreOptions& options() const { return options_; }
     [[nodiscard]] ops::Backend& backend() const { return backend_; }
     [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
+    /// Before allocate() it stands for one (ops/box.h), but that of segments() is the host's copy of them.
     [[nodiscard]] std::byte* address(tensor::BufferId id) const;
     [[nodiscard]] std::int64_t bytes(Role role) const;
     [[nodiscard]] std::int64_t allocated_bytes() const;  ///< what the backend was asked for
@@ -183,7 +184,8 @@ private:
     std::vector<Parameter> parameters_;
     std::vector<Buffer> buffers_;
     std::vector<std::unique_ptr<ops::Memory>> memory_;
-    bool sealed_ = false;
+    std::vector<std::byte*> addresses_;  ///< of the buffers
+    bool sealed_ = false, allocated_ = false;
     std::int64_t trainable_width_ = 0, fixed_width_ = 0;  ///< elements per member of the two arenas, padded
 };
 

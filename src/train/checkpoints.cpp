@@ -97,6 +97,7 @@ io::Checkpoint Checkpoints::checkpoint_now() {
     state.step = loop_.step();
     state.steps_per_epoch = loop_.steps_per_epoch();
     state.micro_batch = engine.micro_batch();
+    state.forms = engine.backend().forms();
     state.members = engine.store().read_states();
     state.groups = read_groups(engine.store());
     state.epoch_sums = loop_.metrics().epoch_sums();

@@ -46,48 +46,32 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     MILLRACE_TRY(engine->model_->declare(*engine->store_));
     MILLRACE_TRY(engine->source_->declare(*engine->store_));
     MILLRACE_TRY(engine->store_->seal());
+    engine->arena_ = std::make_unique<tape::Arena>(*engine->backend_);
     base::Status planned = engine->plan(settings, options.training);
     if (!planned.ok() && options.no_room != nullptr) *options.no_room = true;
     MILLRACE_TRY(std::move(planned));
-    const std::optional<ops::MemoryState> before = engine->backend_->memory();
+    if (engine->eval_batch_ != settings.eval_batch)
+        MILLRACE_LOG(info, "eval.batch = {} does not fit the memory: evaluating {} at a time", settings.eval_batch,
+                     engine->eval_batch_);
+    engine->log_memory("planning");
     MILLRACE_TRY(engine->store_->allocate());
     MILLRACE_TRY(engine->source_->upload(*engine->store_));
-
-    engine->arena_ = std::make_unique<tape::Arena>(*engine->backend_);
-    if (options.training) engine->add_training_programs(settings);
-    engine->add_evaluation_programs();
-    engine->needs_ = needs_of(*engine->store_, engine->arena_->size());
     const bool capture = settings.capture && !settings.debug_nonfinite;
     MILLRACE_TRY(engine->prepare_programs(capture));
     if (options.training && settings.telemetry.components) MILLRACE_TRY(engine->add_phase_programs(capture));
     engine->start_afresh(settings);
-    engine->note_used(before);
+    engine->note_used();
     MILLRACE_LOG(profiling, "{}", engine->plan_text());
     return engine;
 }
 
-std::int64_t Engine::training_arena(const RunSettings& settings, std::int32_t rows, int memory_level) {
-    const optim::OptimizerSettings optimizer = in_micro_batches(settings, rows);
-    const EpochSteps epoch = divide_epoch(source_->samples(Part::train), rows, optimizer.accumulation);
-    tape::Arena trial(*backend_);
-    row_couplings_.clear();
-    for (const StepRows& step : {epoch.regular > 0 ? epoch.step : StepRows{}, epoch.last}) {
-        if (step.total() == 0) continue;
-        tape::Builder built =
-            build_training_step(*store_, *model_, *source_, optimizer, step, nullptr, memory_level, settings.rank);
-        if (row_couplings_.empty()) row_couplings_ = built.row_couplings();
-        tape::Program("trial", *store_, std::move(built), trial);
+MemoryNeeds Engine::needs() const {
+    MemoryNeeds needs = needs_of(*store_, arena_->size());
+    if (const auto device = backend_->memory()) {
+        needs.scratch += static_cast<std::int64_t>(device->held);
+        needs.other -= store_->bytes(tape::Role::metric);  // pinned memory of the host
     }
-    return trial.size();
-}
-
-std::int64_t Engine::evaluation_arena(std::int32_t rows) {
-    tape::Arena trial(*backend_);
-    for (const Part part : {Part::validation, Part::test})
-        if (const std::int32_t most = std::min(rows, source_->samples(part)); most > 0)
-            tape::Program("trial", *store_, build_evaluation(*store_, *model_, *source_, part, most, nullptr, class_reports_),
-                          trial);
-    return trial.size();
+    return needs;
 }
 
 std::vector<std::int32_t> Engine::micro_batches(const RunSettings& settings) const {
@@ -110,26 +94,31 @@ base::Status Engine::plan(const RunSettings& settings, bool training) {
                         "or a larger data.window would be right",
                         step_rows, source_->most_rows(Part::train))};
     const std::optional<MemoryLimit> limit = memory_limit(settings.memory_limit, *backend_);
-    const auto fits = [&](std::int64_t arena) { return !limit || needs_of(*store_, arena).total() <= limit->bytes; };
+    const auto fits = [&] {
+        needs_ = needs();
+        return !limit || needs_.total() <= limit->bytes;
+    };
     // Rows of an evaluation know nothing of each other, so fewer at once change no figure.
-    while (eval_batch_ > 1 && !fits(evaluation_arena(eval_batch_))) eval_batch_ = (eval_batch_ + 1) / 2;
-    std::int64_t arena = evaluation_arena(eval_batch_);
-    if (!fits(arena)) return refuse_plan(needs_of(*store_, arena), *limit, {});
-    if (eval_batch_ != settings.eval_batch)
-        MILLRACE_LOG(info, "eval.batch = {} does not fit the memory: evaluating {} at a time", settings.eval_batch, eval_batch_);
+    for (add_evaluation_programs(); eval_batch_ > 1 && !fits(); add_evaluation_programs()) eval_batch_ = (eval_batch_ + 1) / 2;
+    if (!fits()) return refuse_plan(needs_, *limit, {});
     if (!training) return base::ok();
     for (const std::int32_t rows : settings.micro_batch > 0 ? std::vector{settings.micro_batch} : micro_batches(settings)) {
         micro_batch_ = rows;
-        const std::int64_t part = training_arena(settings, rows);
+        add_training_programs(settings);
         // Parts of a batch whose rows know of each other are another computation, which is for the user to choose.
         if (rows < settings.batch && settings.micro_batch == 0 && !row_couplings_.empty()) break;
-        arena = part;
-        if (fits(arena)) return base::ok();
+        // Training has scratch of its own beside that of evaluation.
+        while (!fits() && eval_batch_ > 1 && evaluation_.activations == arena_->size().activations) {
+            eval_batch_ = (eval_batch_ + 1) / 2;
+            add_evaluation_programs();
+            add_training_programs(settings);
+        }
+        if (fits()) return base::ok();
     }
-    return refusal(settings, *limit, needs_of(*store_, arena));
+    return refusal(settings, *limit);
 }
 
-base::Error Engine::refusal(const RunSettings& settings, const MemoryLimit& limit, const MemoryNeeds& needs) {
+base::Error Engine::refusal(const RunSettings& settings, const MemoryLimit& limit) {
     std::vector<MemoryTrial> trials;
     const std::vector<std::int32_t> sizes = micro_batches(settings);
     const std::vector<std::string> couplings = settings.micro_batch == 0 ? row_couplings_ : std::vector<std::string>{};
@@ -139,30 +128,37 @@ base::Error Engine::refusal(const RunSettings& settings, const MemoryLimit& limi
     for (std::size_t level = 0; level < levels.size(); ++level) {
         MemoryTrial trial;
         for (const std::int32_t rows : sizes) {
-            trial = {fmt::format("{}{}train.micro_batch = {}", levels[level], level == 0 ? "" : " and ", rows),
-                     needs_of(*store_, training_arena(settings, rows, static_cast<int>(level))).total()};
+            micro_batch_ = rows;
+            add_training_programs(settings, static_cast<int>(level));
+            trial = {fmt::format("{}{}train.micro_batch = {}", levels[level], level == 0 ? "" : " and ", rows), needs().total()};
             if (trial.bytes <= limit.bytes) break;
         }
         trials.push_back(std::move(trial));
     }
-    return refuse_plan(needs, limit, trials, couplings);
+    return refuse_plan(needs_, limit, trials, couplings);
 }
 
-void Engine::add_training_programs(const RunSettings& settings) {
+void Engine::add_training_programs(const RunSettings& settings, int memory_level) {
     const optim::OptimizerSettings optimizer = in_micro_batches(settings, micro_batch_);
     epoch_ = divide_epoch(source_->samples(Part::train), micro_batch_, optimizer.accumulation);
+    arena_->shrink_to(evaluation_);
+    row_couplings_.clear();
     const auto build = [&](const char* name, const StepRows& rows, models::Outputs* outputs) {
-        return std::make_unique<tape::Program>(
-            name, *store_, build_training_step(*store_, *model_, *source_, optimizer, rows, outputs, 0, settings.rank), *arena_);
+        tape::Builder built =
+            build_training_step(*store_, *model_, *source_, optimizer, rows, outputs, memory_level, settings.rank);
+        if (row_couplings_.empty()) row_couplings_ = built.row_couplings();
+        return std::make_unique<tape::Program>(name, *store_, std::move(built), *arena_);
     };
+    steps_ = {};
     if (epoch_.regular > 0) steps_[0].program = build("step", epoch_.step, &step_outputs_);
     if (epoch_.last.total() > 0) steps_[1].program = build("last step of an epoch", epoch_.last, nullptr);
 }
 
 void Engine::add_evaluation_programs() {
     const std::int32_t batch = eval_batch_;
+    arena_->shrink_to({});
     for (const Part part : {Part::validation, Part::test}) {
-        Pass& pass = passes_[static_cast<std::size_t>(part)];
+        Pass& pass = passes_[static_cast<std::size_t>(part)] = {};
         const std::int32_t samples = source_->samples(part);
         const auto build = [&](const char* name, std::int32_t rows, Pass::Batch& made) {
             made.program = std::make_unique<tape::Program>(
@@ -177,6 +173,7 @@ void Engine::add_evaluation_programs() {
             if (section.rows % batch > 0) build("tail", section.rows % batch, section.tail);
         }
     }
+    evaluation_ = arena_->size();
 }
 
 std::vector<tape::Program*> Engine::programs() const {
@@ -193,14 +190,18 @@ std::vector<tape::Program*> Engine::programs() const {
 
 base::Status Engine::prepare_programs(bool capture) {
     MILLRACE_TRY(arena_->allocate());
+    log_memory("allocating");
     for (tape::Program* program : programs()) MILLRACE_TRY(program->prepare());
+    log_memory("preparing");
     if (!capture || !backend_->can_capture()) return base::ok();
     // Capturing forbids lazy loading of kernels, so each program runs once before; start_afresh() removes what that left behind.
     store_->initialize(std::vector<std::uint64_t>(static_cast<std::size_t>(members()), 1));
     for (tape::Program* program : programs()) program->run();
     backend_->synchronize();
     MILLRACE_TRY(backend_->check());
+    log_memory("a first run");
     for (tape::Program* program : programs()) MILLRACE_TRY(program->capture());
+    log_memory("capturing");
     return base::ok();
 }
 
@@ -267,10 +268,16 @@ std::vector<std::vector<double>> Engine::kept_of_step() const {
 
 std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }
 
-void Engine::note_used(const std::optional<ops::MemoryState>& before) {
-    const std::optional<ops::MemoryState> after = backend_->memory();
-    used_ = before && after ? static_cast<std::int64_t>(before->free) - static_cast<std::int64_t>(after->free)
-                            : store_->allocated_bytes() + arena_->allocated_bytes();
+void Engine::note_used() {
+    const std::optional<ops::MemoryState> device = backend_->memory();
+    used_ = device ? static_cast<std::int64_t>(device->before) - static_cast<std::int64_t>(device->free)
+                   : store_->allocated_bytes() + arena_->allocated_bytes();
+}
+
+void Engine::log_memory(const char* after) const {
+    if (const auto device = backend_->memory())
+        MILLRACE_LOG(profiling, "memory after {}: {:.2f} MiB taken, {} allocations", after,
+                     (static_cast<double>(device->before) - static_cast<double>(device->free)) / (1 << 20), device->allocations);
 }
 
 std::string Engine::memory_text() const {

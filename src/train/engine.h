@@ -32,8 +32,8 @@ struct EngineOptions {
 
 class Engine {
 public:
-    /// Declares, allocates, plans, prepares, captures where the device can and draws the initial parameters: after this no step
-    /// allocates.
+    /// Declares, plans, allocates, prepares, captures where the device can and draws the initial parameters: once it has planned
+    /// and allocated nothing allocates.
     static base::Result<std::unique_ptr<Engine>> create(std::unique_ptr<ops::Backend> backend,
                                                         std::unique_ptr<models::Model> model,
                                                         std::unique_ptr<data::BatchSource> source, const RunSettings& settings,
@@ -86,8 +86,8 @@ public:
     /// What was planned, and in how many micro-batches a batch runs when that is not one.
     [[nodiscard]] std::string memory_text() const;
     [[nodiscard]] const MemoryNeeds& memory_needs() const { return needs_; }
-    /// Bytes that setting up took: on a GPU the difference of its free memory (captured launches and kernels included), elsewhere
-    /// what was allocated.
+    /// Bytes that setting up took: on a GPU what its free memory fell by since the backend was made (captured launches and
+    /// kernels included), elsewhere what was allocated.
     [[nodiscard]] std::int64_t memory_used() const { return used_; }
     [[nodiscard]] std::int32_t micro_batch() const { return micro_batch_; }
     [[nodiscard]] std::int32_t eval_batch() const { return eval_batch_; }
@@ -120,18 +120,18 @@ private:
         std::vector<Section> sections;  ///< one for each domain, or one
     };
     Engine() = default;
-    /// Chooses micro_batch_ and eval_batch_ so that the plan fits, or refuses it.
+    /// Adds the programs with such a micro_batch_ and eval_batch_ that they fit, or refuses the plan.
     base::Status plan(const RunSettings& settings, bool training);
-    /// Bytes of the arena when a batch runs in micro-batches of `rows`, and of an evaluation of `rows` rows at once. The first
-    /// also finds row_couplings_.
-    [[nodiscard]] std::int64_t training_arena(const RunSettings& settings, std::int32_t rows, int memory_level = 0);
-    [[nodiscard]] std::int64_t evaluation_arena(std::int32_t rows);
-    [[nodiscard]] base::Error refusal(const RunSettings& settings, const MemoryLimit& limit, const MemoryNeeds& least);
-    void add_training_programs(const RunSettings& settings);
+    [[nodiscard]] base::Error refusal(const RunSettings& settings, const MemoryLimit& limit);
+    [[nodiscard]] MemoryNeeds needs() const;  ///< of the programs that were added
+    /// In the place of those before: for evaluation at eval_batch_ first, then for training at micro_batch_, which also finds
+    /// row_couplings_.
     void add_evaluation_programs();
+    void add_training_programs(const RunSettings& settings, int memory_level = 0);
     base::Status prepare_programs(bool capture);
     base::Status add_phase_programs(bool capture);
-    void note_used(const std::optional<ops::MemoryState>& before);
+    void note_used();
+    void log_memory(const char* after) const;
     void start_afresh(const RunSettings& settings);
     /// What the host collects of one member in an evaluation pass.
     struct Collected {
@@ -166,6 +166,7 @@ private:
     std::int32_t batch_ = 0, micro_batch_ = 0, eval_batch_ = 0;
     std::vector<data::Domain> domains_;
     std::vector<std::string> row_couplings_;
+    tape::Arena::Size evaluation_;  ///< of arena_ before the training programs
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
     bool class_reports_ = false;

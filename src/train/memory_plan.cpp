@@ -20,17 +20,20 @@ std::string MemoryNeeds::text() const {
     std::string text = fmt::format("data {}, parameters {}", bytes_text(data), bytes_text(parameters));
     if (gradients > 0) text += fmt::format(", gradients {}", bytes_text(gradients));
     if (optimizer > 0) text += fmt::format(", optimizer {}", bytes_text(optimizer));
-    return text + fmt::format(", activations {}, total {}", bytes_text(activations), bytes_text(total()));
+    text += fmt::format(", activations {}", bytes_text(activations));
+    if (scratch > 0) text += fmt::format(", scratch {}", bytes_text(scratch));
+    return text + fmt::format(", total {}", bytes_text(total()));
 }
 
-MemoryNeeds needs_of(const tape::Store& store, std::int64_t activations) {
+MemoryNeeds needs_of(const tape::Store& store, const tape::Arena::Size& arena) {
     using tape::Role;
     MemoryNeeds needs;
     needs.data = store.bytes(Role::data);
     needs.parameters = store.bytes(Role::parameter) + store.bytes(Role::running);
     needs.gradients = store.bytes(Role::gradient);
     needs.optimizer = store.bytes(Role::optimizer);
-    needs.activations = activations;
+    needs.activations = arena.activations;
+    needs.scratch = arena.scratch;
     needs.other = store.bytes(Role::state) + store.bytes(Role::scratch) + store.bytes(Role::metric);
     return needs;
 }
@@ -38,7 +41,7 @@ MemoryNeeds needs_of(const tape::Store& store, std::int64_t activations) {
 std::optional<MemoryLimit> memory_limit(std::int64_t given, const ops::Backend& backend) {
     if (given > 0) return MemoryLimit{given, "train.memory allows"};
     if (const auto device = backend.memory()) {
-        const auto free = static_cast<std::int64_t>(device->free);
+        const auto free = static_cast<std::int64_t>(device->free + device->held);  // what is held is planned, too
         return MemoryLimit{std::max<std::int64_t>(0, free - std::max(kDeviceReserve, free / 50)), "the GPU has room for"};
     }
     return host_memory_limit();

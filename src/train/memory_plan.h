@@ -7,21 +7,23 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "tape/program.h"
 #include "tape/store.h"
 
 namespace millrace::train {
 
-/// Bytes by purpose. Activations: the arena of the largest program, everything kept for the backward pass included.
+/// Bytes by purpose. Activations: those of the largest program, everything kept for the backward pass included. Scratch: what the
+/// kernels of all programs keep, and the workspace of the backend's library.
 struct MemoryNeeds {
-    std::int64_t data = 0, parameters = 0, gradients = 0, optimizer = 0, activations = 0, other = 0;
+    std::int64_t data = 0, parameters = 0, gradients = 0, optimizer = 0, activations = 0, scratch = 0, other = 0;
 
-    [[nodiscard]] std::int64_t total() const { return data + parameters + gradients + optimizer + activations + other; }
+    [[nodiscard]] std::int64_t total() const { return data + parameters + gradients + optimizer + activations + scratch + other; }
     /// "data 3.1 MiB, parameters 7.7 MiB, gradients 7.7 MiB, optimizer 15.3 MiB, activations 160.3 MiB, total 194.0 MiB"
     [[nodiscard]] std::string text() const;
 };
 
-/// Of a store with everything declared and an arena of `activations` bytes.
-MemoryNeeds needs_of(const tape::Store& store, std::int64_t activations);
+/// Of a store with everything declared and an arena.
+MemoryNeeds needs_of(const tape::Store& store, const tape::Arena::Size& arena);
 
 struct MemoryLimit {
     std::int64_t bytes = 0;

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
+
 namespace millrace::train {
 namespace {
 
@@ -43,6 +45,7 @@ base::Result<PlanReport> report_plan(Setup& setup, const std::string& recipe, bo
                       setup.settings.batch,
                       engine.micro_batch(),
                       engine.memory_needs(),
+                      engine.memory_used(),
                       engine.step_program().kernel_plans(),
                       {}};
     if (!timed) return report;
@@ -52,9 +55,10 @@ base::Result<PlanReport> report_plan(Setup& setup, const std::string& recipe, bo
 }
 
 std::string plan_text(const PlanReport& r) {
-    std::string text = fmt::format("{}: {} parameters, batch {}{}, {}, {}\nmemory: {}\n\n", r.recipe, r.parameters, r.batch,
-                                   r.micro_batch < r.batch ? fmt::format(" in parts of {}", r.micro_batch) : "", r.precision,
-                                   r.device, r.memory.text());
+    std::string text =
+        fmt::format("{}: {} parameters, batch {}{}, {}, {}\nmemory: {}; taken {}\n\n", r.recipe, r.parameters, r.batch,
+                    r.micro_batch < r.batch ? fmt::format(" in parts of {}", r.micro_batch) : "", r.precision, r.device,
+                    r.memory.text(), base::print_bytes(static_cast<std::uint64_t>(r.taken)));
     text +=
         fmt::format("{:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "predicted", "measured", "MFLOP", "KiB", "scratch", "records; form");
     double predicted = 0, measured = 0;
@@ -89,7 +93,9 @@ std::string plan_json(const PlanReport& r) {
                 {"gradients", r.memory.gradients},
                 {"optimizer", r.memory.optimizer},
                 {"activations", r.memory.activations},
+                {"scratch", r.memory.scratch},
                 {"other", r.memory.other}}},
+              {"taken_bytes", r.taken},
               {"kernels", Json::array()}};
     for (std::size_t i = 0; i < r.kernels.size(); ++i) {
         const tape::KernelPlan& kernel = r.kernels[i];

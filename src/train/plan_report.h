@@ -14,6 +14,7 @@ struct PlanReport {
     std::int64_t parameters = 0;
     std::int32_t batch = 0, micro_batch = 0;
     MemoryNeeds memory;
+    std::int64_t taken = 0;  ///< bytes that setting up took
     std::vector<tape::KernelPlan> kernels;
     std::vector<double> microseconds;  ///< of each kernel alone; empty: not measured
 };

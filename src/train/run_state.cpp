@@ -238,6 +238,8 @@ RunState decode(const Json& json) {
     state.step = read<std::uint64_t>(json, "step");
     state.steps_per_epoch = read<std::uint64_t>(json, "steps_per_epoch");
     if (json.contains("micro_batch")) state.micro_batch = read<std::int32_t>(json, "micro_batch");
+    if (json.contains("forms"))
+        for (const Json& form : list(json, "forms")) state.forms.push_back(as<std::string>(form, "forms"));
     state.complete = read<bool>(json, "complete");
     for (const Json& member : list(json, "members")) {
         state.members.push_back(decode_member(member));
@@ -275,6 +277,7 @@ std::string encode_state(const RunState& state) {
     json["step"] = state.step;
     json["steps_per_epoch"] = state.steps_per_epoch;
     json["micro_batch"] = state.micro_batch;
+    if (!state.forms.empty()) json["forms"] = state.forms;
     json["epoch"] = state.members.front().epoch;
     json["position"] = state.members.front().position;
     json["complete"] = state.complete;

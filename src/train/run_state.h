@@ -59,7 +59,8 @@ struct NamedGroup {
 struct RunState {
     std::uint64_t step = 0;  ///< optimizer steps done
     std::uint64_t steps_per_epoch = 0;
-    std::int32_t micro_batch = 0;  ///< rows that went through the model at once; 0: not known
+    std::int32_t micro_batch = 0;    ///< rows that went through the model at once; 0: not known
+    std::vector<std::string> forms;  ///< of kernels, ops::Backend::forms(); of a run without a choice none
     std::vector<ops::MemberState> members;
     std::vector<std::vector<NamedGroup>> groups;  ///< per member; empty: none were stored, all groups as declared
     StepSums epoch_sums{1};                       ///< of the epoch that is open

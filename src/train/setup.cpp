@@ -86,11 +86,12 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
 }  // namespace
 
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
-                           const data::StoredData& stored, bool class_reports) {
+                           const data::StoredData& stored, bool class_reports, const std::vector<std::string>& forms) {
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
-    const ops::BackendOptions options = models::backend_options(recipe, device, precision);
+    ops::BackendOptions options = models::backend_options(recipe, device, precision);
+    options.forms.insert(options.forms.end(), forms.begin(), forms.end());
     MILLRACE_LET(backend, ops::make_backend(device, options));
     MILLRACE_LET(loading, choose_loading(recipe, family->data, training, stored, *backend));
     const Request request{recipe, training, adapt, micro_batch, stored, class_reports, precision, options};

@@ -36,7 +36,7 @@ EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t a
 /// micro-batch weighs its rows over the rows of the step, so that a remainder counts neither more nor less; losses that divide by
 /// something in the data have its sum over the step where there are several parts. Operator numbers are the same in
 /// all micro-batches. `outputs` receives those of the last micro-batch. `rank` keys this machine's random numbers; its share of
-/// the data is the source's matter. Call after Store::allocate().
+/// the data is the source's matter. Call after Store::seal().
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,
                                   const optim::OptimizerSettings& settings, const StepRows& rows,
                                   models::Outputs* outputs = nullptr, int memory_level = 0, base::Rank rank = {});

@@ -101,7 +101,6 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
         standing = std::move(found).value();
         if (standing.recipe) recipe = *standing.recipe;
     }
-    // The same split as before, even if more memory is free now: other micro-batches round differently.
     MILLRACE_LET(init, initial_weights(request, standing));
     data::StoredData stored;
     if (standing.checkpoint || init) {
@@ -111,7 +110,9 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
     }
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
     MILLRACE_TRY(read_structure(recipe, *family));
-    MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch, stored));
+    // The same split and forms as before, even if more memory is free or others are faster now: these round differently.
+    MILLRACE_LET(setup,
+                 set_up(recipe, true, request.adapt_source, standing.state.micro_batch, stored, false, standing.state.forms));
     if (standing.checkpoint) {
         if (!(standing.state.data == setup.data))
             return recipe.bad("data.path",

@@ -51,7 +51,8 @@ public:
     void synchronize() override {}
     [[nodiscard]] base::Status check() override { return failure ? base::Status(*failure) : base::ok(); }
     [[nodiscard]] base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound>,
-                                                                                  std::span<const ops::Section>) override {
+                                                                                  std::span<const ops::Section>,
+                                                                                  std::span<std::byte>) override {
         std::vector<std::unique_ptr<ops::Kernel>> kernels;
         kernels.push_back(std::make_unique<Product>(*this));
         return kernels;

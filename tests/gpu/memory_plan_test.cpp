@@ -61,13 +61,13 @@ protected:
     }
 };
 
-TEST_P(GpuMemoryPlan, IsWithinFivePercentOfWhatIsUsed) {
+TEST_P(GpuMemoryPlan, IsWhatIsUsed) {
     const auto engine = make(GetParam(), 0);
     ASSERT_TRUE(engine.ok()) << engine.error().text();
     const auto planned = static_cast<double>((*engine)->memory_needs().total());
     const auto used = static_cast<double>((*engine)->memory_used());
     std::printf("recompute %s: planned %.1f MiB, used %.1f MiB\n", name_of(GetParam()), planned / 0x1p20, used / 0x1p20);
-    EXPECT_NEAR(planned, used, 0.05 * used);
+    EXPECT_NEAR(planned, used, std::max(0.015 * used, 32 * 0x1p20));
 }
 
 TEST_P(GpuMemoryPlan, SplitBatchesTrainAsWholeOnes) {

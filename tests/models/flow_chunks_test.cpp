@@ -65,7 +65,7 @@ void run_step(const EnergyFlowConfig& config, const Place& place, const std::vec
     const auto vectors = some_vectors(static_cast<std::size_t>(kChunkBatch * config.embedding));
     flows.source.feed(*rig.store, vectors, vectors);
     rig.store->refresh_copies();
-    const std::vector<std::uint8_t> nothing(static_cast<std::size_t>(rig.arena->size()), 0xff);
+    const std::vector<std::uint8_t> nothing(static_cast<std::size_t>(rig.arena->size().activations), 0xff);
     const auto forget = [&] { rig.backend->upload(rig.arena->data(), nothing.data(), nothing.size()); };
     forget();
     step.run();

@@ -82,8 +82,20 @@ public:
             bind(s, owner_of(s));
         }
         rewrite();
-        MILLRACE_LET(kernels, backend_.prepare({&bound_, 1}, {}));
+        return prepare();
+    }
+
+    /// With as much scratch as was measured, no part of it zero.
+    base::Status prepare() {
+        const std::vector<std::byte> poison(backend_.measure_scratch({&bound_, 1}, {}), kPoison);
+        MILLRACE_LET(scratch, backend_.allocate(std::max<std::size_t>(poison.size(), 1)));
+        scratch_ = std::move(scratch);
+        backend_.upload(scratch_->data(), poison.data(), poison.size());
+        const std::optional<MemoryState> before = backend_.memory();
+        MILLRACE_LET(kernels, backend_.prepare({&bound_, 1}, {}, {scratch_->data(), poison.size()}));
         kernels_ = std::move(kernels);
+        if (before && backend_.memory()->allocations != before->allocations)
+            return base::Error{fmt::format("{} needs more scratch than the {} bytes measured", case_.name, poison.size())};
         return base::ok();
     }
 
@@ -228,6 +240,7 @@ private:
     Record record_, fused_;
     Bound bound_;
     std::vector<Buffer> buffers_;
+    std::unique_ptr<Memory> scratch_;
     std::vector<std::unique_ptr<Kernel>> kernels_;
     std::uint32_t variation_ = 0;
 };

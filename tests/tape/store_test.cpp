@@ -250,8 +250,9 @@ public:
     void synchronize() override {}
     base::Status check() override { return base::ok(); }
     base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records,
-                                                                    std::span<const ops::Section> sections) override {
-        return real_->prepare(records, sections);
+                                                                    std::span<const ops::Section> sections,
+                                                                    std::span<std::byte> scratch) override {
+        return real_->prepare(records, sections, scratch);
     }
 
 private:

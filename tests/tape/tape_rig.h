@@ -46,7 +46,7 @@ struct TapeRig {
         arena = std::make_unique<Arena>(*backend);
         program = std::make_unique<Program>("test", *store, std::move(builder), *arena);
         ASSERT_TRUE(arena->allocate().ok());
-        const std::vector<unsigned char> poison(static_cast<std::size_t>(arena->size()), 0xff);
+        const std::vector<unsigned char> poison(static_cast<std::size_t>(arena->size().activations), 0xff);
         backend->upload(arena->data(), poison.data(), poison.size());
         auto prepared = program->prepare();
         ASSERT_TRUE(prepared.ok()) << prepared.error().text();

@@ -22,7 +22,10 @@ using models::Recompute;
 /// Bytes that a backend was asked for.
 struct Counts {
     std::int64_t allocated = 0, uploaded = 0, cleared = 0;
+    std::vector<std::span<std::byte>> scratch = {};  ///< that programs were prepared with
 };
+
+constexpr std::size_t kScratch = 1280;  ///< that a program is said to need
 
 /// The CPU's backend, counting what it is asked for.
 class CountingBackend final : public ops::Backend {
@@ -55,8 +58,16 @@ public:
     void synchronize() override { inner_->synchronize(); }
     base::Status check() override { return inner_->check(); }
     base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records,
-                                                                    std::span<const ops::Section> sections) override {
-        return inner_->prepare(records, sections);
+                                                                    std::span<const ops::Section> sections,
+                                                                    std::span<std::byte> scratch) override {
+        counts_.scratch.push_back(scratch);
+        return inner_->prepare(records, sections, scratch);
+    }
+    std::size_t measure_scratch(std::span<const ops::Bound> records, std::span<const ops::Section>) override {
+        for (const ops::Bound& bound : records)
+            for (int slot = 0; slot < bound.record->slot_count(); ++slot)
+                EXPECT_EQ(bound[slot].present(), bound.record->slots[static_cast<std::size_t>(slot)].present());
+        return kScratch;
     }
 
 private:
@@ -147,6 +158,22 @@ TEST(MemoryPlan, PredictsWhatIsAllocated) {
         EXPECT_EQ(engine.micro_batch(), 12);
         EXPECT_NE(engine.memory_text().find("total"), std::string::npos) << engine.memory_text();
         EXPECT_EQ(engine.memory_text().find("micro-batch"), std::string::npos) << engine.memory_text();
+    }
+}
+
+TEST(MemoryPlan, EveryProgramHasItsScratchInTheArena) {
+    const auto made = make(small_flow(), 0);
+    ASSERT_TRUE(made->engine.ok()) << made->engine.error().text();
+    const MemoryNeeds& needs = (*made->engine)->memory_needs();
+    ASSERT_GE(made->scratch.size(), 3u);  // two steps and an evaluation
+    EXPECT_EQ(needs.scratch, static_cast<std::int64_t>(made->scratch.size() * kScratch));
+    EXPECT_NE(needs.text().find("scratch"), std::string::npos) << needs.text();
+    std::ranges::sort(made->scratch, {}, [](const auto& one) { return one.data(); });
+    for (std::size_t i = 0; i < made->scratch.size(); ++i) {
+        EXPECT_EQ(made->scratch[i].size(), kScratch);
+        if (i > 0) {
+            EXPECT_GE(made->scratch[i].data(), made->scratch[i - 1].data() + kScratch);
+        }
     }
 }
 

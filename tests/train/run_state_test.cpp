@@ -13,6 +13,7 @@ RunState some_state() {
     state.step = 1234567;
     state.steps_per_epoch = 1688;
     state.micro_batch = 16;
+    state.forms = {"dense_forward layers.*.linear1 1 x 1 bf16 64x128 256x128=tiles"};
     state.members.resize(2);
     state.members[1].seed = 0xfedcba9876543210u;
     state.members[1].base_lr = std::nextafterf(1e-3f, 1.0f);
@@ -78,6 +79,7 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->metrics_offset, before.metrics_offset);
     EXPECT_EQ(after->recipe, before.recipe);
     EXPECT_EQ(after->micro_batch, 16);
+    EXPECT_EQ(after->forms, before.forms);
     EXPECT_EQ(after->figures.precision, "f16");
 }
 

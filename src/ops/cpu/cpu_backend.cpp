@@ -30,7 +30,8 @@ public:
         return rewrite.cpu == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.cpu(context_, window);
     }
     [[nodiscard]] base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
-                                                                             std::span<const Section> sections) override {
+                                                                             std::span<const Section> sections,
+                                                                             std::span<std::byte> /*scratch*/) override {
         std::vector<std::unique_ptr<Kernel>> kernels;
         kernels.reserve(records.size());
         for (std::size_t i = 0; i < records.size(); ++i) {

@@ -45,19 +45,68 @@ base::Status raise_shared_memory(const Context& c, const void* kernel) {
 
 namespace {
 
-base::Result<DeviceTable> allocate_table(const Context& c, std::size_t bytes) {
-    c.table_bytes += bytes;
-    void* data = nullptr;
-    if (auto code = cudaMalloc(&data, bytes); code != cudaSuccess)
-        return cuda_error(code, fmt::format("allocating {} bytes for a kernel", bytes));
+/// On the device, or pinned host memory mapped into it: the kernel writes that over the bus, the host reads it without a copy.
+class CudaMemory final : public Memory {
+public:
+    CudaMemory(void* data, std::size_t size, cudaError_t (*release)(void*))
+        : data_(static_cast<std::byte*>(data)), size_(size), release_(release) {}
     // At process exit the driver may be gone already; it has then freed everything itself.
-    return DeviceTable(data, [](void* held) { (void)cudaFree(held); });
+    ~CudaMemory() override { (void)release_(data_); }
+    std::byte* data() override { return data_; }
+    [[nodiscard]] std::size_t size() const override { return size_; }
+
+private:
+    std::byte* data_;
+    std::size_t size_;
+    cudaError_t (*release_)(void*);
+};
+
+constexpr std::size_t kTableAlign = 256;
+
+/// Where tables lie that have no memory; no operand does.
+std::byte* measured_address(std::size_t at) { return reinterpret_cast<std::byte*>((std::uintptr_t{3} << 45) + at); }
+
+base::Result<DeviceTable> allocate_table(const Context& c, std::size_t bytes) {
+    if (bytes == 0) return DeviceTable{};
+    const std::size_t at = c.scratch_used;
+    c.scratch_used += (bytes + kTableAlign - 1) / kTableAlign * kTableAlign;
+    if (c.measures) return DeviceTable(std::shared_ptr<void>(), measured_address(at));
+    if (c.scratch_used <= c.scratch.size()) return DeviceTable(std::shared_ptr<void>(), c.scratch.data() + at);
+    MILLRACE_LET(memory, allocate_memory(c, bytes));
+    std::byte* const data = memory->data();
+    return DeviceTable(std::shared_ptr<Memory>(std::move(memory)), data);
 }
 
 }  // namespace
 
+base::Result<std::unique_ptr<Memory>> allocate_memory(const Context& c, std::size_t bytes) {
+    void* data = nullptr;
+    c.allocations += 1;
+    if (auto code = cudaMalloc(&data, bytes); code != cudaSuccess) {
+        (void)cudaGetLastError();
+        std::size_t free = 0, total = 0;
+        (void)cudaMemGetInfo(&free, &total);
+        return base::Error{fmt::format("the GPU has {:.1f} MiB free of {:.1f}; {:.1f} were asked for",
+                                       static_cast<double>(free) / (1 << 20), static_cast<double>(total) / (1 << 20),
+                                       static_cast<double>(bytes) / (1 << 20))};
+    }
+    return std::unique_ptr<Memory>(std::make_unique<CudaMemory>(data, bytes, cudaFree));
+}
+
+base::Result<std::unique_ptr<Memory>> allocate_pinned(const Context& c, std::size_t bytes) {
+    void* data = nullptr;
+    c.allocations += 1;
+    if (auto code = cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable); code != cudaSuccess) {
+        (void)cudaGetLastError();
+        return cuda_error(code, fmt::format("pinning {} bytes of host memory", bytes));
+    }
+    std::fill_n(static_cast<std::byte*>(data), bytes, std::byte{0});
+    return std::unique_ptr<Memory>(std::make_unique<CudaMemory>(data, bytes, cudaFreeHost));
+}
+
 base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::size_t bytes) {
     MILLRACE_LET(table, allocate_table(c, bytes));
+    if (c.measures || bytes == 0) return table;
     // On the compute stream, which does not wait for the legacy one.
     if (auto code = cudaMemcpyAsync(table.get(), host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess)
         return cuda_error(code, "copying a table");
@@ -67,6 +116,7 @@ base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::
 
 base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes) {
     MILLRACE_LET(table, allocate_table(c, bytes));
+    if (c.measures || bytes == 0) return table;
     if (auto code = cudaMemsetAsync(table.get(), 0, bytes, c.stream); code != cudaSuccess)
         return cuda_error(code, "clearing a kernel's memory");
     return table;

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -43,6 +44,7 @@ struct Context {
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
     std::vector<std::string> forms;                         ///< BackendOptions::forms
+    mutable std::map<std::string, std::string> chosen;      ///< forms by choice (forms.cpp): Backend::forms()
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
     std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the program being prepared (squares.h)
@@ -55,7 +57,10 @@ struct Context {
     /// stream.
     std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;
     cudaStream_t ahead_stream = nullptr;
-    mutable std::size_t table_bytes = 0;      ///< that tables took so far
+    std::span<std::byte> scratch;             ///< of the program being prepared, for tables
+    bool measures = false;                    ///< tables have addresses without memory, since only their sizes are asked for
+    mutable std::size_t scratch_used = 0;     ///< bytes of tables so far
+    mutable std::size_t allocations = 0;      ///< MemoryState::allocations
     cudaError_t capture_error = cudaSuccess;  ///< first failure inside a capture
     int product_status = 0;                   ///< the first cublasStatus_t that was no success since the last check
 
@@ -85,7 +90,8 @@ KernelPtr make_kernel(F f) {
     return std::make_unique<Launch<F>>(std::move(f));
 }
 
-/// Device memory that lives as long as a prepared kernel (tables of tiles, sums between launches); freed with the last pointer.
+/// Device memory that lives as long as a prepared kernel (tables of tiles, sums between launches): a piece of the program's
+/// scratch, or where that ends an allocation, freed with the last pointer.
 class DeviceTable : public std::shared_ptr<void> {
 public:
     using std::shared_ptr<void>::shared_ptr;
@@ -98,6 +104,10 @@ base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::
 base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes);
 
 base::Error cuda_error(cudaError_t code, const std::string& what);
+/// All device memory of a backend: counted, not cleared.
+base::Result<std::unique_ptr<Memory>> allocate_memory(const Context& c, std::size_t bytes);
+/// Pinned memory of the host that the device addresses, too.
+base::Result<std::unique_ptr<Memory>> allocate_pinned(const Context& c, std::size_t bytes);
 
 /// Whether the device and the compiled code know clusters and dependent launches (device.cuh).
 bool dependent_launches();

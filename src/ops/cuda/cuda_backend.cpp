@@ -9,6 +9,7 @@
 #include "ops/check.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublas.h"
+#include "ops/cuda/forms.h"
 #include "ops/cuda/late_sums.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/squares.h"
@@ -19,21 +20,6 @@
 namespace millrace::ops {
 namespace cuda {
 namespace {
-
-/// On the device, or pinned host memory mapped into it: the kernel writes that over the bus, the host reads it without a copy.
-class CudaMemory final : public Memory {
-public:
-    CudaMemory(void* data, std::size_t size, cudaError_t (*release)(void*))
-        : data_(static_cast<std::byte*>(data)), size_(size), release_(release) {}
-    ~CudaMemory() override { (void)release_(data_); }
-    std::byte* data() override { return data_; }
-    [[nodiscard]] std::size_t size() const override { return size_; }
-
-private:
-    std::byte* data_;
-    std::size_t size_;
-    cudaError_t (*release_)(void*);
-};
 
 class GraphReplay final : public Replay {
 public:
@@ -54,7 +40,6 @@ class CudaBackend final : public Backend {
 public:
     ~CudaBackend() override {
         if (context_.stream) (void)cudaStreamSynchronize(context_.stream);
-        if (context_.workspace) (void)cudaFree(context_.workspace);
         if (context_.lt) (void)context_.cublas->destroy(context_.lt);
         if (context_.stream) (void)cudaStreamDestroy(context_.stream);
     }
@@ -69,9 +54,12 @@ public:
             (void)cudaGetLastError();
             return std::nullopt;
         }
+        state.before = before_;
+        state.held = context_.workspace_bytes;
+        state.allocations = context_.allocations;
         return state;
     }
-    base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override;
+    base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override { return allocate_pinned(context_, bytes); }
 
     void upload(std::byte* device, const void* host, std::size_t bytes) override {
         // By address: `host` may be device memory, too, when a member is copied to another.
@@ -110,12 +98,16 @@ public:
     [[nodiscard]] Match match(const Rewrite& rewrite, const Window& window) const override {
         return rewrite.cuda == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.cuda(context_, window);
     }
-    base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records, std::span<const Section> sections) override;
+    std::size_t measure_scratch(std::span<const Bound> records, std::span<const Section> sections) override;
+    base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records, std::span<const Section> sections,
+                                                 std::span<std::byte> scratch) override;
+    [[nodiscard]] std::vector<std::string> forms() const override { return chosen_forms(context_); }
     [[nodiscard]] bool can_capture() const override { return true; }
     base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>& enqueue) override;
 
 private:
     [[nodiscard]] base::Status check_record(const Bound& record) const;
+    base::Result<std::vector<KernelPtr>> prepare_all(std::span<const Bound> records, std::span<const Section> sections);
     base::Status prepare_section(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels);
     /// Lets the last kernel do what waits (late_sums.h), too.
     base::Status append_late_sums(std::vector<KernelPtr>& kernels);
@@ -125,6 +117,8 @@ private:
     base::Status prepare_region(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels);
 
     Context context_;
+    std::unique_ptr<Memory> workspace_;
+    std::size_t before_ = 0;  ///< MemoryState::before
     std::unique_ptr<RegionStream> region_;
     std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
     std::string description_, capability_;
@@ -160,39 +154,24 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.fused_rows = dependent_launches() ? 256 : 64;
     if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess)
         return cuda_error(code, "creating a stream");
+    std::size_t total = 0;
+    (void)cudaMemGetInfo(&before_, &total);
     MILLRACE_LET(cublas, load_cublas());
     context_.cublas = cublas;
     if (cublas->create(&context_.lt) != CUBLAS_STATUS_SUCCESS)
         return base::Error{"cuBLASLt could not be started; is its library of the same CUDA version?"};
     context_.workspace_bytes = 32u << 20;
-    if (auto code = cudaMalloc(&context_.workspace, context_.workspace_bytes); code != cudaSuccess)
-        return cuda_error(code, "allocating 32 MiB of workspace");
+    MILLRACE_LET(workspace, allocate_memory(context_, context_.workspace_bytes));
+    workspace_ = std::move(workspace);
+    context_.workspace = workspace_->data();
     return base::ok();
 }
 
 base::Result<std::unique_ptr<Memory>> CudaBackend::allocate(std::size_t bytes) {
-    void* data = nullptr;
-    if (auto code = cudaMalloc(&data, bytes); code != cudaSuccess) {
-        (void)cudaGetLastError();
-        std::size_t free = 0, total = 0;
-        (void)cudaMemGetInfo(&free, &total);
-        return base::Error{fmt::format("the GPU has {:.1f} MiB free of {:.1f}; {:.1f} were asked for",
-                                       static_cast<double>(free) / (1 << 20), static_cast<double>(total) / (1 << 20),
-                                       static_cast<double>(bytes) / (1 << 20))};
-    }
-    if (auto code = cudaMemsetAsync(data, 0, bytes, context_.stream); code != cudaSuccess)
+    MILLRACE_LET(memory, allocate_memory(context_, bytes));
+    if (auto code = cudaMemsetAsync(memory->data(), 0, bytes, context_.stream); code != cudaSuccess)
         return cuda_error(code, "clearing memory");
-    return std::unique_ptr<Memory>(std::make_unique<CudaMemory>(data, bytes, cudaFree));
-}
-
-base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t bytes) {
-    void* data = nullptr;
-    if (auto code = cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable); code != cudaSuccess) {
-        (void)cudaGetLastError();
-        return cuda_error(code, fmt::format("pinning {} bytes of host memory", bytes));
-    }
-    std::fill_n(static_cast<std::byte*>(data), bytes, std::byte{0});
-    return std::unique_ptr<Memory>(std::make_unique<CudaMemory>(data, bytes, cudaFreeHost));
+    return memory;
 }
 
 base::Status CudaBackend::check_record(const Bound& record) const {
@@ -210,11 +189,30 @@ base::Status CudaBackend::check_record(const Bound& record) const {
     return ops::check_record(*record.record, kReals);
 }
 
-base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records, std::span<const Section> sections) {
+std::size_t CudaBackend::measure_scratch(std::span<const Bound> records, std::span<const Section> sections) {
+    context_.measures = true;
+    (void)prepare_all(records, sections);
+    context_.measures = false;
+    (void)cudaGetLastError();  // preparing in earnest will say it
+    return context_.scratch_used;
+}
+
+base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records, std::span<const Section> sections,
+                                                          std::span<std::byte> scratch) {
+    // A region's tables are written on its own stream, which does not wait for the clearing of the memory.
+    (void)cudaStreamSynchronize(context_.stream);
+    context_.scratch = scratch;
+    auto kernels = prepare_all(records, sections);
+    context_.scratch = {};
+    return kernels;
+}
+
+base::Result<std::vector<KernelPtr>> CudaBackend::prepare_all(std::span<const Bound> records, std::span<const Section> sections) {
     const Uses uses(records, sections);
     context_.records = records;
     context_.uses = &uses;
     context_.squares.clear();  // of another program, which may not have run
+    context_.scratch_used = 0;
     std::vector<KernelPtr> kernels;
     base::Status status = base::ok();
     const Section all{0, records.size(), 1};
@@ -265,14 +263,14 @@ base::Status CudaBackend::prepare_next(std::size_t at, std::vector<KernelPtr>& k
     const Bound& bound = context_.records[at];
     const Record& r = *bound.record;
     context_.at = at;
-    const std::size_t tables = context_.table_bytes;
+    const std::size_t used = context_.scratch_used;
     const base::Status fits = check_record(bound);
     auto made = fits.ok() ? r.op->cuda(context_, bound) : KernelResult(fits.error());
     if (!made.ok())
         return base::Error{fmt::format("cannot prepare {}{}{}", r.op->name, r.layer.empty() ? "" : " of ", r.layer)}.because(
             made.error());
     made.value()->first = at;
-    made.value()->scratch = context_.table_bytes - tables;
+    made.value()->scratch = context_.scratch_used - used;
     kernels.push_back(std::move(made).value());
     return base::ok();
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Ways to do the same records. The cheapest by prediction is taken, or the one that BackendOptions::forms names.
+// Ways to do the same records. The cheapest by prediction is taken, or the one that BackendOptions::forms names. What was chosen
+// once for records of a layer and shape is taken again, also by a run that goes on (Backend::forms()).
 
 #include <span>
 
@@ -19,6 +20,10 @@ struct Form {
 const Form* choose_form(const Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 /// Whether BackendOptions::forms names it.
 bool is_asked_for(const Context&, const char* subject, const Form&);
+/// A choice between yes and no that is remembered as forms are: `predicted`, unless it was another before.
+bool decide(const Context&, const char* subject, std::span<const Bound>, bool predicted);
+/// Backend::forms().
+std::vector<std::string> chosen_forms(const Context&);
 /// Its kernel, which knows its form.
 KernelResult make_form(Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 

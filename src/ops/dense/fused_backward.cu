@@ -386,7 +386,8 @@ Match match_backward_pair(const Context& c, const Window& records) {
     const std::vector<Bound> pair = {records[0], records[*below]};
     const Form* form = choose_form(c, "backward_pair", kPairForms, pair);
     const bool wanted = form != nullptr && (c.deterministic || is_asked_for(c, "backward_pair", *form));
-    if (!wanted && (form == nullptr || form->predict(c, pair) >= apart_time(c, pair[0], pair[1]))) return {};
+    const bool sooner = form != nullptr && form->predict(c, pair) < apart_time(c, pair[0], pair[1]);
+    if (!wanted && !(decide(c, "join_backward_pair", pair, sooner) && form != nullptr)) return {};
     Match match{{0, *below}};
     const bool stored = form == &kPairForms[0] && pair[1].params<DenseParams>().norm == Norm::batch_train;
     if (!stored && !Box(pair[1][dense_backward::dz]).meets(Box(dx))) match.inner = {{0, linear_dgrad::dx}};

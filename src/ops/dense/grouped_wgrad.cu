@@ -149,7 +149,8 @@ KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
         const Form* form = part.empty() ? nullptr : choose_form(c, "linear_wgrad", kWgradForms, part);
         return form == nullptr ? 0 : form->predict(c, part);
     };
-    if (some[0].empty() || some[1].empty() || c.deterministic || time(wgrads) <= time(some[0]) + time(some[1]))
+    if (some[0].empty() || some[1].empty() || c.deterministic ||
+        decide(c, "join_linear_wgrad", wgrads, time(wgrads) <= time(some[0]) + time(some[1])))
         return make_form(c, "linear_wgrad", kWgradForms, wgrads);
     MILLRACE_LET(first, make_form(c, "linear_wgrad", kWgradForms, some[0]));
     MILLRACE_LET(second, make_form(c, "linear_wgrad", kWgradForms, some[1]));

@@ -189,7 +189,8 @@ __global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
 base::Result<std::vector<Segment>> read_segments(const Context& c, const Operand& o) {
     std::vector<Segment> segments(static_cast<std::size_t>(o.rows));
     const std::size_t bytes = segments.size() * sizeof(Segment);
-    cudaError_t code = cudaMemcpyAsync(segments.data(), o.data, bytes, cudaMemcpyDeviceToHost, c.stream);
+    // By address: that of a program which is only measured is the host's.
+    cudaError_t code = cudaMemcpyAsync(segments.data(), o.data, bytes, cudaMemcpyDefault, c.stream);
     if (code == cudaSuccess) code = cudaStreamSynchronize(c.stream);
     if (code != cudaSuccess) return cuda_error(code, "reading the segments of groups");
     return segments;

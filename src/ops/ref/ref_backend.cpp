@@ -32,8 +32,8 @@ public:
     [[nodiscard]] Match match(const Rewrite& rewrite, const Window& window) const override {
         return rewrite.ref == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.ref(window);
     }
-    base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
-                                                               std::span<const Section> sections) override {
+    base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records, std::span<const Section> sections,
+                                                               std::span<std::byte> /*scratch*/) override {
         std::vector<std::unique_ptr<Kernel>> kernels;
         for (std::size_t i = 0; i < records.size(); ++i) {
             const Record& record = *records[i].record;
