@@ -123,6 +123,8 @@ enum class Product : std::uint8_t { forward, dgrad, wgrad };  ///< x w^T, dz w, 
 /// a, b, c as in the contract: forward (x, w, z), dgrad (dz, w, dx), wgrad (dz, x, dw).
 KernelResult make_product(Context&, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                           bool accumulate);
+/// How many launches of the library a product takes: it goes over groups at once, or over members where there is one group.
+inline int library_launches(const tensor::Operand& out) { return out.g == 1 ? 1 : out.k; }
 void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                           bool accumulate);
 

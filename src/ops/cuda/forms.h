@@ -29,9 +29,10 @@ KernelResult make_form(Context&, const char* subject, std::span<const Form>, std
 
 /// Predicted microseconds, from figures of an H200 (docs/performance/forms.md): of one product of the library, and of a pass
 /// over memory. Strict f32 has no tensor cores there.
-inline double library_product_time(const Context& c, double flops, tensor::DType type) {
+inline double library_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
+    constexpr auto kTile = [](int count) { return (count + 63) / 64 * 64.0; };
     const double petaflops = type != tensor::DType::f32 ? 0.67 : c.tf32 ? 0.3 : 0.045;
-    return 3.0 + flops / 1e9 / petaflops;
+    return 3.0 * library_launches(out) + 2.0 * out.k * out.g * kTile(out.rows) * kTile(out.cols) * summed / 1e9 / petaflops;
 }
 inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }
 /// Of one that also joins sums over rows.

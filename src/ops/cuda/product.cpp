@@ -76,8 +76,7 @@ public:
 
     void run() noexcept override {
         const float alpha = 1;
-        const int loops = by_member_ ? 1 : out_.k;
-        for (int k = 0; k < loops; ++k) {
+        for (int k = 0; k < library_launches(out_); ++k) {
             auto at = [k](const Operand& o) {
                 return static_cast<std::byte*>(o.data) + k * o.stride_k * static_cast<std::int64_t>(tensor::size_of(o.dtype));
             };

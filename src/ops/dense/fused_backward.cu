@@ -373,7 +373,7 @@ constexpr Form kPairForms[] = {
 double apart_time(const Context& c, const Bound& d, const Bound& b) {
     const double elements = static_cast<double>(d[linear_dgrad::dx].count());
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    const double product = library_product_time(c, 2 * elements * d[linear_dgrad::dz].cols, d[linear_dgrad::dz].dtype);
+    const double product = library_product_time(c, d[linear_dgrad::dx], d[linear_dgrad::dz].cols, d[linear_dgrad::dz].dtype);
     return product + (batch ? statistics_time(4 * elements) + statistics_time(6 * elements) : statistics_time(6 * elements));
 }
 

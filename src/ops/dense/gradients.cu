@@ -47,8 +47,7 @@ constexpr Form kDgradForms[] = {
     {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
      [](const Context& c, std::span<const Bound> r) {
          const Bound& b = r.front();
-         return library_product_time(c, 2.0 * static_cast<double>(b[linear_dgrad::dx].count()) * b[linear_dgrad::dz].cols,
-                                     b[linear_dgrad::dz].dtype);
+         return library_product_time(c, b[linear_dgrad::dx], b[linear_dgrad::dz].cols, b[linear_dgrad::dz].dtype);
      },
      [](Context& c, std::span<const Bound> r) {
          const Bound& b = r.front();

@@ -76,8 +76,7 @@ constexpr Form kWgradForms[] = {
      [](const Context& c, std::span<const Bound> r) {
          double time = 0;
          for (const Bound& b : r)
-             time += library_product_time(c, 2.0 * static_cast<double>(b[linear_wgrad::dw].count()) * b[linear_wgrad::dz].rows,
-                                          b[linear_wgrad::dz].dtype);
+             time += library_product_time(c, b[linear_wgrad::dw], b[linear_wgrad::dz].rows, b[linear_wgrad::dz].dtype);
          return time;
      },
      make_library},

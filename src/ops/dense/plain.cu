@@ -100,7 +100,7 @@ double library_time(const Context& c, std::span<const Bound> records) {
     using namespace dense_forward;
     const Bound& b = records.front();
     const double elements = static_cast<double>(b[y].count()), size = static_cast<double>(tensor::size_of(b[y].dtype));
-    const double product = library_product_time(c, 2 * elements * b[x].cols, b[x].dtype);
+    const double product = library_product_time(c, b[y], b[x].cols, b[x].dtype);
     const int values = b[saved].present() ? 3 : 2;
     if (b.params<DenseParams>().norm != Norm::batch_train) return product + pass_time(values * size * elements);
     return product + statistics_time(4 * elements) + statistics_time((4 + 2 * size) * elements);
