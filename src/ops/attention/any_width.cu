@@ -96,19 +96,17 @@ __global__ void __launch_bounds__(kMostThreads) forward_kernel(const __grid_cons
 /// delta = dout . out of a warp's 16 rows, the same in every lane of a row's; slice 0 leaves it to the other kernel.
 template <class T>
 __device__ void find_deltas(const AttentionArgs<T>& a, const Block& b, float* deltas) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll 4
-    for (int r = 0; r < 16; ++r) {
-        const int row = b.own + r;
-        float sum = 0;
-        if (row < b.place.filled) {
-            const T* dout = a.dout.row(b.place.k, 0, b.place.row + row) + b.place.column;
-            const T* out = a.out.row(b.place.k, 0, b.place.row + row) + b.place.column;
-            for (int d = lane; d < a.shape.width; d += 32) sum = fmaf(load(dout + d), load(out + d), sum);
-        }
-        for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-        if (lane > 0) continue;
-        deltas[r] = sum;
+    const int lane = threadIdx.x % 32, row = b.own + lane / 2;
+    float sum = 0;
+    if (row < b.place.filled) {
+        const T* dout = a.dout.row(b.place.k, 0, b.place.row + row) + b.place.column;
+        const T* out = a.out.row(b.place.k, 0, b.place.row + row) + b.place.column;
+#pragma unroll 8
+        for (int d = lane % 2; d < a.shape.width; d += 2) sum = fmaf(load(dout + d), load(out + d), sum);
+    }
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    if (lane % 2 == 0) {
+        deltas[lane / 2] = sum;
         if (b.slice == 0 && row < b.place.filled) a.delta.row(b.place.k, 0, b.place.row + row)[b.place.head] = sum;
     }
     __syncwarp();

@@ -2,6 +2,7 @@
 // Ways to do the same records. The cheapest by prediction is taken, or the one that BackendOptions::forms names. What was chosen
 // once for records of a layer and shape is taken again, also by a run that goes on (Backend::forms()).
 
+#include <algorithm>
 #include <span>
 
 #include "ops/cuda/context.h"
@@ -27,13 +28,21 @@ std::vector<std::string> chosen_forms(const Context&);
 /// Its kernel, which knows its form.
 KernelResult make_form(Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 
-/// Predicted microseconds, from figures of an H200 (docs/performance/forms.md): of one product of the library, and of a pass
-/// over memory. Strict f32 has no tensor cores there.
+/// Predicted microseconds, from figures of an H200 (docs/performance/forms.md).
+/// Of a product of the library: neither its own launch nor the next one begins early. Blocks have 128 x 128 outputs; where these
+/// are few, about five share one. Strict f32 has no tensor cores there.
 inline double library_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
-    constexpr auto kTile = [](int count) { return (count + 63) / 64 * 64.0; };
+    constexpr double kLaunch = 5, kBytes = 3.6e6, kSplits = 5;
+    const double matrices = 1.0 * out.k * out.g, size = static_cast<double>(tensor::size_of(type)),
+                 launches = library_launches(out);
+    const double blocks = matrices * ((out.rows + 127) / 128) * ((out.cols + 127) / 128);
+    const double used = std::min(1.0, kSplits * blocks / launches / c.multiprocessors);
     const double petaflops = type != tensor::DType::f32 ? 0.67 : c.tf32 ? 0.3 : 0.045;
-    return 3.0 * library_launches(out) + 2.0 * out.k * out.g * kTile(out.rows) * kTile(out.cols) * summed / 1e9 / petaflops;
+    const double multiply = 2 * matrices * out.rows * out.cols * summed / 1e9 / petaflops / used;
+    const double move = matrices * size * ((1.0 * out.rows + out.cols) * summed + 1.0 * out.rows * out.cols) / kBytes;
+    return kLaunch * launches + std::max(multiply, move);
 }
+/// Of a pass over memory.
 inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }
 /// Of one that also joins sums over rows.
 inline double statistics_time(double bytes) { return 3.5 + bytes / 3.6e6; }
