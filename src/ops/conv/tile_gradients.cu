@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(kConvThreads) conv_sums_tile_kernel(const __gr
                 load_transposed(left, at + t.tap_offset(tap) * stride + number % (m.chunk / 16) * 16);
 #pragma unroll
                 for (int pair = 0; pair < kTiles / 2; ++pair) {
-                    mma_bf16(acc[i][2 * pair], left[0], left[1], left[2], left[3], right[pair][0], right[pair][1]);
-                    mma_bf16(acc[i][2 * pair + 1], left[0], left[1], left[2], left[3], right[pair][2], right[pair][3]);
+                    mma16<bf16>(acc[i][2 * pair], left, right[pair][0], right[pair][1]);
+                    mma16<bf16>(acc[i][2 * pair + 1], left, right[pair][2], right[pair][3]);
                 }
             }
         }

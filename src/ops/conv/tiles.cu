@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(kConvThreads, 2) conv_maps_kernel(const __grid
                         load_matrices(right, b_row + (tap * Shape::kColumns + 16 * pair) * stride + d);
 #pragma unroll
                         for (int i = 0; i < 2; ++i) {
-                            mma_bf16(acc[i][2 * pair], left[i][0], left[i][1], left[i][2], left[i][3], right[0], right[1]);
-                            mma_bf16(acc[i][2 * pair + 1], left[i][0], left[i][1], left[i][2], left[i][3], right[2], right[3]);
+                            mma16<bf16>(acc[i][2 * pair], left[i], right[0], right[1]);
+                            mma16<bf16>(acc[i][2 * pair + 1], left[i], right[2], right[3]);
                         }
                     }
                 }

@@ -3,7 +3,7 @@
 // lies there with its surroundings, zeros outside of the map, so that a tap is an offset and windows overlap without copies.
 
 #include "ops/conv/conv_args.cuh"
-#include "ops/cuda/tensor_core.cuh"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ops/cuda/hopper.cuh"
+#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda {
 

@@ -9,8 +9,8 @@
 // times as long on an H200: the blocks then wait for each other in every stage.)
 
 #include "ops/cuda/context.h"
-#include "ops/cuda/hopper.cuh"
 #include "ops/tile/cursor.cuh"
+#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda {
 

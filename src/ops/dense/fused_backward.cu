@@ -4,10 +4,10 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/forms.h"
-#include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
 #include "ops/dense/tiled.h"
+#include "ops/tile/mma.cuh"
 #include "ops/tile/strip.cuh"
 
 namespace millrace::ops::cuda {

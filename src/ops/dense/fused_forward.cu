@@ -3,9 +3,9 @@
 #include <string>
 
 #include "ops/cuda/context.h"
-#include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
+#include "ops/tile/mma.cuh"
 #include "ops/tile/strip.cuh"
 
 namespace millrace::ops::cuda {

@@ -14,10 +14,10 @@
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/squares.h"
-#include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/tile_product.cuh"
 #include "ops/dense/dense.h"
 #include "ops/tile/half_steps.cuh"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "ops/cuda/squares.h"
-#include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/dense.h"
+#include "ops/tile/mma.cuh"
 #include "ops/tile/summed_rows.cuh"
 
 namespace millrace::ops::cuda {

@@ -2,10 +2,10 @@
 // activation and batch norm of this layer in reverse.
 
 #include "ops/cuda/context.h"
-#include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
 #include "ops/dense/wide_tile.cuh"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda {
 namespace {

@@ -3,10 +3,10 @@
 #include <string>
 
 #include "ops/cuda/context.h"
-#include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
 #include "ops/dense/wide_tile.cuh"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -118,7 +118,6 @@ __global__ void __launch_bounds__(kMostThreads, T::kAcross + 1)
     if (a.early) begin_kernel();
     const bool batch = a.p.norm == Norm::batch_train;
     const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
-
     const Owner<T> own;
     Sums<T::kTiles> acc = {};
     Mask<T> mask;

@@ -6,9 +6,9 @@
 // has been read. Gradients that were stored come in place of the products.
 
 #include "ops/cuda/async_copy.cuh"
-#include "ops/cuda/warpgroup_product.cuh"
 #include "ops/optimizer/wgrad_update.cuh"
 #include "ops/tile/half_steps.cuh"
+#include "ops/tile/warpgroup_product.cuh"
 
 namespace millrace::ops::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // Blocks of a cluster that work on the same rows: what one of them finds goes to the shared memory of all of them.
 
-#include "ops/cuda/tensor_core.cuh"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda::sequence {
 

@@ -20,8 +20,8 @@
 // - Where it has them, wants_rows(args) and put_row(args, k, g, row, sum): of the sums of the left operand's rows.
 
 #include "ops/cuda/vector.cuh"
-#include "ops/cuda/warpgroup_product.cuh"
 #include "ops/tile/problem.cuh"
+#include "ops/tile/warpgroup_product.cuh"
 
 namespace millrace::ops::cuda::tile {
 

@@ -1,10 +1,10 @@
 #pragma once
 // Steps of products of 16-bit elements on the matrix units of compute capability 9.0a, 16 summed elements each, for kernels that
-// fill shared memory themselves (ops/cuda/hopper.cuh says how it lies).
+// fill shared memory themselves (ops/tile/hopper.cuh says how it lies).
 
 #include <type_traits>
 
-#include "ops/cuda/hopper.cuh"
+#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda::tile {
 

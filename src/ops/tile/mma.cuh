@@ -1,9 +1,32 @@
 #pragma once
 // Products of a warp over bf16 and f16 alike.
 
-#include "ops/cuda/tensor_core.cuh"
+#include "ops/cuda/cluster.cuh"
+#include "ops/tile/element.cuh"
 
 namespace millrace::ops::cuda {
+
+using tile::load_matrices;
+using tile::load_transposed;
+
+/// Whether every row begins at a multiple of 16 bytes.
+inline bool aligned16(const tensor::Operand& o) {
+    const auto piece = 16 / static_cast<std::int64_t>(tensor::size_of(o.dtype));
+    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % piece == 0 && o.stride_g % piece == 0 &&
+           o.stride_k % piece == 0;
+}
+
+constexpr float kLog2E = 1.44269504f;
+/// 2^x by the special function unit, for softmax.
+__device__ inline float exp2_fast(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
 
 /// c += a b of m16n8k16: 16 rows of a, 8 columns of b (b0: the first eight of the summed index).
 template <class T>

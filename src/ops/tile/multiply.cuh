@@ -1,10 +1,10 @@
 #pragma once
 // One step of a product on the matrix units of compute capability 9.0a: 64 rows times kWide, over 16 summed elements. Operands
-// lie in shared memory (ops/cuda/hopper.cuh); either may have the summed index along its rows instead of its columns.
+// lie in shared memory (ops/tile/hopper.cuh); either may have the summed index along its rows instead of its columns.
 
 #include <type_traits>
 
-#include "ops/cuda/hopper.cuh"
+#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda::tile {
 

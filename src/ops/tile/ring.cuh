@@ -2,9 +2,9 @@
 // The stages that a block's copies fill and its teams read, in turns. Blocks of a cluster have the same columns and slices: each
 // copies its part of the right operand to all of them.
 
-#include "ops/cuda/warpgroup_product.cuh"
 #include "ops/tile/cursor.cuh"
 #include "ops/tile/problem.cuh"
+#include "ops/tile/warpgroup_product.cuh"
 
 namespace millrace::ops::cuda::tile {
 

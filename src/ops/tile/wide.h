@@ -53,7 +53,7 @@ inline std::int64_t cost(std::int64_t blocks, int rows, int columns, int warps, 
     return (rows + columns) * std::max<std::int64_t>(turns, (kSchedulers + warps - 1) / warps);
 }
 
-/// Of the strips that `shape` describes (tensor_core.cuh).
+/// Of the strips that `shape` describes (strip.cuh).
 template <class Shape>
 std::int64_t strip_cost(const Shape& shape, const Extent& e, int multiprocessors) {
     const int columns = 8 * shape.tiles;

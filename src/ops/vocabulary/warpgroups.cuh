@@ -11,8 +11,8 @@
 #include <cuda.h>
 
 #include "ops/cuda/async_copy.cuh"
-#include "ops/cuda/warpgroup_product.cuh"
 #include "ops/tile/cursor.cuh"
+#include "ops/tile/warpgroup_product.cuh"
 #include "ops/vocabulary/tiles.cuh"
 
 namespace millrace::ops::cuda::vocabulary::warpgroups {

@@ -153,8 +153,8 @@ struct TapSums {
                 load_transposed(left, left_line + tap * Shape::kStrideIn);
 #pragma unroll
                 for (int pair = 0; pair < Shape::kTiles / 2; ++pair) {
-                    mma_bf16(acc[tap][2 * pair], left[0], left[1], left[2], left[3], right[pair][0], right[pair][1]);
-                    mma_bf16(acc[tap][2 * pair + 1], left[0], left[1], left[2], left[3], right[pair][2], right[pair][3]);
+                    mma16<bf16>(acc[tap][2 * pair], left, right[pair][0], right[pair][1]);
+                    mma16<bf16>(acc[tap][2 * pair + 1], left, right[pair][2], right[pair][3]);
                 }
             }
         }

@@ -68,8 +68,8 @@ __device__ void multiply_taps(float (&acc)[2][kTiles][4], const bf16* const (&a)
                 load_matrices(right, b + (tap * tap_rows + 16 * pair) * kStride + d);
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
-                    mma_bf16(acc[i][2 * pair], left[i][0], left[i][1], left[i][2], left[i][3], right[0], right[1]);
-                    mma_bf16(acc[i][2 * pair + 1], left[i][0], left[i][1], left[i][2], left[i][3], right[2], right[3]);
+                    mma16<bf16>(acc[i][2 * pair], left[i], right[0], right[1]);
+                    mma16<bf16>(acc[i][2 * pair + 1], left[i], right[2], right[3]);
                 }
             }
         }

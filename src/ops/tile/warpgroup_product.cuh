@@ -2,7 +2,7 @@
 // Further products of a warpgroup (hopper.cuh): 64 rows on the left, 128 on the right; the left side may lie in registers, and
 // the rows of either side may be the summed index instead of their columns.
 
-#include "ops/cuda/hopper.cuh"
+#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda::hopper {
 
