@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/live_lines.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "io/csv.h"
@@ -38,13 +39,10 @@ base::Result<int> run_classify(const ClassifyArguments& given) {
     std::string table = io::csv_line(best.family->classify_columns);
     models::ClassifyRequest request{best.recipe, best.checkpoint, device, precision, train::best_member(best), given.in, {}, {}};
     request.row = [&](const std::vector<std::string>& fields) { table += io::csv_line(fields); };
-    const bool live = base::stderr_is_terminal();
-    if (live)
-        request.progress = [](std::uint64_t done, std::uint64_t total) {
-            base::write_to_terminal(fmt::format("\r\x1b[K{} of {} files", done, total));
-        };
+    base::LiveLines line(base::stderr_is_terminal());
+    request.progress = [&](std::uint64_t done, std::uint64_t total) { line.draw(fmt::format("{} of {} files", done, total)); };
     auto report = best.family->classify(request);
-    if (live) base::write_to_terminal("\r\x1b[K");
+    line.draw({});
     if (!report.ok()) return report.error();
     MILLRACE_TRY(io::write_atomically(given.out, io::bytes_of(table)));
     say(fmt::format(

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "base/live_lines.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "data/makers.h"
@@ -35,14 +36,9 @@ Option add_option(const Command& command, data::CommandOption& described, const 
 
 /// Runs with a line of progress below the log where stderr is a terminal, and prints what came of it.
 base::Result<int> run_with_progress(const std::function<base::Result<std::string>(const data::CommandProgress& progress)>& run) {
-    const bool live = base::stderr_is_terminal();
-    data::CommandProgress progress;
-    if (live)
-        progress = [](std::uint64_t done, std::uint64_t total) {
-            base::write_to_terminal(fmt::format("\r\x1b[K{} of {} done", done, total));
-        };
-    const auto made = run(progress);
-    if (live) base::write_to_terminal("\r\x1b[K");
+    base::LiveLines line(base::stderr_is_terminal());
+    const auto made = run([&](std::uint64_t done, std::uint64_t total) { line.draw(fmt::format("{} of {} done", done, total)); });
+    line.draw({});
     if (!made.ok()) return made.error();
     say(*made + "\n");
     return 0;

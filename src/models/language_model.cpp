@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
 #include "models/go_on.h"
-#include "models/perplexity.h"
+#include "ops/text/text.h"
 
 namespace millrace::models {
 namespace {
@@ -16,6 +20,37 @@ constexpr record::MetricInfo kMetrics[] = {
     {"token_accuracy", "ratio", kGauge, kTrain, "Share of the tokens that were thought likeliest."},
     {"unigram_perplexity", "", kGauge, kTrain, "Perplexity of the training tokens' frequencies on the part."},
     {"unknown_share", "ratio", kGauge, kTrain, "Share of the part's tokens that stand for unknown words."},
+};
+
+/// How well a part of a text is predicted: exact over all of its tokens, beside what frequencies alone give. Batches: the tally
+/// of token_cross_entropy.
+class PerplexityScoring final : public Scoring {
+public:
+    explicit PerplexityScoring(std::optional<data::TextStatistics> text) : text_(text) {}
+
+    void add(const std::vector<std::vector<double>>& tensors) override {
+        const std::vector<double>& tally = tensors.front();
+        loss_ += tally[ops::tally::loss];
+        tokens_ += tally[ops::tally::tokens];
+        right_ += tally[ops::tally::right];
+    }
+
+    [[nodiscard]] Scored finish() const override {
+        Scored scored;
+        const double tokens = std::max(tokens_, 1.0), perplexity = std::exp(loss_ / tokens), accuracy = right_ / tokens;
+        scored.figures = {{"perplexity", perplexity}, {"token_accuracy", accuracy}};
+        scored.summary = fmt::format("perplexity {:.2f}, {:.2f} % of the tokens right", perplexity, 100 * accuracy);
+        if (!text_) return scored;
+        scored.figures.push_back({"unigram_perplexity", text_->unigram_perplexity});
+        scored.figures.push_back({"unknown_share", text_->unknown_share()});
+        scored.summary += fmt::format(" (frequencies alone: {:.1f}; {:.2f} % unknown)", text_->unigram_perplexity,
+                                      100 * text_->unknown_share());
+        return scored;
+    }
+
+private:
+    std::optional<data::TextStatistics> text_;  ///< of the part; absent where the source does not say
+    double loss_ = 0, tokens_ = 0, right_ = 0;
 };
 
 }  // namespace

@@ -11,13 +11,18 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
 
 #include "base/child_process.h"
 #include "base/signal_queue.h"
-#include "record/machine_samples.h"
 #include "record/run_directory.h"
 #include "record/sinks.h"
 #include "record/trace_keeper.h"
+#include "sense/machine.h"
+#include "sense/sampler.h"
 
 namespace millrace::record {
 namespace {
@@ -32,6 +37,37 @@ constexpr double kSampleAllowance = 4e6, kSampleBytesPerSecond = 1500;
 constexpr std::uint64_t kThinned = 10;
 constexpr const char* kInjection = "CUDA_INJECTION64_PATH";
 constexpr const char* kRangeInjection = "NVTX_INJECTION64_PATH";
+
+/// Samples of the machine while a command is recorded. The driver may take a second to open its sensors, so that happens on a
+/// thread of its own while the command begins.
+class MachineSamples {
+public:
+    /// Starts at once. `receiver` is called as sense::Sampler says.
+    MachineSamples(sense::MachineOptions options, sense::Sampler::Receiver receiver) {
+        opening_ = std::thread([this, options = std::move(options), receiver = std::move(receiver)]() mutable {
+            machine_ = sense::open_machine(options);
+            sampler_.emplace(*machine_, std::chrono::seconds{1}, std::move(receiver));
+            facts_.store(&machine_->facts(), std::memory_order_release);
+        });
+    }
+    ~MachineSamples() { stop(); }
+    MachineSamples(const MachineSamples&) = delete;
+    MachineSamples& operator=(const MachineSamples&) = delete;
+
+    /// Null until the sensors are open.
+    [[nodiscard]] const sense::MachineFacts* facts() const { return facts_.load(std::memory_order_acquire); }
+    /// Waits for the sensors to be open, and ends.
+    void stop() {
+        if (opening_.joinable()) opening_.join();
+        sampler_->stop();
+    }
+
+private:
+    std::unique_ptr<sense::Source> machine_;
+    std::optional<sense::Sampler> sampler_;
+    std::atomic<const sense::MachineFacts*> facts_ = nullptr;
+    std::thread opening_;
+};
 
 /// runs/record-20251104-120000, with a number behind it when that is taken.
 std::string default_name() {

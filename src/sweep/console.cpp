@@ -1,32 +1,15 @@
 #include "sweep/console.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 
-#include "base/log.h"
 #include "base/units.h"
 
 namespace millrace::sweep {
 namespace {
 
 constexpr std::chrono::milliseconds kLiveInterval{200};
-
-/// Each line cut to the terminal's width: one that wraps cannot be erased.
-std::string fitted(const std::string& lines) {
-    winsize size{};
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return lines;
-    std::string out;
-    for (std::size_t begin = 0; begin <= lines.size();) {
-        const std::size_t end = std::min(lines.find('\n', begin), lines.size());
-        out += (begin > 0 ? "\n" : "") + lines.substr(begin, std::min<std::size_t>(end - begin, size.ws_col - 1u));
-        begin = end + 1;
-    }
-    return out;
-}
 
 }  // namespace
 
@@ -46,56 +29,17 @@ std::string progress_text(const Progress& progress) {
     return text;
 }
 
-Console::Console(train::ConsoleOptions options, const base::Clock& clock) : options_(options), clock_(clock), last_(clock.now()) {
-    if (!options_.live) return;
-    base::set_line_guard(
-        [this] {
-            const std::lock_guard lock(mutex_);
-            return erased();
-        },
-        [this] {
-            const std::lock_guard lock(mutex_);
-            return lines_;
-        });
-}
-
-Console::~Console() {
-    if (!options_.live) return;
-    end();
-    base::set_line_guard({}, {});
-}
-
-std::string Console::erased() const {
-    if (lines_.empty()) return {};
-    std::string bytes = "\r\x1b[K";
-    for (const char c : lines_)
-        if (c == '\n') bytes += "\x1b[1A\x1b[K";
-    return bytes;
-}
-
-void Console::draw(const std::string& lines) {
-    std::string bytes;
-    {
-        const std::lock_guard lock(mutex_);
-        if (lines.empty() && lines_.empty()) return;
-        bytes = erased() + lines;
-        lines_ = lines;
-    }
-    base::write_to_terminal(bytes);
-}
+Console::Console(train::ConsoleOptions options, const base::Clock& clock)
+    : options_(options), clock_(clock), lines_(options.live), last_(clock.now()) {}
 
 void Console::show(const Progress& progress) {
     if (options_.quiet) return;
     const auto interval = options_.live ? std::chrono::nanoseconds{kLiveInterval} : options_.plain_interval;
     if (clock_.now() - last_ < interval) return;
     last_ = clock_.now();
-    if (options_.live) return draw(fitted(progress_text(progress)));
+    if (options_.live) return lines_.draw(progress_text(progress));
     std::fputs((progress_text(progress) + "\n").c_str(), options_.out);
     std::fflush(options_.out);
-}
-
-void Console::end() {
-    if (options_.live) draw({});
 }
 
 }  // namespace millrace::sweep

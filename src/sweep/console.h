@@ -1,10 +1,10 @@
 #pragma once
 // A sweep as a person follows it: a few live lines on a terminal, plain lines elsewhere.
 
-#include <mutex>
 #include <string>
 
 #include "base/clock.h"
+#include "base/live_lines.h"
 #include "sweep/worker.h"
 #include "train/console.h"
 
@@ -17,22 +17,15 @@ class Console {
 public:
     /// `detail` means nothing here; a quiet one shows nothing at all.
     explicit Console(train::ConsoleOptions options, const base::Clock& clock = base::SteadyClock::shared());
-    ~Console();
-    Console(const Console&) = delete;
-    Console& operator=(const Console&) = delete;
 
     void show(const Progress& progress);
     /// Removes the live lines.
-    void end();
+    void end() { lines_.draw({}); }
 
 private:
-    void draw(const std::string& lines);
-    [[nodiscard]] std::string erased() const;
-
     train::ConsoleOptions options_;
     const base::Clock& clock_;
-    std::mutex mutex_;   ///< guards what follows
-    std::string lines_;  ///< on the terminal now
+    base::LiveLines lines_;
     std::chrono::nanoseconds last_{};
 };
 

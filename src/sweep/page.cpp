@@ -8,10 +8,8 @@
 #include "base/version.h"
 #include "plot/page.h"
 #include "plot/svg.h"
-#include "sweep/page_charts.h"
-#include "sweep/page_parallel.h"
 #include "sweep/page_script.h"
-#include "sweep/page_tables.h"
+#include "sweep/page_sections.h"
 #include "sweep/page_view.h"
 
 namespace millrace::sweep {

@@ -1,4 +1,4 @@
-#include "sweep/page_tables.h"
+#include "sweep/page_sections.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,9 @@
 #include "tape/instrument.h"
 
 #include <algorithm>
+#include <optional>
+
+#include "ops/fused.h"
 
 namespace millrace::tape {
 namespace {
@@ -13,6 +16,20 @@ int component_of(const std::string& layer, Phase phase, const std::vector<std::s
 }
 
 }  // namespace
+
+std::vector<Phase> phases_of(std::span<const ops::Record> records) {
+    std::vector<Phase> phases;
+    phases.reserve(records.size());
+    Phase shared = Phase::forward;
+    for (const ops::Record& record : records) {
+        std::optional<Phase> own = ops::phase_of(record);
+        if (own == Phase::forward && shared == Phase::backward) own = Phase::backward;  // computed again in the backward pass
+        if (own == Phase::backward || own == Phase::optimizer) shared = *own;
+        if (own == Phase::data) shared = Phase::forward;  // the next micro-batch
+        phases.push_back(own.value_or(shared));
+    }
+    return phases;
+}
 
 base::Result<std::unique_ptr<PhaseProgram>> PhaseProgram::create(Program& program, ops::Backend& backend, bool capture,
                                                                  const std::vector<std::string>& components) {

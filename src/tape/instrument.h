@@ -4,13 +4,22 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/backend.h"
-#include "tape/phase.h"
 #include "tape/program.h"
 
 namespace millrace::tape {
+
+using ops::Phase;
+constexpr int kPhaseCount = 5;
+constexpr std::array<const char*, kPhaseCount> kPhaseNames{"data", "forward", "loss", "backward", "optimizer"};
+
+/// The phase of each record of a program. Operators that serve in several (sums, copies, fills) belong to the forward pass before
+/// the first operator that only the backward pass has, to the backward pass from there to the update; so do operators of the
+/// forward pass that run again in the backward pass.
+std::vector<Phase> phases_of(std::span<const ops::Record> records);
 
 struct PhaseTimes {
     std::array<double, kPhaseCount> milliseconds{};

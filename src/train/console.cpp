@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,8 +13,6 @@
 
 namespace millrace::train {
 namespace {
-
-constexpr const char* kEraseLine = "\r\x1b[K";
 
 std::string number(double value, const char* format) {
     return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "-";
@@ -43,13 +39,6 @@ std::string seconds_text(double seconds) {
 /// Time left in whole seconds: a guess needs no more.
 std::string left_text(double seconds) {
     return seconds >= 0 && seconds < 59.5 ? fmt::format("{:.0f}s", seconds) : seconds_text(seconds);
-}
-
-/// What fits on one row of the terminal: a line that wraps cannot be erased.
-std::string fitted(const std::string& line) {
-    winsize size{};
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return line;
-    return line.substr(0, size.ws_col - 1u);
 }
 
 /// What a model without classes is judged by.
@@ -230,36 +219,11 @@ std::string finish_text(const RunResult& result) {
     return text + result.notes + fmt::format("run {}", result.run);
 }
 
-Console::Console(ConsoleOptions options, const base::Clock& clock) : options_(options), clock_(clock), last_line_(clock.now()) {
-    if (!options_.live) return;
-    base::set_line_guard(
-        [this] {
-            const std::lock_guard lock(mutex_);
-            return line_.empty() ? std::string{} : std::string{kEraseLine};
-        },
-        [this] {
-            const std::lock_guard lock(mutex_);
-            return line_;
-        });
-}
-
-Console::~Console() {
-    if (!options_.live) return;
-    draw({});
-    base::set_line_guard({}, {});
-}
-
-void Console::draw(const std::string& line) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (line.empty() && line_.empty()) return;
-        line_ = line;
-    }
-    base::write_to_terminal(kEraseLine + line);
-}
+Console::Console(ConsoleOptions options, const base::Clock& clock)
+    : options_(options), clock_(clock), line_(options.live), last_line_(clock.now()) {}
 
 void Console::print(const std::string& lines) {
-    if (options_.live) draw({});
+    line_.draw({});
     if (reader_left_) return;
     // fmt::print would throw; the stream remembers any other failure than a reader that left, which is none of ours.
     std::fputs((lines + "\n").c_str(), options_.out);
@@ -274,7 +238,7 @@ void Console::on_start(const StartReport& report) {
 
 void Console::on_interval(IntervalReport& report) {
     if (options_.quiet) return;
-    if (options_.live) return draw(fitted(progress_text(report, options_.detail)));
+    if (options_.live) return line_.draw(progress_text(report, options_.detail));
     if (clock_.now() - last_line_ < options_.plain_interval) return;
     last_line_ = clock_.now();
     print(progress_text(report, options_.detail));

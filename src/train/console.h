@@ -1,11 +1,12 @@
 #pragma once
 // A run as a person follows it: one live line on a terminal, plain lines elsewhere, a summary per epoch and one at the end.
 
+#include <atomic>
 #include <cstdio>
-#include <mutex>
 #include <string>
 
 #include "base/clock.h"
+#include "base/live_lines.h"
 #include "train/listener.h"
 
 namespace millrace::train {
@@ -42,7 +43,6 @@ struct ConsoleOptions {
 class Console final : public Listener {
 public:
     explicit Console(ConsoleOptions options, const base::Clock& clock = base::SteadyClock::shared());
-    ~Console() override;
 
     void on_start(const StartReport& report) override;
     void on_interval(IntervalReport& report) override;
@@ -51,13 +51,11 @@ public:
 
 private:
     void print(const std::string& lines);
-    void draw(const std::string& line);
 
     ConsoleOptions options_;
     const base::Clock& clock_;
     std::atomic<bool> reader_left_{false};  ///< of a pipe: nothing more is printed, and that is no failure
-    std::mutex mutex_;                      ///< guards what follows
-    std::string line_;                      ///< what the live line shows now
+    base::LiveLines line_;
     std::chrono::nanoseconds last_line_{};
 };
 

@@ -13,8 +13,8 @@
 #include "train/checkpoints.h"
 #include "train/domain_scores.h"
 #include "train/initial_weights.h"
+#include "train/loop.h"
 #include "train/resume.h"
-#include "train/run_files.h"
 #include "train/structure.h"
 #include "train/warnings.h"
 
@@ -25,6 +25,39 @@ namespace fs = std::filesystem;
 using io::Path;
 
 constexpr int kMostNumbers = 100'000;  // more runs of one name than there are, few enough to look for them all
+
+/// Writes what the model's family has to say about a run into its folder: at the end of every epoch and of the run.
+class RunFiles final : public Listener {
+public:
+    /// `loop` is borrowed. `report` is Family::run_report; null: there is nothing to say.
+    RunFiles(Loop& loop, models::RunReport (*report)(const models::Model&, tape::Store&), Path folder)
+        : loop_(loop), report_(report), folder_(std::move(folder)) {}
+
+    base::Status on_epoch(EpochReport& /*report*/) override {
+        write();
+        return base::ok();
+    }
+    /// Before anything replaces the newest weights.
+    base::Status on_stop(RunResult& result) override {
+        if (const std::string summary = write(); !summary.empty() && !result.was_complete) MILLRACE_LOG(info, "{}", summary);
+        return base::ok();
+    }
+
+private:
+    /// The line for people; empty: there is nothing to say. A file that cannot be written is a warning: training goes on.
+    std::string write() {
+        if (report_ == nullptr) return {};
+        const models::RunReport report = report_(loop_.engine().model(), loop_.engine().store());
+        for (const models::RunFile& file : report.files)
+            if (const auto written = io::write_atomically(folder_ / file.name, file.content); !written.ok())
+                MILLRACE_LOG(warn, "{}", written.error().text());
+        return report.summary;
+    }
+
+    Loop& loop_;
+    models::RunReport (*const report_)(const models::Model&, tape::Store&);
+    const Path folder_;
+};
 
 /// `recipe` changes with the structure of the run.
 base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, base::Recipe& recipe, const RunState& state,

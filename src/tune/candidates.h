@@ -2,7 +2,9 @@
 // What is worth trying for a recipe, before anything is timed. What does not fit the memory is refused by the engine's plan
 // later.
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,5 +42,15 @@ struct BatchCandidate {
 /// Steps of an eighth to eight times the recipe's rows, the recipe's own and the nearest first, as far as the data goes. `facts`
 /// has the micro-batch that was chosen.
 std::vector<BatchCandidate> batch_candidates(const Facts& facts);
+
+/// What short trainings of a recipe are given, whatever they measure.
+struct TrainingRequest {
+    const base::Recipe& recipe;
+    Settings settings;        ///< with which it trains
+    Facts facts;              ///< with these settings
+    double step_seconds = 0;  ///< of a step of the recipe
+    std::chrono::nanoseconds deadline{};
+    std::function<void()> progress;
+};
 
 }  // namespace millrace::tune

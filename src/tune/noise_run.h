@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/clock.h"
+#include "tune/candidates.h"
 #include "tune/noise_scale.h"
-#include "tune/training_request.h"
 
 namespace millrace::tune {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "tune/candidates.h"
 #include "tune/race.h"
-#include "tune/training_request.h"
 
 namespace millrace::tune {
 

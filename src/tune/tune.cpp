@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "base/units.h"
 #include "tune/loader.h"
-#include "tune/open_steppers.h"
+#include "tune/stepper.h"
 
 namespace millrace::tune {
 namespace {
@@ -17,6 +19,43 @@ constexpr double kSettingsEnd = 0.25, kRowsEnd = 0.38, kLoaderEnd = 0.5, kBatchE
 constexpr std::size_t kBatchRounds = 12;
 constexpr double kNoWait = 0.01;
 constexpr double kWidestTarget = 2;  ///< an interval beyond says nothing
+
+/// The steppers that are open at a time. As many as fit the memory stay open, so that they can be timed in turns.
+class OpenSteppers {
+public:
+    /// `recipe` and `machine` are borrowed. `pinned` are settings of every stepper unless its own say otherwise: what depends on
+    /// the memory that is free, which other steppers take.
+    OpenSteppers(const base::Recipe& recipe, Settings pinned, sense::Source* machine)
+        : recipe_(recipe), pinned_(std::move(pinned)), machine_(machine) {}
+
+    /// The stepper with these settings, opened where it is not. Where it cannot be, all others are closed and it is tried again.
+    base::Result<Stepper*> get(const Settings& settings) {
+        for (const auto& [of, stepper] : open_)
+            if (of == settings) return stepper.get();
+        const Settings all = joined(pinned_, settings);
+        auto stepper = Stepper::open(recipe_, all, machine_);
+        if (!stepper.ok() && !open_.empty()) {
+            open_.clear();
+            stepper = Stepper::open(recipe_, all, machine_);
+        }
+        if (!stepper.ok()) return stepper.error();
+        open_.emplace_back(settings, std::move(stepper).value());
+        return open_.back().second.get();
+    }
+    void close_all() { open_.clear(); }
+    /// Adds to what all steppers share from now on, and closes those that are open.
+    void pin(const Settings& settings) {
+        open_.clear();
+        pinned_ = joined(std::move(pinned_), settings);
+    }
+    [[nodiscard]] const Settings& pinned() const { return pinned_; }
+
+private:
+    const base::Recipe& recipe_;
+    Settings pinned_;
+    sense::Source* machine_;
+    std::vector<std::pair<Settings, std::unique_ptr<Stepper>>> open_;
+};
 
 class Tuner {
 public:

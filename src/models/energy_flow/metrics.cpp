@@ -1,4 +1,4 @@
-#include "models/energy_flow/metrics.h"
+#include "models/energy_flow/offers.h"
 
 namespace millrace::models {
 namespace {

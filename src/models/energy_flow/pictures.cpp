@@ -1,4 +1,4 @@
-#include "models/energy_flow/pictures.h"
+#include "models/energy_flow/offers.h"
 
 #include <fmt/format.h>
 

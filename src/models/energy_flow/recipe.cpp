@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "models/energy_flow/answer.h"
 #include "models/energy_flow/energy_flow.h"
-#include "models/energy_flow/metrics.h"
-#include "models/energy_flow/pictures.h"
+#include "models/energy_flow/offers.h"
 
 namespace millrace::models {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/k1/mix.h"
+#include "models/k1/ops/mix.h"
 #include "nn/pointwise.h"
 #include "tape/record.h"
 
@@ -17,6 +17,24 @@ std::vector<std::int32_t> places_of(const std::vector<std::vector<std::int32_t>>
     for (const std::vector<std::int32_t>& level : levels)
         for (std::size_t i = 0; i < level.size(); ++i) place[static_cast<std::size_t>(level[i])] = static_cast<std::int32_t>(i);
     return place;
+}
+
+/// y [K,1,B,groups*cols] from x [K,1,B,N*cols]: group m is the sum of weight * group n of x over the terms {m, n, weight}, which
+/// are in ascending order of m.
+tape::Value mix_groups(tape::Builder& builder, const tape::Value& x, std::int32_t cols, std::int32_t groups,
+                       const std::vector<ops::MixTerm>& terms, const std::string& name) {
+    const tape::Value y = builder.activation(x.view.rows, groups * cols, name, builder.training() && x.needs_gradient);
+    builder.append(tape::record_of(&ops::mix_groups::kDef, ops::MixParams{cols, terms}, name, {x, y}));
+    if (!y.needs_gradient) return y;
+
+    ops::MixParams back{cols, {}};
+    for (const ops::MixTerm& term : terms) back.terms.push_back({term.in, term.out, term.weight});
+    std::ranges::stable_sort(back.terms, {}, &ops::MixTerm::out);
+    builder.on_backward([&builder, x, y, back, name] {
+        const tensor::View dy = builder.gradient(y);
+        if (dy.present()) builder.append(tape::record_of(&ops::mix_groups::kDef, back, name, {dy, builder.gradient_target(x)}));
+    });
+    return y;
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/k1/ops/mix.h"
-
 namespace millrace::models {
 
 struct Tree {

@@ -1,4 +1,4 @@
-#include "models/leak_cnn/build.h"
+#include "models/leak_cnn/recipe.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "models/leak_cnn/classify.h"
+#include "models/leak_cnn/recipe.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,6 @@
 #include "models/backend_options.h"
 #include "models/leak_cnn/leak_cnn.h"
 #include "models/leak_cnn/ops/mel.h"
-#include "models/leak_cnn/recipe.h"
 #include "models/leak_cnn/stored.h"
 #include "models/leak_cnn/voting.h"
 #include "models/weights.h"

@@ -5,14 +5,26 @@
 #include <numeric>
 
 #include "models/leak_cnn/ops/lines.h"
+#include "models/leak_cnn/ops/weighted.h"
 #include "models/leak_cnn/stored.h"
 #include "nn/losses.h"
+#include "nn/slot_target.h"
 
 namespace millrace::models {
 
 namespace {
 
+constexpr const char* kWeighted = "weighted_cross_entropy";
+
 double of_member(const std::vector<double>& values, std::size_t member) { return values[std::min(member, values.size() - 1)]; }
+
+/// One fixed number of each member; the last is that of all that follow.
+tape::ParameterId declare_value(tape::Store& store, const std::string& name, const std::vector<double>& values) {
+    std::vector<std::vector<double>> each;
+    each.reserve(values.size());
+    for (const double value : values) each.push_back({value});
+    return store.add_vector({name}, 1, tape::Init::blocks(std::move(each)), tape::kSettings);
+}
 
 }  // namespace
 
@@ -67,12 +79,12 @@ base::Status LeakCnn::declare(tape::Store& store) {
     hidden_ = nn::Dense(store, {"fc"}, {}, {.in = bands * in, .out = config_.hidden, .activation = ops::Activation::relu});
     classes_ = nn::Dense(store, {"classes"}, {}, {.in = config_.hidden, .out = classes});
     leak_ = nn::Dense(store, {"leak"}, {}, {.in = config_.hidden, .out = 1});
-    const bool focal = config_.loss == LossKind::focal;
     std::vector<std::vector<double>> weights;
     for (std::size_t k = 0; k < static_cast<std::size_t>(store.members()); ++k) weights.push_back(class_weights(config_, k));
-    weights_ = declare_class_weights(store, "loss", std::move(weights), focal ? config_.gamma : std::vector<double>{0}, focal);
-    auxiliary_ = declare_member_value(store, "loss.auxiliary", config_.auxiliary);
-    threshold_ = declare_member_value(store, "threshold", {0.5});
+    weights_ = store.add_vector({"loss.weights"}, classes, tape::Init::blocks(std::move(weights)), tape::kSettings);
+    gamma_ = declare_value(store, "loss.gamma", by_rows() ? config_.gamma : std::vector<double>{0});
+    auxiliary_ = declare_value(store, "loss.auxiliary", config_.auxiliary);
+    threshold_ = declare_value(store, "threshold", {0.5});
     return base::ok();
 }
 
@@ -92,14 +104,21 @@ Outputs LeakCnn::build(tape::Builder& builder, data::BatchSource& source, data::
         for (const tensor::View& view : outputs.kept) builder.keep(view);
         return outputs;
     }
-    weighted_cross_entropy(builder, logits, labels, weights_);
-    binary_cross_entropy(builder, leak, labels, config_.classes.positive, auxiliary_);
+    const tape::Store& store = builder.store();
+    const nn::Mean mean = by_rows() ? nn::Mean{builder.share(), {}} : nn::step_mean(builder, kWeighted, "a mean over weights");
+    builder.append(tape::record_of(&ops::weighted_cross_entropy::kDef, ops::WeightedLossParams{mean.scale, by_rows()}, kWeighted,
+                                   {logits, labels, store.parameter(weights_), store.parameter(gamma_), store.state(),
+                                    nn::only_loss_of(builder, logits), mean.total}));
+    builder.append(tape::record_of(&ops::binary_cross_entropy::kDef,
+                                   ops::BinaryLossParams{builder.share(), config_.classes.positive}, "binary_cross_entropy",
+                                   {leak, labels, store.parameter(auxiliary_), store.state(), nn::only_loss_of(builder, leak)}));
     builder.backward();
     return {logits, {}};
 }
 
 void LeakCnn::append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
-    total_class_weights(builder, source.gather(builder, data::Part::train, rows, {{"label"}})[0], weights_);
+    const tensor::View labels = source.gather(builder, data::Part::train, rows, {{"label"}})[0];
+    if (!by_rows()) nn::append_loss_total(builder, kWeighted, {}, labels, builder.store().parameter(weights_));
 }
 
 VotingRules LeakCnn::rules(data::Part part, int member) const {

@@ -7,7 +7,6 @@
 
 #include <vector>
 
-#include "models/leak_cnn/losses.h"
 #include "models/leak_cnn/voting.h"
 #include "models/model.h"
 #include "nn/conv.h"
@@ -46,11 +45,15 @@ public:
     [[nodiscard]] VotingRules rules(data::Part part, int member) const;
 
 private:
+    /// Focal losses are means over rows, the others over the weights of their classes.
+    [[nodiscard]] bool by_rows() const { return config_.loss == LossKind::focal; }
+
     LeakCnnConfig config_;
     tape::Store* store_ = nullptr;
     std::vector<nn::Conv> convs_;
     nn::Dense hidden_, classes_, leak_;
-    ClassWeights weights_;
+    // Values of the member: fixed parameters, so that every member has its own and checkpoints keep them.
+    tape::ParameterId weights_ = tape::kNoParameter, gamma_ = tape::kNoParameter;  ///< of the classes' loss
     tape::ParameterId auxiliary_ = tape::kNoParameter, threshold_ = tape::kNoParameter;
 };
 

@@ -1,8 +1,6 @@
 #include "models/leak_cnn/recipe.h"
 
 #include "models/families.h"
-#include "models/leak_cnn/build.h"
-#include "models/leak_cnn/classify.h"
 #include "models/leak_cnn/stored.h"
 
 namespace millrace::models {

@@ -1,10 +1,21 @@
 #pragma once
-// Text in, text out: the text bridge and the cube of trained weights (models/capabilities.h).
+// What the family offers beside training (models/capabilities.h); its entry in the registry names it.
+
+#include <memory>
+#include <span>
 
 #include "models/capabilities.h"
+#include "record/metric_table.h"
 
 namespace millrace::models {
 
+/// What training and scoring an energy flow measures beside loss and speed.
+std::span<const record::MetricInfo> flow_metrics();
+
+/// Of a sample: its surface, and the paths of its flows. `model` is an EnergyFlow and outlives the pictures.
+std::unique_ptr<Pictures> flow_pictures(Model& model);
+
+// Text in, text out: the text bridge and the cube of trained weights.
 /// The tokenizer and the widths of the token fields, by which a run that goes on, or is scored, numbers its texts; nothing where
 /// the model has no text bridge.
 base::Result<data::StoredData> stored_texts(const io::LoadedCheckpoint& checkpoint);
