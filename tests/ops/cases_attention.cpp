@@ -97,8 +97,6 @@ void add_attention_cases(std::vector<OpCase>& cases) {
                                 {1, 2, 67, 1, 180, 3, true},
                                 {1, 2, 40, 1, 256},
                                 {1, 2, 35, 1, 530, 0, true},
-                                {1, 2, 34, 1, 1040, 1, true},
-                                {1, 1, 5, 1, 4100, 0, true},
                                 // enough blocks to fill a GPU: these take two tiles a warp
                                 {1, 17, 65, 16, 16, 3, true},
                                 {1, 17, 129, 8, 64, 5, true},

@@ -346,7 +346,7 @@ struct BackwardEpilogue {
                 Stored<T> stored;
                 stored.round(v[half]);
                 if (batch && there[half]) stored.store(dx);
-                if (l.saved) loads[half].saved.read(u[half]);
+                if (l.saved && there[half]) loads[half].saved.read(u[half]);
             }
             if (batch) {
                 float gamma[8], beta[8];
@@ -367,9 +367,9 @@ struct BackwardEpilogue {
 #pragma unroll
                 for (int i = 0; i < 8; ++i) v[half][i] = there[half] ? v[half][i] : 0;
             }
-            if (batch) {
-                loads[0].saved.read(u[0]);
-                loads[1].saved.read(u[1]);
+            if (batch) {  // where there is no row nothing was loaded, and 0 times that may be no number
+                if (there[0]) loads[0].saved.read(u[0]);
+                if (there[1]) loads[1].saved.read(u[1]);
             }
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
