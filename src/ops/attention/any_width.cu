@@ -216,16 +216,16 @@ __global__ void __launch_bounds__(kMostThreads) keys_kernel(const __grid_constan
 }  // namespace any_width
 
 template <class T>
-KernelResult make_any_width_forward(Context& c, const AttentionArgs<T>& a, bool pairs) {
-    const any_width::Cover cover = any_width::cover_of(c, a.shape.width, pairs, 1, any_width::kKeys);
+KernelResult make_any_width_forward(Context& c, const AttentionArgs<T>& a, int piece) {
+    const any_width::Cover cover = any_width::cover_of(c, a.shape.width, piece, 1, any_width::kKeys);
     const auto kernel = any_width::forward_kernel<T>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     return make_launch(c, kernel, any_width::grid_of(a, cover), dim3(2 * cover.own), cover.bytes(1), a, cover);
 }
 
 template <class T>
-KernelResult make_any_width_backward(Context& c, const AttentionArgs<T>& a, bool pairs) {
-    const any_width::Cover cover = any_width::cover_of(c, a.shape.width, pairs, 2, any_width::kChunk);
+KernelResult make_any_width_backward(Context& c, const AttentionArgs<T>& a, int piece) {
+    const any_width::Cover cover = any_width::cover_of(c, a.shape.width, piece, 2, any_width::kChunk);
     const auto queries = any_width::queries_kernel<T>, keys = any_width::keys_kernel<T>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(queries)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(keys)));
@@ -238,13 +238,13 @@ KernelResult make_any_width_backward(Context& c, const AttentionArgs<T>& a, bool
 
 bool takes_any_width(const Context& c, int width) {
     constexpr std::size_t kOlder = 64 * 1024;  // devices with so little shared memory lack the instructions
-    return c.shared_limit > kOlder && any_width::cover_of(c, width, false, 2, any_width::kChunk).own > 0 &&
-           any_width::cover_of(c, width, false, 1, any_width::kKeys).own > 0;
+    return c.shared_limit > kOlder && any_width::cover_of(c, width, 1, 2, any_width::kChunk).own > 0 &&
+           any_width::cover_of(c, width, 1, 1, any_width::kKeys).own > 0;
 }
 
-template KernelResult make_any_width_forward(Context&, const AttentionArgs<bf16>&, bool);
-template KernelResult make_any_width_forward(Context&, const AttentionArgs<f16>&, bool);
-template KernelResult make_any_width_backward(Context&, const AttentionArgs<bf16>&, bool);
-template KernelResult make_any_width_backward(Context&, const AttentionArgs<f16>&, bool);
+template KernelResult make_any_width_forward(Context&, const AttentionArgs<bf16>&, int);
+template KernelResult make_any_width_forward(Context&, const AttentionArgs<f16>&, int);
+template KernelResult make_any_width_backward(Context&, const AttentionArgs<bf16>&, int);
+template KernelResult make_any_width_backward(Context&, const AttentionArgs<f16>&, int);
 
 }  // namespace millrace::ops::cuda

@@ -16,7 +16,7 @@ constexpr float kLn2 = 0.69314718f;
 struct Cover {
     int own, tile;
     int columns;  ///< of a row, in sixteens; eight rows of the same piece lie in different banks, being `stride` elements apart
-    bool pairs;   ///< two columns begin at multiples of 4 bytes
+    int piece;    ///< columns that are copied at once: 1, 2, 4 or 8, of which the head has a whole number
     [[nodiscard]] __host__ __device__ int stride() const { return columns + 8; }
     [[nodiscard]] __host__ __device__ int slices() const { return (columns + kSlice - 1) / kSlice; }
     /// Of so many matrices of own rows, two of streamed ones, and two numbers of each row.
@@ -43,25 +43,24 @@ struct Block {
     }
 };
 
-/// Begins to bring `count` rows to shared memory: zeros from row `there` on and from the head's last column on.
+/// Begins to bring `count` rows to shared memory, a row by each warp: zeros from row `there` on and from the head's last column
+/// on.
 template <class T>
 __device__ void stage(const AttentionArgs<T>& a, const Cover& cover, const T* from, std::int64_t stride, int there, int count,
                       T* to) {
-    const int pieces = cover.columns / 8;
-    for (int i = threadIdx.x; i < count * pieces; i += blockDim.x) {
-        const int row = i / pieces, column = i % pieces * 8, left = row < there ? a.shape.width - column : 0;
-        const T* source = from + row * stride + column;
-        T* target = to + row * cover.stride() + column;
-        if (a.whole) {
-            copy16(shared_address(target), source, left > 0);
-        } else if (cover.pairs) {
-#pragma unroll
-            for (int e = 0; e < 8; e += 2) copy4(shared_address(target + e), source + e, e < left);
-        } else {
-#pragma unroll
-            for (int e = 0; e < 8; ++e) target[e] = e < left ? source[e] : T(0.0f);
+    const int lane = threadIdx.x % 32, warps = static_cast<int>(blockDim.x) / 32;
+    for (int row = static_cast<int>(threadIdx.x) / 32; row < count; row += warps)
+        for (int column = lane * cover.piece; column < cover.columns; column += 32 * cover.piece) {
+            const T* source = from + row * stride + column;
+            T* target = to + row * cover.stride() + column;
+            const bool inside = row < there && column < a.shape.width;
+            switch (cover.piece) {
+                case 8: copy16(shared_address(target), source, inside); break;
+                case 4: copy8(shared_address(target), source, inside); break;
+                case 2: copy4(shared_address(target), source, inside); break;
+                default: *target = inside ? *source : T(0.0f);
+            }
         }
-    }
 }
 __device__ inline void await_rows() {
     commit_copies();
@@ -127,7 +126,7 @@ struct SliceSums {
                 const int column = slice + column_of(n, 0);
                 const float low = r < filled ? v[0][n][2 * half] * factor[half] : 0;
                 const float high = r < filled ? v[0][n][2 * half + 1] * factor[half] : 0;
-                if (cover.pairs && column < shape.width) {
+                if (cover.piece > 1 && column < shape.width) {
                     *reinterpret_cast<std::uint32_t*>(at + column) = pack<T>(low, high);
                 } else {
                     if (column < shape.width) at[column] = T(low);
@@ -139,8 +138,8 @@ struct SliceSums {
 };
 
 /// The widest cover of `matrices` of own rows and tiles of at least `tile` that fits; own 0: none does.
-inline Cover cover_of(const Context& c, int width, bool pairs, int matrices, int tile) {
-    Cover cover{64, 64, (width + 15) / 16 * 16, pairs};
+inline Cover cover_of(const Context& c, int width, int piece, int matrices, int tile) {
+    Cover cover{64, 64, (width + 15) / 16 * 16, piece};
     while (cover.bytes(matrices) > c.shared_limit) {
         if (cover.own == 16 && cover.tile == tile) return {};
         (cover.own == 16 || (cover.tile >= cover.own && cover.tile > tile) ? cover.tile : cover.own) /= 2;

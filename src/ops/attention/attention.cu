@@ -22,13 +22,16 @@ bool takes_flash(const Context& c, const AttentionArgs<T>& a) {
     return a.whole && a.shape.width <= kMostFlashWidth && flash_bytes_of(a.shape.width) <= c.shared_limit;
 }
 
-/// Two columns of every head begin at multiples of 4 bytes.
+/// How many columns, in every head, begin at a multiple of their bytes: 8, 4, 2 or 1.
 template <class... Operands>
-bool paired_columns(const AttentionShape& shape, const Operands&... operands) {
-    const auto even = [](const Operand& o) {
-        return reinterpret_cast<std::uintptr_t>(o.data) % 4 == 0 && o.stride_row % 2 == 0 && o.stride_k % 2 == 0;
+int piece_of(const AttentionShape& shape, const Operands&... operands) {
+    const auto begins = [&](const Operand& o, int piece) {
+        return reinterpret_cast<std::uintptr_t>(o.data) % (2 * static_cast<unsigned>(piece)) == 0 && o.stride_row % piece == 0 &&
+               o.stride_k % piece == 0;
     };
-    return shape.width % 2 == 0 && (even(operands) && ...);
+    int piece = 8;
+    while (piece > 1 && !(shape.width % piece == 0 && (begins(operands, piece) && ...))) piece /= 2;
+    return piece;
 }
 
 }  // namespace
@@ -43,7 +46,7 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
         if constexpr (sizeof(Real) == 2)
             if (takes_flash(c, a)) return make_flash_forward(c, a);
         if constexpr (sizeof(Real) == 2)
-            if (takes_any_width(c, shape.width)) return make_any_width_forward(c, a, paired_columns(shape, qkv, out));
+            if (takes_any_width(c, shape.width)) return make_any_width_forward(c, a, piece_of(shape, qkv, out));
         return make_plain_attention<true>(c, a);
     });
 }
@@ -61,8 +64,7 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
             if (takes_flash(c, a))
                 return shape.positions <= kShortPositions ? make_short_backward(c, a) : make_flash_backward(c, a);
         if constexpr (sizeof(Real) == 2)
-            if (takes_any_width(c, shape.width))
-                return make_any_width_backward(c, a, paired_columns(shape, qkv, dout, out, dqkv));
+            if (takes_any_width(c, shape.width)) return make_any_width_backward(c, a, piece_of(shape, qkv, dout, out, dqkv));
         return make_plain_attention<false>(c, a);
     });
 }

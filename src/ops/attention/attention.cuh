@@ -71,12 +71,12 @@ KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a);
 template <class T>
 KernelResult make_short_backward(Context& c, const AttentionArgs<T>& a);
 
-/// In bf16 and f16, of any width and alignment that shared memory takes (takes_any_width). pairs: two columns of a head begin at
-/// multiples of 4 bytes in every operand.
+/// In bf16 and f16, of any width and alignment that shared memory takes (takes_any_width). piece:
+/// columns that begin at a multiple of their bytes in every operand, 1, 2, 4 or 8.
 template <class T>
-KernelResult make_any_width_forward(Context& c, const AttentionArgs<T>& a, bool pairs);
+KernelResult make_any_width_forward(Context& c, const AttentionArgs<T>& a, int piece);
 template <class T>
-KernelResult make_any_width_backward(Context& c, const AttentionArgs<T>& a, bool pairs);
+KernelResult make_any_width_backward(Context& c, const AttentionArgs<T>& a, int piece);
 bool takes_any_width(const Context& c, int width);
 
 /// Of any width and alignment, without tensor cores.
