@@ -1,8 +1,11 @@
 #pragma once
 // Elements of products on the matrix units of compute capability 8.0 and up, with operands in registers. A thread holds 16 bytes
 // of a row, a piece: since the order of the summed index is free as long as both operands agree, a piece serves as the fragments
-// of two steps (m16n8k16 of 16-bit elements, m16n8k8 of tf32), and nothing is shuffled. f32 is multiplied in three steps of tf32,
-// of high and low parts, which keeps its error; Tf32 takes one.
+// of two steps (m16n8k16 of 16-bit elements, m16n8k8 of tf32), and nothing is shuffled.
+//
+// f32 is the sum of three numbers of bf16, of whose products six count; the others are below 2^-24. Matrix units cut off what
+// does not fit when they add, always towards zero, which in deep networks adds up: the products of the largest parts have 16
+// bits, so that 16 of them seldom lose one, and everything else is added outside. Tf32 takes one step of its own.
 
 #include <type_traits>
 
@@ -39,7 +42,7 @@ auto by_element(tensor::DType type, bool tf32, F f) {
 #define MILLRACE_FRAGMENT_STEP(shape) __trap()  // has_element refuses
 #endif
 
-/// One step: 16 rows times 8, over 32 bytes of each in 16 bits, or over 8 elements of f32 that are read as tf32.
+/// One step: 16 rows times 8, over 16 elements of 16 bits or 8 of tf32.
 template <class E>
 __device__ inline void fragment_step(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
                                      std::uint32_t b0, std::uint32_t b1) {
@@ -117,12 +120,12 @@ __device__ inline std::uint32_t to_tf32(std::uint32_t bits) {
 #endif
 }
 __device__ inline uint4 to_tf32(const uint4& p) { return make_uint4(to_tf32(p.x), to_tf32(p.y), to_tf32(p.z), to_tf32(p.w)); }
-/// What tf32 leaves of a number: exact, and all but its last bit is tf32 again.
-__device__ inline std::uint32_t rest_of(std::uint32_t bits, std::uint32_t high) {
-    return __float_as_uint(__uint_as_float(bits) - __uint_as_float(high));
-}
-__device__ inline uint4 rest_of(const uint4& p, const uint4& high) {
-    return make_uint4(rest_of(p.x, high.x), rest_of(p.y, high.y), rest_of(p.z, high.z), rest_of(p.w, high.w));
+/// Two numbers as the nearest ones of bf16. What those leave stays in x and y, exactly.
+__device__ inline std::uint32_t take_pair(float& x, float& y) {
+    const std::uint32_t nearest = pack<bf16>(x, y);
+    x -= __uint_as_float(nearest << 16);
+    y -= __uint_as_float(nearest & 0xffff0000u);
+    return nearest;
 }
 
 /// A piece as products take it.
@@ -136,31 +139,37 @@ struct Factor {
 };
 template <>
 struct Factor<float> {
-    uint4 high, low;
+    uint2 part[3];  ///< of bf16, the largest first; their sum is the number
     Factor() = default;
-    __device__ explicit Factor(const uint4& p) : high(to_tf32(p)), low(rest_of(p, high)) {}
+    __device__ explicit Factor(const uint4& p) {
+        float x = __uint_as_float(p.x), y = __uint_as_float(p.y), z = __uint_as_float(p.z), w = __uint_as_float(p.w);
+#pragma unroll
+        for (int i = 0; i < 3; ++i) part[i] = make_uint2(take_pair(x, y), take_pair(z, w));
+    }
 };
-
-template <class E>
-__device__ inline void multiply_parts(float (&sums)[4], const uint4& upper, const uint4& lower, const uint4& right) {
-    fragment_step<E>(sums, upper.x, lower.x, upper.y, lower.y, right.x, right.y);
-    fragment_step<E>(sums, upper.z, lower.z, upper.w, lower.w, right.z, right.w);
-}
 
 /// sums += 16 rows times 8 columns over the pieces of four lanes: lane l has those of rows l / 4 (upper) and l / 4 + 8 (lower)
 /// and of column l / 4, and gets the sums of columns 2 (l % 4) and the next one, of the upper row and then of the lower one.
 template <class E>
 __device__ inline void multiply_pieces(float (&sums)[4], const Factor<E>& upper, const Factor<E>& lower, const Factor<E>& right) {
     if constexpr (std::is_same_v<E, float>) {
-        // Matrix units truncate when they add: long sums are added outside of them.
-        float part[4] = {};
-        multiply_parts<E>(part, upper.low, lower.low, right.high);
-        multiply_parts<E>(part, upper.high, lower.high, right.low);
-        multiply_parts<E>(part, upper.high, lower.high, right.high);
+        float large[4] = {}, small[4] = {};
+        const auto add = [&](float(&to)[4], int i, int j) {
+            const uint2 &a = upper.part[i], &b = lower.part[i], &c = right.part[j];
+            fragment_step<bf16>(to, a.x, b.x, a.y, b.y, c.x, c.y);
+        };
+        add(small, 2, 0);
+        add(small, 0, 2);
+        add(small, 1, 1);
+        add(small, 1, 0);
+        add(small, 0, 1);
+        add(large, 0, 0);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[i] += part[i];
+        for (int i = 0; i < 4; ++i) sums[i] += large[i] + small[i];
     } else {
-        multiply_parts<E>(sums, upper.piece, lower.piece, right.piece);
+        const uint4 &a = upper.piece, &b = lower.piece, &c = right.piece;
+        fragment_step<E>(sums, a.x, b.x, a.y, b.y, c.x, c.y);
+        fragment_step<E>(sums, a.z, b.z, a.w, b.w, c.z, c.w);
     }
 }
 
