@@ -86,13 +86,18 @@ TEST_P(FusedStep, CudaFollowsTheCpu) {
         bool deterministic, tf32;
         double loss, gradients;
     };
-    for (const Way& way :
-         {Way{"f32", tape::Precision::f32, false, false, 1e-3, 1e-3},
-          Way{"f32 deterministic", tape::Precision::f32, true, false, 1e-3, 1e-3},
-          Way{"tf32", tape::Precision::f32, false, true, 1e-2, 0.1}, Way{"bf16", tape::Precision::bf16, false, false, 5e-2, 0.3},
-          Way{"bf16 deterministic", tape::Precision::bf16, true, false, 5e-2, 0.3},
-          Way{"f16", tape::Precision::f16, false, false, 1e-2, 0.1},
-          Way{"f16 deterministic", tape::Precision::f16, true, false, 1e-2, 0.1}}) {
+    // A value that rounding carries over relu's kink changes the gradients of its row by as much in f16 and tf32 as in bf16; only
+    // fewer do, and the largest distance among the tensors of many members is theirs. On the CPU in f32, weights times 1 + u
+    // 2^-11 with random u in [-1, 1], which is what f16 rounds off weights and activations, move gradients of 65 members by up to
+    // 0.17 to 0.27 in six trials.
+    constexpr double kKinks = 0.3;
+    for (const Way& way : {Way{"f32", tape::Precision::f32, false, false, 1e-3, 1e-3},
+                           Way{"f32 deterministic", tape::Precision::f32, true, false, 1e-3, 1e-3},
+                           Way{"tf32", tape::Precision::f32, false, true, 1e-2, kKinks},
+                           Way{"bf16", tape::Precision::bf16, false, false, 5e-2, kKinks},
+                           Way{"bf16 deterministic", tape::Precision::bf16, true, false, 5e-2, kKinks},
+                           Way{"f16", tape::Precision::f16, false, false, 1e-2, kKinks},
+                           Way{"f16 deterministic", tape::Precision::f16, true, false, 1e-2, kKinks}}) {
         // Among millions of values one lies so close to 0 that relu's kink falls to either side of it. In f32, whose tolerance is
         // for rounding alone, many members run the kernels of one.
         if (GetParam().members > 16 && way.precision == tape::Precision::f32) continue;
