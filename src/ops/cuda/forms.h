@@ -32,7 +32,7 @@ KernelResult make_form(Context&, const char* subject, std::span<const Form>, std
 /// Of a product of the library: neither its own launch nor the next one begins early. Blocks have 128 x 128 outputs; where these
 /// are few, about five share one. Strict f32 has no tensor cores there.
 inline double library_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
-    constexpr double kLaunch = 5, kBytes = 3.6e6, kSplits = 5;
+    constexpr double kLaunch = 4, kBytes = 3.6e6, kSplits = 5;
     const double matrices = 1.0 * out.k * out.g, size = static_cast<double>(tensor::size_of(type)),
                  launches = library_launches(out);
     const double blocks = matrices * ((out.rows + 127) / 128) * ((out.cols + 127) / 128);

@@ -7,7 +7,7 @@
 #include "ops/cuda/late_sums.h"
 #include "ops/cuda/squares.h"
 #include "ops/cuda/vector.cuh"
-#include "ops/dense/epilogues.cuh"
+#include "ops/dense/backward_epilogue.cuh"
 #include "ops/tile/launch.cuh"
 
 namespace millrace::ops::cuda::tiled {
@@ -209,28 +209,31 @@ KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
     });
 }
 
-/// What epilogues take longer where the second cache does not hold what they move: 4.2 TB/s for what they write; what they read,
-/// a panel ahead, comes at 0.55 (H200).
-static double memory_time(double written, double read) {
+/// What a product takes longer where the second cache does not hold all that it moves: operands come at 3.6 TB/s, what is
+/// written goes at 4.2, and what an epilogue reads, a panel ahead, comes at 0.55 (H200).
+static double memory_time(const Operand& left, const Operand& right, double written, double read) {
     constexpr double kSecondCache = 50e6;
-    return written + read > kSecondCache ? written / 4.2e6 + read / 0.55e6 : 0;
+    const double operands = 2.0 * static_cast<double>(left.count() + right.count());
+    if (operands + written + read < kSecondCache) return 0;
+    return operands / 3.6e6 + written / 4.2e6 + read / 0.55e6;
 }
 
 double forward_time(const Context& c, const Bound& b) {
-    const Operand& y = b[dense_forward::y];
+    using namespace dense_forward;
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
     const Plan plan = plan_one(c, forward_extent(c, b), batch ? kWithColumns : TileShape::wide);
-    const double elements = static_cast<double>(y.count()), size = static_cast<double>(tensor::size_of(y.dtype));
-    if (batch) return plan.microseconds + statistics_time(8 * elements);
-    return plan.microseconds + memory_time((b[dense_forward::saved].present() ? 2 : 1) * size * elements, 0);
+    const double elements = static_cast<double>(b[y].count()), values = batch || b[saved].present() ? 4 : 2;
+    return plan.microseconds + memory_time(b[x], b[w], values * elements, 0) + (batch ? statistics_time(8 * elements) : 0);
 }
 double dgrad_time(const Context& c, const Bound& d, const Bound* backward) {
     const double elements = static_cast<double>(d[linear_dgrad::dx].count());
     const bool batch = backward && backward->params<DenseParams>().norm == Norm::batch_train;
     const Plan plan = plan_one(c, dgrad_extent(c, d, backward), backward ? kWithColumns : TileShape::wide);
-    if (!backward) return plan.microseconds + memory_time(2 * elements, 0);
-    const double read = (*backward)[dense_backward::saved].present() ? 2 * elements : 0;
-    return plan.microseconds + memory_time(2 * elements, read) + (batch ? statistics_time(6 * elements) : 2);
+    const double read = backward && (*backward)[dense_backward::saved].present() ? 2 * elements : 0;
+    return plan.microseconds + memory_time(d[linear_dgrad::dz], d[linear_dgrad::w], 2 * elements, read) +
+           (batch      ? statistics_time(6 * elements)
+            : backward ? 2
+                       : 0);
 }
 double wgrads_time(const Context& c, std::span<const Bound> wgrads) {
     std::vector<Extent> extents;

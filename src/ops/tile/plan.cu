@@ -6,7 +6,7 @@ namespace millrace::ops::cuda::tile {
 namespace {
 
 // Figures of an H200, microseconds (docs/performance/forms.md): to be fitted again where the kernel changes.
-constexpr double kLaunch = 2.6, kMeet = 0.2;       ///< a launch from its start to the first copy's end; of blocks of a cluster
+constexpr double kLaunch = 2.6, kMeet = 0.7;       ///< a launch from its start to the first copy's end; of blocks of a cluster
 constexpr double kLatency = 1.5;                   ///< of a copy, of which a block has as many under way as stages
 constexpr double kHandOver = 1.5, kShare = 0.3;    ///< of a tile that blocks share, and of each share
 constexpr double kBytesPerMicrosecond = 48e3;      ///< from the second cache to each multiprocessor when all of them ask
