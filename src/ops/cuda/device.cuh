@@ -286,6 +286,17 @@ __device__ void put(T* at, float value, bool accumulate) {
     store(at, accumulate ? load(at) + value : value);
 }
 
+/// For launch bounds: `wanted` blocks of so many threads, or as many as a multiprocessor of the architecture has room for.
+constexpr int blocks_at_once(int threads, int wanted) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    constexpr int kRoom = 1024;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+    constexpr int kRoom = 1536;
+#else
+    constexpr int kRoom = 2048;
+#endif
+    return threads * wanted <= kRoom ? wanted : kRoom / threads;
+}
 inline unsigned blocks_for(std::int64_t work, int per_block) { return static_cast<unsigned>((work + per_block - 1) / per_block); }
 
 /// A grid whose z counts members times groups and whose x strides over the elements of one matrix.

@@ -58,7 +58,7 @@ __device__ float sum_of_range(const float* g, std::int64_t i, std::int64_t end, 
 
 /// kNormBlocks sums of a member's pieces, block b those from number b on in steps of gridDim.x. The pieces and the order of their
 /// sums do not depend on the members. All members go from their first elements to their last, as the update goes back.
-__global__ void __launch_bounds__(kThreads, kNormPerMultiprocessor)
+__global__ void __launch_bounds__(kThreads, blocks_at_once(kThreads, kNormPerMultiprocessor))
     norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, bool quads, Groups groups, Segments segments, Pieces pieces) {
     __shared__ float sums[kNormBlocks][kThreads / 32];
     const int k = blockIdx.y, thread = static_cast<int>(threadIdx.x);

@@ -99,7 +99,7 @@ __device__ void sum_positions(const BackwardArgs<T>& a, int k, int first_at, int
 /// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient or its flags. Blocks
 /// that sort come first, for they take longest; those that clear come last and share the rows of all members.
 template <class T, int W>
-__global__ void __launch_bounds__(kChunk, 2) first_kernel(BackwardArgs<T> a) {
+__global__ void __launch_bounds__(kChunk, blocks_at_once(kChunk, 2)) first_kernel(BackwardArgs<T> a) {
     __shared__ union {
         SortMemory sort;
         alignas(16) float sums[kChunkRows][kLanes * W];
