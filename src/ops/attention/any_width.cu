@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kMostThreads) keys_kernel(const __grid_constan
     extern __shared__ uint4 memory[];
     T *keys = reinterpret_cast<T*>(memory), *values = keys + cover.own * cover.stride();
     T *queries = values + cover.own * cover.stride(), *douts = queries + cover.tile * cover.stride();
-    float *levels = reinterpret_cast<float*>(douts + cover.tile * cover.stride()), *deltas = levels + cover.tile;
+    float *logsumexps = reinterpret_cast<float*>(douts + cover.tile * cover.stride()), *deltas = logsumexps + cover.tile;
     begin_kernel();
     const AttentionShape& shape = a.shape;
     const Block b(a, cover, false);
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kMostThreads) keys_kernel(const __grid_constan
         stage(a, cover, dout_rows + at * a.dout.stride_row, a.dout.stride_row, filled - at, cover.tile, douts);
         for (int i = threadIdx.x; i < cover.tile; i += blockDim.x) {
             const bool there = at + i < filled;
-            levels[i] = there ? kLog2E * a.logsumexp.row(b.place.k, 0, b.place.row + at + i)[b.place.head] : 0;
+            logsumexps[i] = there ? kLog2E * a.logsumexp.row(b.place.k, 0, b.place.row + at + i)[b.place.head] : 0;
             deltas[i] = there ? a.delta.row(b.place.k, 0, b.place.row + at + i)[b.place.head] : 0;
         }
         await_rows();
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kMostThreads) keys_kernel(const __grid_constan
                     const int query = i + column_of(n, e);
                     const bool sees = at + query >= shape.first_query(b.own + row_of(0, e));
                     float &w = weights[0][n][e], &g = gradients[0][n][e];
-                    w = sees ? exp2_fast(fmaf(w, shape.scale * kLog2E, -levels[query])) : 0;
+                    w = sees ? exp2_fast(fmaf(w, shape.scale * kLog2E, -logsumexps[query])) : 0;
                     g = sees ? w * (g - deltas[query]) : 0;
                 }
             dvalue.add(weights, 0, douts + i * cover.stride(), cover, b.slice);

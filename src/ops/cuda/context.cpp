@@ -21,7 +21,7 @@ bool Context::reads_early(std::initializer_list<const tensor::Operand*> operands
         const auto& own = records[at].operands;
         return !o->present() || std::any_of(own.begin(), own.end(), [&](const tensor::Operand& s) { return s.data == o->data; });
     };
-    if (!std::all_of(operands.begin(), operands.end(), is_own)) return false;
+    if (behind_sums || !std::all_of(operands.begin(), operands.end(), is_own)) return false;
     for (std::size_t before = at; before > border;) {
         const Bound& record = records[--before];
         if (record.condition.data != records[at].condition.data) return true;  // nothing goes on behind the end of a region

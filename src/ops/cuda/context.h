@@ -35,8 +35,8 @@ struct Context {
     cublasLtContext* lt = nullptr;
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
-    bool tf32 = false;       ///< BackendOptions::tf32
-    bool fuse = true;        ///< kernels that do a whole record at once, unless all rewrites are off
+    bool tf32 = false;  ///< BackendOptions::tf32
+    bool fuse = true;   ///< kernels that do a whole record at once, unless all rewrites are off
     int multiprocessors = 0;
     std::size_t memory_bytes = 0;  ///< of the device
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
@@ -53,6 +53,7 @@ struct Context {
     const Uses* uses = nullptr;                             ///< of them
     std::size_t at = 0;                                     ///< the record being prepared
     std::size_t border = 0;                                 ///< the first record of its section or region
+    bool behind_sums = false;                               ///< the launch in front of it is one of late_sums.h
     /// Where copies of weights that a region shares with others go (they must be made even when it is left out), and their
     /// stream.
     std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;

@@ -234,8 +234,10 @@ base::Status CudaBackend::prepare_section(std::size_t first, std::size_t end, st
     for (std::size_t at = first; at < end;) {
         const tensor::Operand& condition = context_.records[at].condition;
         if (!condition.present()) {
-            if (touches_late_sums(context_, context_.records[at])) MILLRACE_TRY(append_late_sums(kernels));
+            context_.behind_sums = touches_late_sums(context_, context_.records[at]);
+            if (context_.behind_sums) MILLRACE_TRY(append_late_sums(kernels));
             MILLRACE_TRY(prepare_next(at++, kernels));
+            context_.behind_sums = false;
             continue;
         }
         const std::size_t begin = at;

@@ -69,7 +69,7 @@ struct ImagesArgs {
 /// Blocks of neighbouring rows, whose samples are found side by side: that takes longer than copying one. A pixel has 256 values,
 /// so they are normalised once. kPixels of a thread at once fill 16 bytes of x and lie at multiples of kPixels in both, or are 1.
 template <class T, int kPixels>
-__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
+__global__ void __launch_bounds__(kImageThreads, blocks_at_once(kImageThreads, kImageBlocks))
     gather_kernel(const __grid_constant__ ImagesArgs a, Mat<T> x, Mat<std::int32_t> y) {
     __shared__ std::int32_t chosen[kImageRows];
     __shared__ Affine affine[kImageRows];

@@ -36,8 +36,9 @@ bool share_places(const Bound& update) {
 
 bool stays_inside(const Context& c, const Bound& wgrad, const Bound& update) {
     const Operand& dw = wgrad[linear_wgrad::dw];
-    return takes_gram_squares(c, wgrad) && wgrad[linear_wgrad::x].dtype == update[optimizer::copy16].dtype &&
-           leaves_squares(c, dw) && dw.cols % 4 == 0 && place_in(dw, update[optimizer::grads]) >= 0;
+    return takes_gram_squares(c, wgrad) && !wgrad[linear_wgrad::dbias].present() &&
+           wgrad[linear_wgrad::x].dtype == update[optimizer::copy16].dtype && leaves_squares(c, dw) && dw.cols % 4 == 0 &&
+           place_in(dw, update[optimizer::grads]) >= 0;
 }
 
 std::size_t count_wgrads(std::span<const Bound> records) {

@@ -134,7 +134,9 @@ Plan plan_products(std::span<const Extent> products, int multiprocessors, const 
                 const double time = time_of(products, multiprocessors, cost_of(shape), splits, cluster);
                 if (best.microseconds == 0 || time < best.microseconds) best = {shape, splits, cluster, time, limits.seats};
             }
-    return best;
+    const bool asked = limits.shape >= 0 || limits.cluster > 0 || limits.splits > 0;
+    // A request that no plan meets is none.
+    return best.microseconds == 0 && asked ? plan_products(products, multiprocessors, Limits{limits.widest}) : best;
 }
 
 }  // namespace millrace::ops::cuda::tile

@@ -75,7 +75,7 @@ __device__ inline void multiply_128(float (&a)[32], float (&b)[32], std::uint64_
 /// (+ 8 in left[2] and left[3]).
 template <class T>
 __device__ inline void multiply_128(float (&a)[32], float (&b)[32], const std::uint32_t (&left)[4], std::uint64_t right) {
-    constexpr bool kAdd = true;
+    [[maybe_unused]] constexpr bool kAdd = true;
     if constexpr (std::is_same_v<T, f16>)
         MILLRACE_128("f16", "{%66, %67, %68, %69}", "1", "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]));
     else
