@@ -50,19 +50,17 @@ __global__ void __launch_bounds__(kMostThreads) forward_kernel(const __grid_cons
     const AttentionShape& shape = a.shape;
     const Block b(a, cover, true);
     const int filled = b.place.filled, across = shape.heads * shape.width;
-    const int limit = b.first < filled ? shape.seen(min(b.first + cover.own, filled) - 1, filled) : 0;
-    const int own_limit = b.own < filled ? shape.seen(min(b.own + 16, filled) - 1, filled) : 0;
     const T *rows = part_of(a.qkv, shape, b.place, 0), *own_rows = queries + (b.own - b.first) * cover.stride();
     const std::int64_t stride = a.qkv.stride_row;
     SliceSums<T> out;
     Softmax softmax;
-    if (limit > 0) stage(a, cover, rows + b.first * stride, stride, filled - b.first, cover.own, queries);
-    for (int at = 0; at < limit; at += cover.tile) {
+    if (b.seen > 0) stage(a, cover, rows + b.first * stride, stride, filled - b.first, cover.own, queries);
+    for (int at = 0; at < b.seen; at += cover.tile) {
         __syncthreads();
         stage(a, cover, rows + at * stride + across, stride, filled - at, cover.tile, keys);
         stage(a, cover, rows + at * stride + 2 * across, stride, filled - at, cover.tile, values);
         await_rows();
-        for (int i = 0; i < cover.tile && at + i < own_limit; i += kKeys) {
+        for (int i = 0; i < cover.tile && at + i < b.own_seen; i += kKeys) {
             float scores[1][kKeys / 8][4];
             multiply_across<T, kKeys>(scores, own_rows, keys + i * cover.stride(), cover);
 #pragma unroll
@@ -122,8 +120,6 @@ __global__ void __launch_bounds__(kMostThreads) queries_kernel(const __grid_cons
     const AttentionShape& shape = a.shape;
     const Block b(a, cover, true);
     const int filled = b.place.filled, across = shape.heads * shape.width, mine = b.own - b.first;
-    const int limit = b.first < filled ? shape.seen(min(b.first + cover.own, filled) - 1, filled) : 0;
-    const int own_limit = b.own < filled ? shape.seen(min(b.own + 16, filled) - 1, filled) : 0;
     const T *rows = part_of(a.qkv, shape, b.place, 0), *dout_rows = a.dout.row(b.place.k, 0, b.place.row) + b.place.column;
     const std::int64_t stride = a.qkv.stride_row;
     stage(a, cover, rows + b.first * stride, stride, filled - b.first, cover.own, queries);
@@ -137,12 +133,12 @@ __global__ void __launch_bounds__(kMostThreads) queries_kernel(const __grid_cons
         delta[half] = deltas[mine + row_of(0, 2 * half)];
     }
     SliceSums<T> sums;
-    for (int at = 0; at < limit; at += cover.tile) {
+    for (int at = 0; at < b.seen; at += cover.tile) {
         __syncthreads();
         stage(a, cover, rows + at * stride + across, stride, filled - at, cover.tile, keys);
         stage(a, cover, rows + at * stride + 2 * across, stride, filled - at, cover.tile, values);
         await_rows();
-        for (int i = 0; i < cover.tile && at + i < own_limit; i += kChunk) {
+        for (int i = 0; i < cover.tile && at + i < b.own_seen; i += kChunk) {
             float weights[1][kChunk / 8][4], gradients[1][kChunk / 8][4];
             multiply_across<T, kChunk>(weights, queries + mine * cover.stride(), keys + i * cover.stride(), cover);
             multiply_across<T, kChunk>(gradients, douts + mine * cover.stride(), values + i * cover.stride(), cover);

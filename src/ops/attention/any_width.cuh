@@ -29,7 +29,8 @@ struct Cover {
 /// Which rows and columns a block and a warp have.
 struct Block {
     AttentionPlace place;
-    int first, slice, own;  ///< the block's first row; first column of its results; the warp's first row
+    int first, slice, own;       ///< the block's first row; first column of its results; the warp's first row
+    int seen = 0, own_seen = 0;  ///< keys that some row of the block, and of the warp, sees
 
     /// reversed: late rows begin first.
     template <class T>
@@ -40,6 +41,9 @@ struct Block {
         slice = static_cast<int>(blockIdx.x) % slices * kSlice;
         first = (reversed ? blocks - 1 - number : number) * cover.own;
         own = first + static_cast<int>(threadIdx.x) / 32 * 16;
+        const int filled = place.filled;
+        if (first < filled) seen = a.shape.seen(min(first + cover.own, filled) - 1, filled);
+        if (own < filled) own_seen = a.shape.seen(min(own + 16, filled) - 1, filled);
     }
 };
 
