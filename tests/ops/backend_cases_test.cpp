@@ -28,17 +28,6 @@ Made& graphics(bool deterministic) {
     return deterministic ? pinned : fast;
 }
 
-Outcome run(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0,
-            Launch launch = Launch::eager) {
-    auto outcome = run_case(backend, precision, op_case, variation, launch);
-    if (!outcome.ok()) {
-        ADD_FAILURE() << outcome.error().text();
-        return {};
-    }
-    EXPECT_EQ(outcome->damage, "");
-    return std::move(*outcome);
-}
-
 /// Every member alone leaves what it leaves among the others: to the bit, or within tolerance.
 void expect_members_separate(Backend& backend, Precision precision, const OpCase& op_case, bool to_the_bit) {
     if (op_case.members == 1 || !op_case.splits) return;

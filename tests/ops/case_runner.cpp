@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "models/leak_cnn/ops/lines.h"
 #include "ops/fused.h"
@@ -267,6 +268,16 @@ base::Result<Outcome> run_case(Backend& backend, Precision precision, const OpCa
     run.fill(launch == Launch::replay ? variation + 1 : variation);
     MILLRACE_TRY(run.launch(launch));
     return run.read();
+}
+
+Outcome run(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation, Launch launch) {
+    auto outcome = run_case(backend, precision, op_case, variation, launch);
+    if (!outcome.ok()) {
+        ADD_FAILURE() << outcome.error().text();
+        return {};
+    }
+    EXPECT_EQ(outcome->damage, "");
+    return std::move(*outcome);
 }
 
 }  // namespace millrace::ops::cases

@@ -30,6 +30,10 @@ Record record_of(const OpCase& op_case, Precision precision);
 base::Result<Outcome> run_case(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0,
                                Launch launch = Launch::eager);
 
+/// The same in a test, which fails where the case cannot be run or wrote outside of its operands.
+Outcome run(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0,
+            Launch launch = Launch::eager);
+
 /// The first difference beyond the case's tolerance for `precision`, empty when there is none.
 std::string difference(const OpCase& op_case, Precision precision, const Outcome& expected, const Outcome& actual);
 

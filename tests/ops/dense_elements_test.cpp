@@ -32,17 +32,6 @@ Backend& scalar() {
     return **made;
 }
 
-Outcome outcome_of(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0,
-                   Launch launch = Launch::eager) {
-    auto outcome = run_case(backend, precision, op_case, variation, launch);
-    if (!outcome.ok()) {
-        ADD_FAILURE() << outcome.error().text();
-        return {};
-    }
-    EXPECT_EQ(outcome->damage, "");
-    return std::move(*outcome);
-}
-
 /// The case with f32 numbers of all bits.
 OpCase with_all_bits(const OpCase& op_case) {
     OpCase c = op_case;
@@ -69,12 +58,12 @@ protected:
 TEST_P(DenseElements, StrictF32KeepsItsError) {
     for_each_case([](const OpCase& op_case) {
         const OpCase c = with_all_bits(op_case);
-        const Outcome expected = outcome_of(scalar(), Precision::f64, c);
-        const Outcome outcome = outcome_of(strips(), Precision::f32, c), fixed = outcome_of(pinned(false), Precision::f32, c);
+        const Outcome expected = run(scalar(), Precision::f64, c);
+        const Outcome outcome = run(strips(), Precision::f32, c), fixed = run(pinned(false), Precision::f32, c);
         EXPECT_EQ(difference(c, Precision::f32, expected, outcome), "");
         EXPECT_EQ(difference(c, Precision::f32, expected, fixed), "") << "pinned";
-        EXPECT_EQ(byte_difference(c, fixed, outcome_of(pinned(true), Precision::f32, c)), "") << "pinned kernels know no tf32";
-        EXPECT_EQ(byte_difference(c, outcome, outcome_of(strips(), Precision::f32, c, 0, Launch::replay)), "") << "replay";
+        EXPECT_EQ(byte_difference(c, fixed, run(pinned(true), Precision::f32, c)), "") << "pinned kernels know no tf32";
+        EXPECT_EQ(byte_difference(c, outcome, run(strips(), Precision::f32, c, 0, Launch::replay)), "") << "replay";
     });
 }
 
@@ -84,19 +73,19 @@ TEST_P(DenseElements, Tf32RoundsOperandsOnce) {
         for (const Slot& slot : op_case.slots)
             if (slot.slack > 1) return;  // two rows that are close together: their distance is a matter of rounding
         c.f32_tolerance = 0x1p-9;
-        const Outcome outcome = outcome_of(strips_in_tf32(), Precision::f32, c);
-        EXPECT_EQ(difference(c, Precision::f32, outcome_of(scalar(), Precision::f64, c), outcome), "");
-        EXPECT_EQ(byte_difference(c, outcome, outcome_of(strips_in_tf32(), Precision::f32, c)), "") << "second run";
+        const Outcome outcome = run(strips_in_tf32(), Precision::f32, c);
+        EXPECT_EQ(difference(c, Precision::f32, run(scalar(), Precision::f64, c), outcome), "");
+        EXPECT_EQ(byte_difference(c, outcome, run(strips_in_tf32(), Precision::f32, c)), "") << "second run";
     });
 }
 
 TEST_P(DenseElements, StripsAgreeWithRefIn16Bits) {
     for_each_case([](const OpCase& op_case) {
-        const Outcome expected = outcome_of(scalar(), Precision::f64, op_case);
+        const Outcome expected = run(scalar(), Precision::f64, op_case);
         for (const Precision precision : {Precision::bf16, Precision::f16}) {
             SCOPED_TRACE(precision == Precision::bf16 ? "bf16" : "f16");
             if (precision == Precision::bf16 && cuda_lacks_bf16()) continue;
-            EXPECT_EQ(difference(op_case, precision, expected, outcome_of(strips(), precision, op_case)), "");
+            EXPECT_EQ(difference(op_case, precision, expected, run(strips(), precision, op_case)), "");
         }
     });
 }
@@ -105,10 +94,10 @@ TEST_P(DenseElements, PinnedMembersEqualSeparateRunsInF32) {
     for_each_case([](const OpCase& op_case) {
         if (op_case.members == 1 || !op_case.splits) return;
         const OpCase c = with_all_bits(op_case);
-        const Outcome together = outcome_of(pinned(false), Precision::f32, c);
+        const Outcome together = run(pinned(false), Precision::f32, c);
         for (int member = 0; member < c.members; ++member) {
             const OpCase one = member_of(c, member);
-            EXPECT_EQ(byte_difference(one, member_of(c, together, member), outcome_of(pinned(false), Precision::f32, one)), "")
+            EXPECT_EQ(byte_difference(one, member_of(c, together, member), run(pinned(false), Precision::f32, one)), "")
                 << "member " << member;
         }
     });

@@ -30,16 +30,6 @@ struct Tiling {
     }
 };
 
-Outcome run(Backend& backend, Precision precision, const OpCase& op_case, Launch launch = Launch::eager) {
-    auto outcome = run_case(backend, precision, op_case, 0, launch);
-    if (!outcome.ok()) {
-        ADD_FAILURE() << outcome.error().text();
-        return {};
-    }
-    EXPECT_EQ(outcome->damage, "");
-    return std::move(*outcome);
-}
-
 std::vector<Outcome> run_all(Backend& backend, Precision precision, const std::vector<OpCase>& cases) {
     std::vector<Outcome> outcomes;
     for (const OpCase& op_case : cases) {
@@ -67,7 +57,7 @@ void expect_agreement(const std::vector<Tiling>& tilings, Precision precision, c
                 EXPECT_EQ(difference(cases[i], precision, expected[i], outcomes[i]), "");
             }
             if (t + 1 == tilings.size()) {
-                EXPECT_EQ(byte_difference(cases[i], outcomes[i], run(**backend, precision, cases[i], Launch::replay)), "");
+                EXPECT_EQ(byte_difference(cases[i], outcomes[i], run(**backend, precision, cases[i], 0, Launch::replay)), "");
             }
         }
         if (t == 0) first = outcomes;
