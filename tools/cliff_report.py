@@ -20,6 +20,10 @@ def fastest(row):
     return min(row.get("peers", {}).items(), key=lambda peer: peer[1], default=None)
 
 
+def seeds_text(result):
+    return ", ".join(map(str, result["seed"]))
+
+
 def is_asked(row):
     """Whether peers were tried, or cannot be."""
     return any(name in row for name in ("peers", "peer_errors", "no_peer", "error"))
@@ -137,7 +141,7 @@ def page(result, picture):
         verdict += f" {len(missing)} points are not measured yet."
     text = [f"""# Shapes beside the presets
 `tools/cliffs` steps along one hyper-parameter at a time and draws shapes from the whole space. {result.get("machine", "")}; peers: {result.get("peers", "none")};
-seed {result["seed"]}. {verdict}
+seed {seeds_text(result)}. {verdict}
 
 ![Time per unit of work along each line]({picture})
 

@@ -93,7 +93,7 @@ class Rules(unittest.TestCase):
                 ours, peer = figures[point[axis]]
                 samples = point["batch"] * point["members"]
                 rows[space.key_of(point)] = dict(ms=ours, samples=samples, flop=1e9 * point["length"], parameters=1, **({"peers": {"x": peer}} if peer else {}))
-        result = dict(models=["transformer"], axes=[axis], precisions=["bf16"], thin=1, drawn=[point for point, _ in drawn], rows=rows, seed=1)
+        result = dict(models=["transformer"], axes=[axis], precisions=["bf16"], thin=1, drawn=[point for point, _ in drawn], rows=rows, seed=[1])
         rows.update({space.key_of(point): row for point, row in drawn})
         return report.judged(result)
 
