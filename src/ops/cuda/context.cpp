@@ -66,15 +66,22 @@ constexpr std::size_t kTableAlign = 256;
 /// Where tables lie that have no memory; no operand does.
 std::byte* measured_address(std::size_t at) { return reinterpret_cast<std::byte*>((std::uintptr_t{3} << 45) + at); }
 
-base::Result<DeviceTable> allocate_table(const Context& c, std::size_t bytes) {
-    if (bytes == 0) return DeviceTable{};
-    const std::size_t at = c.scratch_used;
-    c.scratch_used += (bytes + kTableAlign - 1) / kTableAlign * kTableAlign;
+std::size_t aligned(std::size_t bytes) { return (bytes + kTableAlign - 1) / kTableAlign * kTableAlign; }
+
+/// At this byte of the scratch, if that has room for all that is asked for.
+base::Result<DeviceTable> table_at(const Context& c, std::size_t at, std::size_t bytes) {
     if (c.measures) return DeviceTable(std::shared_ptr<void>(), measured_address(at));
-    if (c.scratch_used <= c.scratch.size()) return DeviceTable(std::shared_ptr<void>(), c.scratch.data() + at);
+    if (c.scratch_used + c.lent <= c.scratch.size()) return DeviceTable(std::shared_ptr<void>(), c.scratch.data() + at);
     MILLRACE_LET(memory, allocate_memory(c, bytes));
     std::byte* const data = memory->data();
     return DeviceTable(std::shared_ptr<Memory>(std::move(memory)), data);
+}
+
+base::Result<DeviceTable> allocate_table(const Context& c, std::size_t bytes) {
+    if (bytes == 0) return DeviceTable{};
+    const std::size_t at = c.scratch_used;
+    c.scratch_used += aligned(bytes);
+    return table_at(c, at, bytes);
 }
 
 }  // namespace
@@ -112,6 +119,13 @@ base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::
         return cuda_error(code, "copying a table");
     if (auto code = cudaStreamSynchronize(c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
     return table;
+}
+
+base::Result<DeviceTable> lend_table(const Context& c, std::size_t bytes) {
+    constexpr std::size_t kMeasured = std::size_t{1} << 40;  // behind all tables
+    if (bytes == 0) return DeviceTable{};
+    c.lent = std::max(c.lent, aligned(bytes));
+    return table_at(c, c.measures ? kMeasured : c.scratch.size() / kTableAlign * kTableAlign - aligned(bytes), bytes);
 }
 
 base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes) {

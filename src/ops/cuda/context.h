@@ -61,6 +61,7 @@ struct Context {
     std::span<std::byte> scratch;             ///< of the program being prepared, for tables
     bool measures = false;                    ///< tables have addresses without memory, since only their sizes are asked for
     mutable std::size_t scratch_used = 0;     ///< bytes of tables so far
+    mutable std::size_t lent = 0;             ///< bytes at the end of `scratch` that kernels use one after the other
     mutable std::size_t allocations = 0;      ///< MemoryState::allocations
     cudaError_t capture_error = cudaSuccess;  ///< first failure inside a capture
     int product_status = 0;                   ///< the first cublasStatus_t that was no success since the last check
@@ -103,6 +104,8 @@ public:
 };
 base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::size_t bytes);
 base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes);
+/// Memory that a kernel fills and reads while it runs, lent to the next one afterwards.
+base::Result<DeviceTable> lend_table(const Context& c, std::size_t bytes);
 
 base::Error cuda_error(cudaError_t code, const std::string& what);
 /// All device memory of a backend: counted, not cleared.

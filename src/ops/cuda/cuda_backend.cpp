@@ -194,7 +194,7 @@ std::size_t CudaBackend::measure_scratch(std::span<const Bound> records, std::sp
     (void)prepare_all(records, sections);
     context_.measures = false;
     (void)cudaGetLastError();  // preparing in earnest will say it
-    return context_.scratch_used;
+    return context_.scratch_used + context_.lent;
 }
 
 base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records, std::span<const Section> sections,
@@ -212,7 +212,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare_all(std::span<const Bo
     context_.records = records;
     context_.uses = &uses;
     context_.squares.clear();  // of another program, which may not have run
-    context_.scratch_used = 0;
+    context_.scratch_used = context_.lent = 0;
     std::vector<KernelPtr> kernels;
     base::Status status = base::ok();
     const Section all{0, records.size(), 1};

@@ -31,7 +31,7 @@ KernelResult make_form(Context&, const char* subject, std::span<const Form>, std
 /// Predicted microseconds, from figures of an H200 (docs/performance/forms.md).
 /// Of a product of the library: neither its own launch nor the next one begins early. Blocks have 128 x 128 outputs; where these
 /// are few, about five share one. Strict f32 has no tensor cores there.
-inline double library_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
+inline double plain_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
     constexpr double kLaunch = 4, kBytes = 3.6e6, kSplits = 5;
     const double matrices = 1.0 * out.k * out.g, size = static_cast<double>(tensor::size_of(type)),
                  launches = library_launches(out);
@@ -44,6 +44,21 @@ inline double library_product_time(const Context& c, const tensor::Operand& out,
 }
 /// Of a pass over memory.
 inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }
+/// Whether a product in strict f32 is faster as six products of bf16 (product_parts.h), which a pass prepares: 4 bytes read and
+/// 12 written of each element.
+inline bool takes_parts(const Context& c, const tensor::Operand& out, double summed, double& time) {
+    const double elements = 1.0 * out.k * out.g * (1.0 * out.rows + out.cols) * summed;
+    const double parts = pass_time(16 * elements) + plain_product_time(c, out, 6 * summed, tensor::DType::bf16);
+    const bool faster = parts < time && !c.tf32 && !c.deterministic && dependent_launches();
+    if (faster) time = parts;
+    return faster;
+}
+/// The faster of the library's ways.
+inline double library_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
+    double time = plain_product_time(c, out, summed, type);
+    if (type == tensor::DType::f32) takes_parts(c, out, summed, time);
+    return time;
+}
 /// Of one that also joins sums over rows.
 inline double statistics_time(double bytes) { return 3.5 + bytes / 3.6e6; }
 

@@ -6,6 +6,8 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublas.h"
+#include "ops/cuda/forms.h"
+#include "ops/cuda/product_parts.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -121,6 +123,23 @@ private:
     cublasLtMatmulAlgo_t algorithm_{};
 };
 
+/// The library's kernel, null where it has none for the shape.
+KernelPtr make_library_product(Context& c, Product kind, const Operand& a, const Operand& b, const Operand& out,
+                               bool accumulate) {
+    // forward: z^T = w x^T; dgrad: dx^T = w^T dz^T; wgrad: dw^T = x^T dz.
+    auto kernel = std::make_unique<ProductKernel>(c, b, a, out, accumulate);
+    const cublasOperation_t first = kind == Product::forward ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = kind == Product::wgrad ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return kernel->plan(first, second) ? KernelPtr(std::move(kernel)) : nullptr;
+}
+
+bool multiplies_parts(const Context& c, Product kind, const Operand& a, const Operand& b, const Operand& out) {
+    if (a.dtype != DType::f32 || b.dtype != DType::f32 || out.dtype != DType::f32) return false;
+    const int summed = kind == Product::wgrad ? a.rows : a.cols;
+    double time = plain_product_time(c, out, summed, DType::f32);
+    return takes_parts(c, out, summed, time);
+}
+
 }  // namespace
 
 KernelResult make_product(Context& c, Product kind, const Operand& a, const Operand& b, const Operand& out, bool accumulate) {
@@ -129,11 +148,16 @@ KernelResult make_product(Context& c, Product kind, const Operand& a, const Oper
     // The algorithm cuBLASLt picks depends on the batch count; pinned runs take the kernel whose sums depend on nothing but the
     // shape.
     if (!c.deterministic && !empty) {
-        // forward: z^T = w x^T; dgrad: dx^T = w^T dz^T; wgrad: dw^T = x^T dz.
-        auto kernel = std::make_unique<ProductKernel>(c, b, a, out, accumulate);
-        const cublasOperation_t first = kind == Product::forward ? CUBLAS_OP_T : CUBLAS_OP_N;
-        const cublasOperation_t second = kind == Product::wgrad ? CUBLAS_OP_T : CUBLAS_OP_N;
-        if (kernel->plan(first, second)) return KernelPtr(std::move(kernel));
+        if (multiplies_parts(c, kind, a, b, out)) {
+            Operand a_parts, b_parts;
+            MILLRACE_LET(parts, make_parts(c, kind, a, b, a_parts, b_parts));
+            if (std::shared_ptr<Kernel> product = make_library_product(c, kind, a_parts, b_parts, out, accumulate))
+                return make_kernel([parts = std::shared_ptr<Kernel>(std::move(parts)), product] {
+                    parts->run();
+                    product->run();
+                });
+        }
+        if (KernelPtr product = make_library_product(c, kind, a, b, out, accumulate)) return product;
     }
     return make_kernel(
         [stream = c.stream, kind, a, b, out, accumulate] { launch_plain_product(stream, kind, a, b, out, accumulate); });

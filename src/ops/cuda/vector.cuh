@@ -68,6 +68,14 @@ requires(sizeof(T) == 2) __device__ inline void store_run(T* to, const float (&v
     }
 }
 
+/// Two numbers as the nearest ones of bf16. What those leave stays in x and y, exactly.
+__device__ inline std::uint32_t take_pair(float& x, float& y) {
+    const std::uint32_t nearest = pack<bf16>(x, y);
+    x -= __uint_as_float(nearest << 16);
+    y -= __uint_as_float(nearest & 0xffff0000u);
+    return nearest;
+}
+
 /// Whether every row of the operand begins at a multiple of 16 bytes; an absent one does not matter.
 inline bool whole_runs(const tensor::Operand& o) {
     if (!o.present()) return true;

@@ -9,7 +9,7 @@
 
 #include <type_traits>
 
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda::tile {
 
@@ -120,13 +120,6 @@ __device__ inline std::uint32_t to_tf32(std::uint32_t bits) {
 #endif
 }
 __device__ inline uint4 to_tf32(const uint4& p) { return make_uint4(to_tf32(p.x), to_tf32(p.y), to_tf32(p.z), to_tf32(p.w)); }
-/// Two numbers as the nearest ones of bf16. What those leave stays in x and y, exactly.
-__device__ inline std::uint32_t take_pair(float& x, float& y) {
-    const std::uint32_t nearest = pack<bf16>(x, y);
-    x -= __uint_as_float(nearest << 16);
-    y -= __uint_as_float(nearest & 0xffff0000u);
-    return nearest;
-}
 
 /// A piece as products take it.
 template <class E>
