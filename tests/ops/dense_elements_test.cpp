@@ -18,6 +18,13 @@ Backend& strips() {
     static Made made = make_backend(DeviceKind::cuda, {.forms = kStrips});
     return **made;
 }
+/// Products of the library, each as six of bf16.
+Backend& in_parts() {
+    static Made made =
+        make_backend(DeviceKind::cuda, {.forms = {"dense_forward=library", "linear_dgrad=library", "linear_wgrad=library",
+                                                  "split_forward=yes", "split_dgrad=yes", "split_wgrad=yes"}});
+    return **made;
+}
 Backend& strips_in_tf32() {
     static Made made = make_backend(DeviceKind::cuda, {.forms = kStrips, .tf32 = true});
     return **made;
@@ -62,6 +69,7 @@ TEST_P(DenseElements, StrictF32KeepsItsError) {
         const Outcome outcome = run(strips(), Precision::f32, c), fixed = run(pinned(false), Precision::f32, c);
         EXPECT_EQ(difference(c, Precision::f32, expected, outcome), "");
         EXPECT_EQ(difference(c, Precision::f32, expected, fixed), "") << "pinned";
+        EXPECT_EQ(difference(c, Precision::f32, expected, run(in_parts(), Precision::f32, c)), "") << "parts";
         EXPECT_EQ(byte_difference(c, fixed, run(pinned(true), Precision::f32, c)), "") << "pinned kernels know no tf32";
         EXPECT_EQ(byte_difference(c, outcome, run(strips(), Precision::f32, c, 0, Launch::replay)), "") << "replay";
     });

@@ -87,6 +87,8 @@ bool is_asked_for(const Context& c, const char* subject, const Form& form) { ret
 
 bool decide(const Context& c, const char* subject, std::span<const Bound> records, bool predicted) {
     if (c.deterministic) return predicted;
+    for (const bool asked : {true, false})
+        if (is_asked_for(c, subject, asked ? "yes" : "no")) return asked;
     const std::string choice = choice_of(subject, records);
     const bool decided = was_chosen(c, choice, predicted ? "no" : "yes") ? !predicted : predicted;
     remember(c, choice, decided ? "yes" : "no");

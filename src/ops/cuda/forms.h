@@ -21,7 +21,7 @@ struct Form {
 const Form* choose_form(const Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 /// Whether BackendOptions::forms names it.
 bool is_asked_for(const Context&, const char* subject, const Form&);
-/// A choice between yes and no that is remembered as forms are: `predicted`, unless it was another before.
+/// A choice between yes and no that is remembered as forms are: `predicted`, unless it was another before or is asked for.
 bool decide(const Context&, const char* subject, std::span<const Bound>, bool predicted);
 /// Backend::forms().
 std::vector<std::string> chosen_forms(const Context&);
@@ -44,20 +44,16 @@ inline double plain_product_time(const Context& c, const tensor::Operand& out, d
 }
 /// Of a pass over memory.
 inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }
-/// Whether a product in strict f32 is faster as six products of bf16 (product_parts.h), which a pass prepares: 4 bytes read and
-/// 12 written of each element.
-inline bool takes_parts(const Context& c, const tensor::Operand& out, double summed, double& time) {
+/// As six products of bf16 (product_parts.h), which a pass prepares: 4 bytes read and 12 written of each element.
+inline double parts_product_time(const Context& c, const tensor::Operand& out, double summed) {
     const double elements = 1.0 * out.k * out.g * (1.0 * out.rows + out.cols) * summed;
-    const double parts = pass_time(16 * elements) + plain_product_time(c, out, 6 * summed, tensor::DType::bf16);
-    const bool faster = parts < time && !c.tf32 && !c.deterministic && dependent_launches();
-    if (faster) time = parts;
-    return faster;
+    return pass_time(16 * elements) + plain_product_time(c, out, 6 * summed, tensor::DType::bf16);
 }
+inline bool can_take_parts(const Context& c) { return !c.tf32 && !c.deterministic && dependent_launches(); }
 /// The faster of the library's ways.
 inline double library_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
-    double time = plain_product_time(c, out, summed, type);
-    if (type == tensor::DType::f32) takes_parts(c, out, summed, time);
-    return time;
+    const double plain = plain_product_time(c, out, summed, type);
+    return type == tensor::DType::f32 && can_take_parts(c) ? std::min(plain, parts_product_time(c, out, summed)) : plain;
 }
 /// Of one that also joins sums over rows.
 inline double statistics_time(double bytes) { return 3.5 + bytes / 3.6e6; }

@@ -135,9 +135,11 @@ KernelPtr make_library_product(Context& c, Product kind, const Operand& a, const
 
 bool multiplies_parts(const Context& c, Product kind, const Operand& a, const Operand& b, const Operand& out) {
     if (a.dtype != DType::f32 || b.dtype != DType::f32 || out.dtype != DType::f32) return false;
+    if (!can_take_parts(c)) return false;
+    constexpr const char* kSubjects[] = {"split_forward", "split_dgrad", "split_wgrad"};
     const int summed = kind == Product::wgrad ? a.rows : a.cols;
-    double time = plain_product_time(c, out, summed, DType::f32);
-    return takes_parts(c, out, summed, time);
+    return decide(c, kSubjects[static_cast<int>(kind)], c.records.subspan(c.at, 1),
+                  parts_product_time(c, out, summed) < plain_product_time(c, out, summed, DType::f32));
 }
 
 }  // namespace
