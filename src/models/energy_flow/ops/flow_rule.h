@@ -25,6 +25,10 @@ MILLRACE_BOTH T fold(T v, bool& mirrored) {
     return 1 - std::fabs(remainder - 2);
 }
 
+inline bool has_stopped(const tensor::Operand& counters, int member) {
+    return counters.at<std::int32_t>(member)[flow_counter::stopped] != 0;
+}
+
 /// The flag of the member says that a flow is alive.
 MILLRACE_BOTH inline bool any_alive(const std::int32_t* counters) { return counters[flow_counter::alive] != 0; }
 

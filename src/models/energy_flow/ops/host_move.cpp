@@ -4,7 +4,8 @@
 
 #include "base/philox.h"
 #include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/ops/host_rows.h"
+#include "models/energy_flow/ops/flow_rule.h"
+#include "ops/host_kernels.h"
 
 namespace millrace::ops {
 namespace {
@@ -81,22 +82,7 @@ void move_backward_row(const Bound& b, int m, int row) {
 
 }  // namespace
 
-namespace ref {
+MILLRACE_HOST_ROWS(flow_move, before, 100, move_row);
+MILLRACE_HOST_ROWS(flow_move_backward, dafter, 20, move_backward_row);
 
-void run_flow_move(const Bound& b) { in_order(b, flow_move::before, move_row<double>); }
-void run_flow_move_backward(const Bound& b) { in_order(b, flow_move_backward::dafter, move_backward_row<double>); }
-
-}  // namespace ref
-
-namespace cpu {
-
-KernelResult make_flow_move(Context& context, const Bound& bound) {
-    return by_rows(context, bound, flow_move::before, 100, move_row<float>);
-}
-
-KernelResult make_flow_move_backward(Context& context, const Bound& bound) {
-    return by_rows(context, bound, flow_move_backward::dafter, 20, move_backward_row<float>);
-}
-
-}  // namespace cpu
 }  // namespace millrace::ops

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/ops/host_rows.h"
+#include "ops/host_kernels.h"
 
 namespace millrace::ops {
 namespace {
@@ -71,10 +71,10 @@ namespace ref {
 
 void run_flow_scatter(const Bound& b) {
     namespace at = flow_scatter;
-    in_order(b, at::surface, [](const Bound& bound, int m, int sample) {
+    const auto clear = [](const Bound& bound, int m, int sample) {
         std::fill_n(bound[at::surface].at<double>(m, 0, sample), bound[at::surface].cols, 0.0);
-    });
-    in_order(b, at::flow, [](const Bound& bound, int m, int row) {
+    };
+    const auto scatter = [](const Bound& bound, int m, int row) {
         const double* flow = bound[at::flow].at<double>(m, 0, row);
         const Landing land(flow, bound.params<FlowGridParams>());
         if (!land.scatters) {
@@ -83,10 +83,10 @@ void run_flow_scatter(const Bound& b) {
         }
         double* cells = bound[at::surface].at<double>(m, 0, static_cast<int>(flow[flow::owner]));
         for (std::size_t i = 0; i < 4; ++i) cells[land.cells[i]] += std::nearbyint(land.load * land.shares[i] * kUnit) / kUnit;
-    });
+    };
+    host::run_rows(b, at::surface, host::each_row(clear));
+    host::run_rows(b, at::flow, host::each_row(scatter));
 }
-
-void run_flow_scatter_backward(const Bound& b) { in_order(b, flow_scatter_backward::flow, scatter_backward_row<double>); }
 
 }  // namespace ref
 
@@ -162,9 +162,8 @@ private:
 
 KernelResult make_flow_scatter(Context& context, const Bound& bound) { return make_kernel(FlowScatter(context, bound)); }
 
-KernelResult make_flow_scatter_backward(Context& context, const Bound& bound) {
-    return by_rows(context, bound, flow_scatter_backward::flow, 20, scatter_backward_row<float>);
-}
-
 }  // namespace cpu
+
+MILLRACE_HOST_ROWS(flow_scatter_backward, flow, 20, scatter_backward_row);
+
 }  // namespace millrace::ops
