@@ -1,8 +1,7 @@
 // Beginning, spawning, counting and skipping: operators that copy, count or sum a few numbers of a row.
 #include <algorithm>
 
-#include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/ops/flow_rule.h"
+#include "models/energy_flow/ops/flow_rows.h"
 #include "ops/host_kernels.h"
 
 namespace millrace::ops {
@@ -59,22 +58,13 @@ void spawn(const Bound& b) {
         const int used = counters[flow_counter::used];  // children of this step spawn in the next
         int begin = used;
         for (int row = 0; row < used; ++row) {
-            T *moved = b[at::moved].at<T>(m, 0, row), *parent = table.at<T>(m, 0, row);
+            T* moved = b[at::moved].at<T>(m, 0, row);
             const auto wanted = static_cast<int>(moved[moved::wanted]);
             if (wanted == 0) continue;
             const int admitted = std::min(wanted, std::max(0, table.rows - begin));
             moved[moved::admitted] = static_cast<T>(admitted);
             moved[moved::first_child] = static_cast<T>(begin);
-            parent[flow::energy] /= static_cast<T>(1 + admitted);
-            for (int k = 0; k < admitted; ++k) {
-                T* child = table.at<T>(m, 0, begin + k);
-                std::copy_n(b[at::before].at<T>(m, 0, row), 3, child);
-                child[flow::energy] = parent[flow::energy];
-                child[flow::heading] = parent[flow::heading];
-                child[flow::active] = 1;
-                child[flow::owner] = parent[flow::owner];
-                child[flow::parent] = static_cast<T>(row);
-            }
+            spawn_children(b[at::before].at<T>(m, 0, row), row, begin, admitted, [&](int of) { return table.at<T>(m, 0, of); });
             counters[flow_counter::spawned] += admitted;
             counters[flow_counter::refused] += wanted - admitted;
             begin += wanted;
@@ -94,18 +84,8 @@ void spawn_state_row(const Bound& b, int m, int row) {
 template <class T>
 void spawn_backward_row(const Bound& b, int m, int row) {
     namespace at = flow_spawn_backward;
-    const T* moved = b[at::moved].at<T>(m, 0, row);
-    const auto admitted = static_cast<int>(moved[moved::admitted]), first = static_cast<int>(moved[moved::first_child]);
-    T *d = b[at::dafter].at<T>(m, 0, row), *back = b[at::dbefore].at<T>(m, 0, row);
-    if (!b.accumulates(at::dbefore)) std::fill_n(back, kFlowColumns, T{0});
-    if (admitted == 0) return;
-    for (int k = 0; k < admitted; ++k) {
-        T* child = b[at::dafter].at<T>(m, 0, first + k);
-        d[flow::energy] += child[flow::energy];
-        for (int i = 0; i < 3; ++i) back[i] += child[i];
-        std::fill_n(child, kFlowColumns, T{0});
-    }
-    d[flow::energy] /= static_cast<T>(1 + admitted);
+    spawn_back(b[at::moved].at<T>(m, 0, row), row, b[at::dbefore].at<T>(m, 0, row), b.accumulates(at::dbefore),
+               [&](int of) { return b[at::dafter].at<T>(m, 0, of); });
 }
 
 template <class T>
