@@ -17,11 +17,6 @@ template <class... Operands>
 bool whole_heads(const AttentionShape& shape, const Operand& qkv, const Operands&... operands) {
     return shape.width * tensor::size_of(qkv.dtype) % 16 == 0 && whole_runs(qkv) && (whole_runs(operands) && ...);
 }
-template <class T>
-bool takes_flash(const Context& c, const AttentionArgs<T>& a) {
-    return a.whole && a.shape.width <= kMostFlashWidth && flash_bytes_of(a.shape.width) <= c.shared_limit;
-}
-
 /// How many columns, in every head, begin at a multiple of their bytes: 8, 4, 2 or 1.
 template <class... Operands>
 int piece_of(const AttentionShape& shape, const Operands&... operands) {
@@ -44,9 +39,7 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out)};
         if constexpr (sizeof(Real) == 2)
-            if (takes_flash(c, a)) return make_flash_forward(c, a);
-        if constexpr (sizeof(Real) == 2)
-            if (takes_any_width(c, shape.width)) return make_any_width_forward(c, a, piece_of(shape, qkv, out));
+            if (takes_flash(c, shape.width)) return make_flash_forward(c, a, piece_of(shape, qkv, out));
         return make_plain_attention<true>(c, a);
     });
 }
@@ -61,10 +54,7 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
         const AttentionArgs<Real> a{
             qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k, whole_heads(shape, qkv, dout, out, dqkv)};
         if constexpr (sizeof(Real) == 2)
-            if (takes_flash(c, a))
-                return shape.positions <= kShortPositions ? make_short_backward(c, a) : make_flash_backward(c, a);
-        if constexpr (sizeof(Real) == 2)
-            if (takes_any_width(c, shape.width)) return make_any_width_backward(c, a, piece_of(shape, qkv, dout, out, dqkv));
+            if (takes_flash(c, shape.width)) return make_flash_backward(c, a, piece_of(shape, qkv, dout, out, dqkv));
         return make_plain_attention<false>(c, a);
     });
 }

@@ -13,98 +13,188 @@ constexpr int kFlashWarps = 4, kFlashThreads = 32 * kFlashWarps;
 constexpr int kStreamed = 64;  ///< rows of a tile
 constexpr float kLn2 = 0.69314718f;
 
-/// Which rows of which head a block has, of `blocks` per head. Number 0 of all heads of a group begin first, then number 1, ...:
-/// when these see most, the last blocks to begin are short and multiprocessors finish together. The group's keys and values stay
-/// in the L2 cache.
+/// How a block holds rows of heads of up to kWidth columns: own() of one side, tiles of tile() of the other, two of these in
+/// flight. Eight rows of a fragment lie in different banks, being stride() elements apart. kHeld: fragments of own rows stay in
+/// registers; where these are short they are read again for every product.
+template <int kWidth_, int kTiles_, bool kHeld_ = true>
+struct FlashForm {
+    static constexpr int kWidth = kWidth_, kTiles = kTiles_, kUnroll = kWidth / 16, kBuffers = 2, slice = 0;
+    static constexpr bool kHeld = kHeld_, kAny = false;
+    __host__ __device__ static constexpr int own() { return 16 * kTiles * kFlashWarps; }
+    __host__ __device__ static constexpr int tile() { return kStreamed; }
+    __host__ __device__ static constexpr int columns() { return kWidth; }
+    __host__ __device__ static constexpr int stride() { return kWidth + 8; }
+    __host__ __device__ static constexpr int slices() { return 1; }
+};
+
+/// The same of heads of any width and alignment: rows are filled up with zeros to a multiple of 16 columns. Scores run over all
+/// of them, results of a block over a slice of kWidth, so that a head of any width fits into registers.
+struct AnyForm {
+    static constexpr int kWidth = 128, kTiles = 1, kUnroll = 2, kBuffers = 1;
+    static constexpr bool kHeld = false, kAny = true;
+    int own_rows, tile_rows, all_columns;
+    int piece;      ///< columns that are copied at once: 1, 2, 4 or 8, of which the head has a whole number
+    int slice = 0;  ///< first column of a block's results
+    [[nodiscard]] __host__ __device__ int own() const { return own_rows; }
+    [[nodiscard]] __host__ __device__ int tile() const { return tile_rows; }
+    [[nodiscard]] __host__ __device__ int columns() const { return all_columns; }
+    [[nodiscard]] __host__ __device__ int stride() const { return all_columns + 8; }
+    [[nodiscard]] __host__ __device__ int slices() const { return (all_columns + kWidth - 1) / kWidth; }
+};
+
+/// Bytes of `matrices` of own rows and of pairs of streamed tiles.
+template <class Form>
+constexpr std::size_t flash_bytes(const Form& form, int matrices, int pairs = Form::kBuffers) {
+    return 2 * static_cast<std::size_t>((matrices * form.own() + 2 * pairs * form.tile()) * form.stride());
+}
+/// Blocks of a head.
+template <class T, class Form>
+__host__ __device__ int flash_blocks(const AttentionArgs<T>& a, const Form& form) {
+    return (a.shape.positions + form.own() - 1) / form.own() * form.slices();
+}
+
+/// Which rows of which head a block has. Number 0 of all heads of a group begin first, then number 1, ...: when these see most,
+/// the last blocks to begin are short and multiprocessors finish together. The group's keys and values stay in the L2 cache.
 struct FlashBlock {
-    int pair, number;
-    __device__ FlashBlock(int pairs, int blocks) {
+    AttentionPlace place;
+    int first, own;  ///< row of the block, of the warp
+
+    /// late_first: late rows begin first. Finds the slice of the form.
+    template <class T, class Form>
+    __device__ FlashBlock(const AttentionArgs<T>& a, Form& form, bool late_first) {
         constexpr int kGroup = 16;
-        const int first = static_cast<int>(blockIdx.x) / (kGroup * blocks) * kGroup, group = min(kGroup, pairs - first);
-        const int inside = static_cast<int>(blockIdx.x) - first * blocks;
-        number = inside / group;
-        pair = first + inside % group;
+        const int blocks = flash_blocks(a, form), pairs = a.pairs();
+        const int begin = static_cast<int>(blockIdx.x) / (kGroup * blocks) * kGroup, group = min(kGroup, pairs - begin);
+        const int inside = static_cast<int>(blockIdx.x) - begin * blocks;
+        const int number = late_first ? blocks - 1 - inside / group : inside / group;
+        place = place_of(a, begin + inside % group);
+        if constexpr (Form::kAny) form.slice = number % form.slices() * Form::kWidth;
+        first = number / form.slices() * form.own();
+        own = first + 16 * Form::kTiles * (static_cast<int>(threadIdx.x) / 32);
+    }
+    /// Tiles of keys that some query of the block sees.
+    template <class Form>
+    [[nodiscard]] __device__ int seen_tiles(const AttentionShape& shape, const Form& form) const {
+        if (first >= place.filled) return 0;
+        return (shape.seen(min(first + form.own(), place.filled) - 1, place.filled) + form.tile() - 1) / form.tile();
     }
 };
 
-/// Elements of a row in shared memory: eight rows of a fragment lie in different banks.
-template <int kWidth>
-constexpr int kFlashStride = kWidth + 8;
-template <int kWidth>
-constexpr std::size_t flash_bytes(int rows) {
-    return 2 * static_cast<std::size_t>(rows) * kFlashStride<kWidth>;
+/// Begins copies of `count` rows of a head to shared memory: zeros from row `rows` on and in columns from `width` on.
+template <class T, class Form>
+__device__ inline void stage_rows(const Form& form, const T* from, int stride, int rows, int width, T* to, int count) {
+    if constexpr (Form::kAny) {  // a row by each warp
+        const int lane = threadIdx.x % 32, warps = static_cast<int>(blockDim.x) / 32;
+        for (int row = static_cast<int>(threadIdx.x) / 32; row < count; row += warps)
+            for (int column = lane * form.piece; column < form.columns(); column += 32 * form.piece) {
+                const T* source = from + row * stride + column;
+                T* target = to + row * form.stride() + column;
+                const bool inside = row < rows && column < width;
+                switch (form.piece) {
+                    case 8: copy16(shared_address(target), source, inside); break;
+                    case 4: copy8(shared_address(target), source, inside); break;
+                    case 2: copy4(shared_address(target), source, inside); break;
+                    default: *target = inside ? *source : T(0.0f);
+                }
+            }
+    } else {
+        constexpr int kVectors = Form::kWidth / 8, kStep = kFlashThreads / kVectors;
+        static_assert(kStreamed % kStep == 0);
+        const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
+        const int limit = column < width ? rows - row : 0;
+        const std::uint32_t base = shared_address(to + row * form.stride() + column);
+        from += row * stride + column;
+#pragma unroll
+        for (int i = 0; i < count; i += kStep) copy16(base + 2 * i * form.stride(), from + i * stride, i < limit);
+    }
 }
 
-/// Begins copies of kRows rows of a head to shared memory: zeros from row `rows` on and in columns from `width` on.
-template <int kWidth, int kRows, class T>
-__device__ inline void stage_rows(const T* from, int stride, int rows, int width, T* to) {
-    constexpr int kVectors = kWidth / 8, kStep = kFlashThreads / kVectors;
-    static_assert(kRows % kStep == 0);
-    const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
-    const int limit = column < width ? rows - row : 0;
-    const std::uint32_t base = shared_address(to + row * kFlashStride<kWidth> + column);
-    from += row * stride + column;
-#pragma unroll
-    for (int i = 0; i < kRows; i += kStep) copy16(base + 2 * i * kFlashStride<kWidth>, from + i * stride, i < limit);
+/// Tiles [begin, end) one after the other, of which the first has been begun and is there: stage(tile) begins copies, take(tile)
+/// reads what they brought.
+template <class Form, class Stage, class Take>
+__device__ inline void stream_tiles(const Form&, int begin, int end, Stage stage, Take take) {
+    for (int tile = begin; tile < end; ++tile) {
+        if (tile > begin) {
+            if constexpr (Form::kBuffers == 1) {
+                __syncthreads();
+                stage(tile);
+                commit_copies();
+            }
+            await_copies<0>();
+            __syncthreads();
+        }
+        if (Form::kBuffers > 1 && tile + 1 < end) stage(tile + 1);
+        commit_copies();
+        take(tile);
+    }
 }
 
 /// Where this lane's row of a 16 x 16 block begins: for fragments of the left side and for transposed ones of the right side,
-template <int kWidth>
-__device__ inline int along_offset() {
+template <class Form>
+__device__ inline int along_offset(const Form& form) {
     const int lane = threadIdx.x % 32;
-    return (lane % 16) * kFlashStride<kWidth> + lane / 16 * 8;
+    return (lane % 16) * form.stride() + lane / 16 * 8;
 }
 /// and for fragments of the right side as it lies.
-template <int kWidth>
-__device__ inline int across_offset() {
+template <class Form>
+__device__ inline int across_offset(const Form& form) {
     const int lane = threadIdx.x % 32;
-    return (lane % 8 + lane / 16 * 8) * kFlashStride<kWidth> + lane / 8 % 2 * 8;
+    return (lane % 8 + lane / 16 * 8) * form.stride() + lane / 8 % 2 * 8;
 }
 
 template <int kTiles, int kColumns>
 using Sums = float[kTiles][kColumns / 8][4];
+/// A factor for each of a thread's rows.
+template <int kTiles>
+using RowFactors = float[kTiles][2];
+template <int kTiles>
+__device__ inline void set_all(RowFactors<kTiles>& factors, float value) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) factors[m][0] = factors[m][1] = value;
+}
 
-/// Fragments of a warp's 16 kTiles rows. Where registers are short they are not held but read again for every product.
-template <class T, int kTiles, int kWidth, bool kHeld = true>
+/// Fragments of a warp's 16 kTiles rows.
+template <class T, class Form, bool kHeld = Form::kHeld>
 struct OwnRows {
-    std::uint32_t held[kTiles][kWidth / 16][4];
-    __device__ void load(const T* rows) {
-        const T* from = rows + along_offset<kWidth>();
+    std::uint32_t held[Form::kTiles][Form::kWidth / 16][4];
+    __device__ void load(const Form& form, const T* rows) {
+        const T* from = rows + along_offset(form);
 #pragma unroll
-        for (int m = 0; m < kTiles; ++m)
+        for (int m = 0; m < Form::kTiles; ++m)
 #pragma unroll
-            for (int d = 0; d < kWidth / 16; ++d) load_matrices(held[m][d], from + 16 * m * kFlashStride<kWidth> + 16 * d);
+            for (int d = 0; d < Form::kWidth / 16; ++d) load_matrices(held[m][d], from + 16 * m * form.stride() + 16 * d);
     }
-    __device__ void fragment(std::uint32_t (&to)[4], int m, int d) const {
+    __device__ void fragment(const Form&, std::uint32_t (&to)[4], int m, int d) const {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) to[i] = held[m][d][i];
+        for (int i = 0; i < 4; ++i) to[i] = held[m][d / 16][i];
     }
 };
-template <class T, int kTiles, int kWidth>
-struct OwnRows<T, kTiles, kWidth, false> {
+template <class T, class Form>
+struct OwnRows<T, Form, false> {
     const T* from;
-    __device__ void load(const T* rows) { from = rows + along_offset<kWidth>(); }
-    __device__ void fragment(std::uint32_t (&to)[4], int m, int d) const {
-        load_matrices(to, from + 16 * m * kFlashStride<kWidth> + 16 * d);
+    __device__ void load(const Form& form, const T* rows) { from = rows + along_offset(form); }
+    __device__ void fragment(const Form& form, std::uint32_t (&to)[4], int m, int d) const {
+        load_matrices(to, from + 16 * m * form.stride() + d);
     }
 };
 
-/// sums = own rows times kColumns streamed rows, over the width; `from` has the lane's across_offset.
-template <int kTiles, int kWidth, int kColumns, class T, bool kHeld>
-__device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRows<T, kTiles, kWidth, kHeld>& own,
-                                       const T* from) {
+/// sums = own rows times kColumns streamed rows, over all columns of the head.
+template <int kColumns, class T, class Form>
+__device__ inline void multiply_across(const Form& form, Sums<Form::kTiles, kColumns>& sums, const OwnRows<T, Form>& own,
+                                       const T* streamed) {
+    const T* from = streamed + across_offset(form);
     clear(sums);
+#pragma unroll Form::kUnroll
+    for (int d = 0; d < form.columns(); d += 16) {
+        std::uint32_t left[Form::kTiles][4];
 #pragma unroll
-    for (int d = 0; d < kWidth / 16; ++d) {
-        std::uint32_t left[kTiles][4];
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) own.fragment(left[m], m, d);
+        for (int m = 0; m < Form::kTiles; ++m) own.fragment(form, left[m], m, d);
 #pragma unroll
         for (int n = 0; n < kColumns / 16; ++n) {
             std::uint32_t right[4];
-            load_matrices(right, from + 16 * n * kFlashStride<kWidth> + 16 * d);
+            load_matrices(right, from + 16 * n * form.stride() + d);
 #pragma unroll
-            for (int m = 0; m < kTiles; ++m) {
+            for (int m = 0; m < Form::kTiles; ++m) {
                 mma16<T>(sums[m][2 * n], left[m], right[0], right[1]);
                 mma16<T>(sums[m][2 * n + 1], left[m], right[2], right[3]);
             }
@@ -112,53 +202,66 @@ __device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRo
     }
 }
 
-/// sums += weights of own rows and 16 streamed rows times these rows; `from` has the lane's along_offset.
-template <int kTiles, int kWidth, class T>
-__device__ inline void multiply_along(Sums<kTiles, kWidth>& sums, const std::uint32_t (&weights)[kTiles][4], const T* from) {
+/// sums += weights of own rows and of the 16 streamed rows whose columns begin at 8 n, times these rows.
+template <int kColumns, class T, class Form>
+__device__ inline void multiply_along(const Form& form, Sums<Form::kTiles, Form::kWidth>& sums,
+                                      const Sums<Form::kTiles, kColumns>& weights, int n, const T* rows) {
+    std::uint32_t left[Form::kTiles][4];
 #pragma unroll
-    for (int n = 0; n < kWidth / 16; ++n) {
+    for (int m = 0; m < Form::kTiles; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) left[m][i] = pack<T>(weights[m][n + i / 2][i % 2 * 2], weights[m][n + i / 2][i % 2 * 2 + 1]);
+    const T* from = rows + 8 * n * form.stride() + along_offset(form) + form.slice;
+#pragma unroll
+    for (int c = 0; c < Form::kWidth / 16; ++c) {
+        if (Form::kAny && form.slice + 16 * c >= form.columns()) break;
         std::uint32_t right[4];
-        load_transposed(right, from + 16 * n);
+        load_transposed(right, from + 16 * c);
 #pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-            mma16<T>(sums[m][2 * n], weights[m], right[0], right[1]);
-            mma16<T>(sums[m][2 * n + 1], weights[m], right[2], right[3]);
+        for (int m = 0; m < Form::kTiles; ++m) {
+            mma16<T>(sums[m][2 * c], left[m], right[0], right[1]);
+            mma16<T>(sums[m][2 * c + 1], left[m], right[2], right[3]);
         }
     }
 }
 
-/// Fragments for multiply_along of the 16 columns from 8 n on.
-template <class T, int kTiles, int kColumns>
-__device__ inline void pack_weights(std::uint32_t (&to)[kTiles][4], const Sums<kTiles, kColumns>& from, int n) {
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) to[m][i] = pack<T>(from[m][n + i / 2][i % 2 * 2], from[m][n + i / 2][i % 2 * 2 + 1]);
-}
-
-/// Writes a warp's rows times `factor` through its rows of shared memory, whole 16 bytes per lane: zeros from row `filled` on,
-/// nothing from row `rows` on.
-template <int kTiles, int kWidth, class T>
-__device__ inline void store_rows(const Sums<kTiles, kWidth>& sums, const float (&factor)[kTiles][2], T* staging, T* to,
-                                  std::int64_t stride, int filled, int rows, int width) {
-    constexpr int kVectors = kWidth / 8;
+/// Writes a warp's rows times `factor`: zeros from row `filled` on, nothing from row `rows` on. Through its rows of shared
+/// memory, `staging`, whole 16 bytes per lane, or in any form straight from the registers.
+template <class T, class Form>
+__device__ inline void store_rows(const Form& form, const Sums<Form::kTiles, Form::kWidth>& sums,
+                                  const RowFactors<Form::kTiles>& factor, T* staging, T* to, std::int64_t stride, int filled,
+                                  int rows, int width) {
+    constexpr int kVectors = Form::kWidth / 8;
     __syncwarp();
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m)
+    for (int m = 0; m < Form::kTiles; ++m)
 #pragma unroll
-        for (int n = 0; n < kWidth / 8; ++n)
+        for (int n = 0; n < kVectors; ++n)
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-                *reinterpret_cast<std::uint32_t*>(staging + row_of(m, 2 * half) * kFlashStride<kWidth> + column_of(n, 0)) =
-                    pack<T>(sums[m][n][2 * half] * factor[m][half], sums[m][n][2 * half + 1] * factor[m][half]);
+            for (int half = 0; half < 2; ++half) {
+                const int row = row_of(m, 2 * half), column = form.slice + column_of(n, 0);
+                const float low = sums[m][n][2 * half] * factor[m][half], high = sums[m][n][2 * half + 1] * factor[m][half];
+                if constexpr (!Form::kAny) {
+                    *reinterpret_cast<std::uint32_t*>(staging + row * form.stride() + column) = pack<T>(low, high);
+                } else if (row < rows) {
+                    T* at = to + row * stride + column;
+                    const bool there = row < filled;
+                    if (form.piece > 1 && column < width) {
+                        *reinterpret_cast<std::uint32_t*>(at) = there ? pack<T>(low, high) : 0;
+                    } else {
+                        if (column < width) at[0] = T(there ? low : 0);
+                        if (column + 1 < width) at[1] = T(there ? high : 0);
+                    }
+                }
+            }
+    if constexpr (Form::kAny) return;
     __syncwarp();
 #pragma unroll
-    for (int i = threadIdx.x % 32; i < 16 * kTiles * kVectors; i += 32) {
+    for (int i = threadIdx.x % 32; i < 16 * Form::kTiles * kVectors; i += 32) {
         const int row = i / kVectors, column = i % kVectors * 8;
         if (row >= rows || column >= width) continue;
         *reinterpret_cast<uint4*>(to + row * stride + column) =
-            row < filled ? *reinterpret_cast<const uint4*>(staging + row * kFlashStride<kWidth> + column)
-                         : make_uint4(0, 0, 0, 0);
+            row < filled ? *reinterpret_cast<const uint4*>(staging + row * form.stride() + column) : make_uint4(0, 0, 0, 0);
     }
     __syncwarp();
 }
@@ -169,6 +272,20 @@ template <class T>
 bool fill_device(const Context& c, const AttentionArgs<T>& a) {
     constexpr int kRows = 32 * kFlashWarps;
     return std::int64_t{a.pairs()} * a.members * ((a.shape.positions + kRows - 1) / kRows) >= 2 * c.multiprocessors;
+}
+
+/// The form with most rows of which `matrices` of own ones and tiles of at least `least` fit; no own ones: none does.
+inline AnyForm any_form(const Context& c, int width, int piece, int matrices, int least) {
+    AnyForm form{64, 64, (width + 15) / 16 * 16, piece};
+    const auto bytes = [&] {
+        return flash_bytes(form, matrices) + 2 * sizeof(float) * static_cast<std::size_t>(std::max(form.own(), form.tile()));
+    };
+    while (bytes() > c.shared_limit) {
+        if (form.own_rows == 16 && form.tile_rows == least) return {};
+        const bool shorter_tile = form.own_rows == 16 || (form.tile_rows >= form.own_rows && form.tile_rows > least);
+        (shorter_tile ? form.tile_rows : form.own_rows) /= 2;
+    }
+    return form;
 }
 
 /// f<the width of the kernels that take heads of `width` columns>().

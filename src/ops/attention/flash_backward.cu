@@ -7,151 +7,143 @@
 namespace millrace::ops::cuda {
 namespace {
 
-template <class T, int kWidth, int kTiles, int kChunk, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(AttentionArgs<T> a) {
-    constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kRows = kOwn * kFlashWarps;
+template <class T, class Form, int kChunk, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(AttentionArgs<T> a, Form form) {
     extern __shared__ uint4 memory[];
-    T *queries = reinterpret_cast<T*>(memory), *douts = queries + kRows * kStride;
-    T *keys = douts + kRows * kStride, *values = keys + 2 * kStreamed * kStride;
-    float* deltas = reinterpret_cast<float*>(values + 2 * kStreamed * kStride);
+    T *queries = reinterpret_cast<T*>(memory), *douts = queries + form.own() * form.stride();
+    T* streamed = douts + form.own() * form.stride();  // pairs of tiles: keys, values
+    const int size = form.tile() * form.stride();
+    float* deltas = reinterpret_cast<float*>(streamed + 2 * Form::kBuffers * size);
     begin_kernel();
     const AttentionShape shape = a.shape;
-    const int blocks = (shape.positions + kRows - 1) / kRows;
-    const FlashBlock block(a.pairs(), blocks);
-    const AttentionPlace place = place_of(a, block.pair);
-    const int first = (blocks - 1 - block.number) * kRows;  // late queries see most
-    const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
+    const FlashBlock block(a, form, true);  // late queries see most
+    const AttentionPlace& place = block.place;
+    const int first = block.first, filled = place.filled, own = block.own - first;
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const T* rows = part_of(a.qkv, shape, place, 0);
-    const int tiles = first < filled ? (shape.seen(min(first + kRows, filled) - 1, filled) + kStreamed - 1) / kStreamed : 0;
+    const int tiles = block.seen_tiles(shape, form);
     const auto stage = [&](int tile) {
-        const int at = tile * kStreamed, to = tile % 2 * kStreamed * kStride;
+        const int at = tile * form.tile();
         const T* from = rows + std::int64_t{at} * stride + across;
-        stage_rows<kWidth, kStreamed>(from, stride, filled - at, shape.width, keys + to);
-        stage_rows<kWidth, kStreamed>(from + across, stride, filled - at, shape.width, values + to);
+        T* to = streamed + tile % Form::kBuffers * 2 * size;
+        stage_rows(form, from, stride, filled - at, shape.width, to, form.tile());
+        stage_rows(form, from + across, stride, filled - at, shape.width, to + size, form.tile());
     };
-    stage_rows<kWidth, kRows>(rows + std::int64_t{first} * stride, stride, filled - first, shape.width, queries);
-    stage_rows<kWidth, kRows>(a.dout.row(place.k, 0, place.row + first) + place.column, static_cast<int>(a.dout.stride_row),
-                              filled - first, shape.width, douts);
+    stage_rows(form, rows + std::int64_t{first} * stride, stride, filled - first, shape.width, queries, form.own());
+    stage_rows(form, a.dout.row(place.k, 0, place.row + first) + place.column, static_cast<int>(a.dout.stride_row),
+               filled - first, shape.width, douts, form.own());
     if (tiles > 0) stage(0);
     commit_copies();
-    Deltas<T, kWidth, kRows> own_deltas;
+    Deltas<T, Form> own_deltas;
     own_deltas.fetch(a.out.row(place.k, 0, place.row + first) + place.column, static_cast<int>(a.out.stride_row), filled - first,
                      shape.width);
     await_copies<0>();
     __syncthreads();
-    own_deltas.find(douts, deltas);
+    own_deltas.find(form, douts, deltas);
     __syncthreads();
-    for (int i = threadIdx.x; i < min(kRows, filled - first); i += kFlashThreads)
+    for (int i = threadIdx.x; i < min(form.own(), filled - first) && form.slice == 0; i += blockDim.x)
         a.delta.row(place.k, 0, place.row + first + i)[place.head] = deltas[i];
 
-    QueryGradient<T, kTiles, kWidth> gradient;
-    gradient.begin(a, place, first + mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
-    for (int tile = 0; tile < tiles; ++tile) {
-        if (tile > 0) {
-            await_copies<0>();
-            __syncthreads();
-        }
-        if (tile + 1 < tiles) stage(tile + 1);
-        commit_copies();
-        const int from = tile % 2 * kStreamed * kStride;
+    QueryGradient<T, Form> gradient;
+    gradient.begin(form, a, place, block.own, queries + own * form.stride(), douts + own * form.stride(), deltas + own);
+    stream_tiles(form, 0, tiles, stage, [&](int tile) {
+        const T* keys = streamed + tile % Form::kBuffers * 2 * size;
 #pragma unroll 1
-        for (int i = 0; i < kStreamed; i += kChunk)
-            gradient.template take<kChunk>(shape, filled, tile * kStreamed + i, keys + from + i * kStride,
-                                           values + from + i * kStride);
-    }
-    gradient.store(a, place, queries + mine * kStride);
+        for (int i = 0; i < form.tile(); i += kChunk)
+            gradient.template take<kChunk>(form, shape, filled, tile * form.tile() + i, keys + i * form.stride(),
+                                           keys + size + i * form.stride());
+    });
+    gradient.store(form, a, place, queries + own * form.stride());
 }
 
-template <class T, int kWidth, int kTiles, int kChunk, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(AttentionArgs<T> a) {
-    constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kRows = kOwn * kFlashWarps;
+template <class T, class Form, int kChunk, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(AttentionArgs<T> a, Form form) {
     extern __shared__ uint4 memory[];
-    T *keys = reinterpret_cast<T*>(memory), *values = keys + kRows * kStride;
-    T *queries = values + kRows * kStride, *douts = queries + 2 * kStreamed * kStride;
-    float* numbers = reinterpret_cast<float*>(douts + 2 * kStreamed * kStride);  // of a tile: logsumexp, delta
+    T *keys = reinterpret_cast<T*>(memory), *values = keys + form.own() * form.stride();
+    T* streamed = values + form.own() * form.stride();  // pairs of tiles: queries, dout
+    const int size = form.tile() * form.stride();
+    float* numbers = reinterpret_cast<float*>(streamed + 2 * Form::kBuffers * size);  // of a tile: logsumexp, delta
     begin_kernel();
     const AttentionShape shape = a.shape;
-    const int blocks = (shape.positions + kRows - 1) / kRows;
-    const FlashBlock block(a.pairs(), blocks);
-    const AttentionPlace place = place_of(a, block.pair);
-    const int first = block.number * kRows;  // early keys are seen by most
-    const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32), thread = threadIdx.x;
+    const FlashBlock block(a, form, false);  // early keys are seen by most
+    const AttentionPlace& place = block.place;
+    const int first = block.first, filled = place.filled, own = block.own - first;
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const int dout_stride = static_cast<int>(a.dout.stride_row);
     const T *rows = part_of(a.qkv, shape, place, 0), *dout_rows = a.dout.row(place.k, 0, place.row) + place.column;
-    const int begin = shape.first_query(first) / kStreamed, end = first < filled ? (filled + kStreamed - 1) / kStreamed : begin;
-    const Mat<float>& number = thread < kStreamed ? a.logsumexp : a.delta;
-    const float* number_rows = number.row(place.k, 0, place.row + thread % kStreamed) + place.head;
+    const int begin = shape.first_query(first) / form.tile(),
+              end = first < filled ? (filled + form.tile() - 1) / form.tile() : begin;
     const auto stage = [&](int tile) {
-        const int at = tile * kStreamed, to = tile % 2 * kStreamed * kStride;
-        stage_rows<kWidth, kStreamed>(rows + std::int64_t{at} * stride, stride, filled - at, shape.width, queries + to);
-        stage_rows<kWidth, kStreamed>(dout_rows + std::int64_t{at} * dout_stride, dout_stride, filled - at, shape.width,
-                                      douts + to);
-        if (thread < 2 * kStreamed)
-            copy4(shared_address(numbers + tile % 2 * 2 * kStreamed + thread), number_rows + at * number.stride_row,
-                  at + thread % kStreamed < filled);
+        const int at = tile * form.tile();
+        T* to = streamed + tile % Form::kBuffers * 2 * size;
+        stage_rows(form, rows + std::int64_t{at} * stride, stride, filled - at, shape.width, to, form.tile());
+        stage_rows(form, dout_rows + std::int64_t{at} * dout_stride, dout_stride, filled - at, shape.width, to + size,
+                   form.tile());
+        for (int i = threadIdx.x; i < 2 * form.tile(); i += blockDim.x) {
+            const Mat<float>& number = i < form.tile() ? a.logsumexp : a.delta;
+            const int row = at + i % form.tile();
+            copy4(shared_address(numbers + tile % Form::kBuffers * 2 * form.tile() + i),
+                  number.row(place.k, 0, place.row + row) + place.head, row < filled);
+        }
     };
     const T* key_rows = rows + std::int64_t{first} * stride + across;
-    stage_rows<kWidth, kRows>(key_rows, stride, filled - first, shape.width, keys);
-    stage_rows<kWidth, kRows>(key_rows + across, stride, filled - first, shape.width, values);
+    stage_rows(form, key_rows, stride, filled - first, shape.width, keys, form.own());
+    stage_rows(form, key_rows + across, stride, filled - first, shape.width, values, form.own());
     if (begin < end) stage(begin);
     commit_copies();
     await_copies<0>();
     __syncthreads();
 
-    KeyGradient<T, kTiles, kWidth> gradient;
-    gradient.begin(first + mine, keys + mine * kStride, values + mine * kStride);
-    for (int tile = begin; tile < end; ++tile) {
-        if (tile > begin) {
-            await_copies<0>();
-            __syncthreads();
-        }
-        if (tile + 1 < end) stage(tile + 1);
-        commit_copies();
-        const int from = tile % 2 * kStreamed * kStride;
-        const float* tile_numbers = numbers + tile % 2 * 2 * kStreamed;
+    KeyGradient<T, Form> gradient;
+    gradient.begin(form, block.own, keys + own * form.stride(), values + own * form.stride());
+    stream_tiles(form, begin, end, stage, [&](int tile) {
+        const T* queries = streamed + tile % Form::kBuffers * 2 * size;
+        const float* levels = numbers + tile % Form::kBuffers * 2 * form.tile();
+        const int count = Form::kAny ? min(form.tile(), filled - tile * form.tile()) : form.tile();
 #pragma unroll 1
-        for (int i = 0; i < kStreamed; i += kChunk)
-            gradient.template take<kChunk>(shape, tile * kStreamed + i, queries + from + i * kStride, douts + from + i * kStride,
-                                           tile_numbers + i, tile_numbers + kStreamed + i);
-    }
-    gradient.store(a, place, keys + mine * kStride, values + mine * kStride);
+        for (int i = 0; i < count; i += kChunk)
+            gradient.template take<kChunk>(form, shape, tile * form.tile() + i, queries + i * form.stride(),
+                                           queries + size + i * form.stride(), levels + i, levels + form.tile() + i);
+    });
+    gradient.store(form, a, place, keys + own * form.stride(), values + own * form.stride());
 }
 
-template <class T, int kWidth, int kTiles, int kChunk, int kBlocks>
-KernelResult launch_backward(Context& c, const AttentionArgs<T>& a) {
-    constexpr int kRows = 16 * kTiles * kFlashWarps;
-    const auto queries = flash_queries_kernel<T, kWidth, kTiles, kChunk, kBlocks>,
-               keys = flash_keys_kernel<T, kWidth, kTiles, kChunk, kBlocks>;
+template <int kChunk, int kBlocks, class T, class Form>
+KernelResult launch_backward(Context& c, const AttentionArgs<T>& a, const Form& form) {
+    const auto queries = flash_queries_kernel < T, Form, kChunk, Form::kAny ? 2 * kBlocks : kBlocks >,
+               keys = flash_keys_kernel<T, Form, kChunk, kBlocks>;
+    if constexpr (!Form::kAny)
+        static_assert(flash_bytes(Form{}, 2) + 4 * kStreamed * sizeof(float) <= flash_bytes_of(Form::kWidth));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(queries)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(keys)));
-    const dim3 grid = attention_grid(a, (a.shape.positions + kRows - 1) / kRows);
-    constexpr std::size_t kShared = flash_bytes<kWidth>(2 * kRows + 4 * kStreamed);
-    static_assert(kShared + (kRows + 4 * kStreamed) * sizeof(float) <= flash_bytes_of(kWidth));
+    const dim3 grid = attention_grid(a, flash_blocks(a, form)), block(2 * form.own() / Form::kTiles);
+    const std::size_t shared = flash_bytes(form, 2), deltas = form.own() * sizeof(float),
+                      numbers = 2 * Form::kBuffers * form.tile() * sizeof(float);
     return make_kernel([=, stream = c.stream] {
-        launch(queries, grid, dim3(kFlashThreads), kShared + kRows * sizeof(float), stream, a);
-        launch(keys, grid, dim3(kFlashThreads), kShared + 4 * kStreamed * sizeof(float), stream, a);
+        launch(queries, grid, block, shared + deltas, stream, a, form);
+        launch(keys, grid, block, shared + numbers, stream, a, form);
     });
 }
 
 }  // namespace
 
 template <class T>
-KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a) {
+KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a, int piece) {
+    if (!has_flash_width(c, a)) return launch_backward<kAnyChunk, 2>(c, a, any_form(c, a.shape.width, piece, 2, kAnyChunk));
+    if (a.shape.positions <= kShortPositions) return make_short_backward(c, a);
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         // As many rows as fit into a warp's registers: 255 a thread with two blocks at work, 168 with three.
         if constexpr (kWidth == 128) {
-            return launch_backward<T, kWidth, 1, 16, 2>(c, a);
+            return launch_backward<16, 2>(c, a, FlashForm<kWidth, 1>{});
         } else {
             constexpr int kBlocks = kWidth == 64 ? 2 : 3;
-            return fill_device(c, a) ? launch_backward<T, kWidth, 2, 16, kBlocks>(c, a)
-                                     : launch_backward<T, kWidth, 1, 16, 3>(c, a);
+            return fill_device(c, a) ? launch_backward<16, kBlocks>(c, a, FlashForm<kWidth, 2>{})
+                                     : launch_backward<16, 3>(c, a, FlashForm<kWidth, 1>{});
         }
     });
 }
 
-template KernelResult make_flash_backward(Context&, const AttentionArgs<bf16>&);
-template KernelResult make_flash_backward(Context&, const AttentionArgs<f16>&);
+template KernelResult make_flash_backward(Context&, const AttentionArgs<bf16>&, int);
+template KernelResult make_flash_backward(Context&, const AttentionArgs<f16>&, int);
 
 }  // namespace millrace::ops::cuda

@@ -7,30 +7,30 @@
 
 namespace millrace::ops::cuda {
 
-/// delta = dout . out of kRows queries. `fetch` begins while `dout` is still on its way to shared memory.
-template <class T, int kWidth, int kRows>
+/// delta = dout . out of a block's queries. `fetch` begins while `dout` is still on its way to shared memory.
+template <class T, class Form>
 struct Deltas {
-    static constexpr int kVectors = kWidth / 8, kStep = kFlashThreads / kVectors;
-    uint4 out[kRows / kStep];
+    static constexpr int kVectors = Form::kWidth / 8, kStep = kFlashThreads / kVectors;
+    uint4 out[Form::own() / kStep];
 
     /// `from`: the head's row of the first query; rows from `rows` on count as zero.
     __device__ void fetch(const T* from, int stride, int rows, int width) {
         const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
 #pragma unroll
-        for (int i = 0; i < kRows; i += kStep) {
+        for (int i = 0; i < Form::own(); i += kStep) {
             out[i / kStep] = make_uint4(0, 0, 0, 0);
             if (row + i < rows && column < width)
                 out[i / kStep] = *reinterpret_cast<const uint4*>(from + (row + i) * stride + column);
         }
     }
-    /// dout as stage_rows laid it; `to` [kRows], by all threads.
-    __device__ void find(const T* dout, float* to) const {
+    /// dout as stage_rows laid it; `to` [own rows], by all threads.
+    __device__ void find(const Form& form, const T* dout, float* to) const {
         const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
 #pragma unroll
-        for (int i = 0; i < kRows; i += kStep) {
+        for (int i = 0; i < Form::own(); i += kStep) {
             float a[8], b[8], sum = 0;
             spread<T>(out[i / kStep], a);
-            spread<T>(*reinterpret_cast<const uint4*>(dout + (row + i) * kFlashStride<kWidth> + column), b);
+            spread<T>(*reinterpret_cast<const uint4*>(dout + (row + i) * form.stride() + column), b);
 #pragma unroll
             for (int d = 0; d < 8; ++d) sum = fmaf(a[d], b[d], sum);
 #pragma unroll
@@ -39,24 +39,45 @@ struct Deltas {
         }
     }
 };
+/// In any form two lanes have a row.
+template <class T>
+struct Deltas<T, AnyForm> {
+    const T* out;
+    int width;
+    bool there;
+    __device__ void fetch(const T* from, int stride, int rows, int columns) {
+        const int row = static_cast<int>(threadIdx.x) / 2;
+        out = from + row * stride;
+        width = columns;
+        there = row < rows;
+    }
+    __device__ void find(const AnyForm& form, const T* dout, float* to) const {
+        const int row = static_cast<int>(threadIdx.x) / 2, odd = static_cast<int>(threadIdx.x) % 2;
+        float sum = 0;
+#pragma unroll 8
+        for (int d = odd; d < width && there; d += 2) sum = fmaf(load(dout + row * form.stride() + d), load(out + d), sum);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        if (odd == 0) to[row] = sum;
+    }
+};
 
 /// A warp's queries: their gradients grow with the keys and values that stream by.
-template <class T, int kTiles, int kWidth, bool kHeld = true>
+template <class T, class Form>
 struct QueryGradient {
-    static constexpr int kOwn = 16 * kTiles;
-    OwnRows<T, kTiles, kWidth, kHeld> query, dout;
-    Sums<kTiles, kWidth> sums;
+    static constexpr int kTiles = Form::kTiles, kOwn = 16 * kTiles;
+    OwnRows<T, Form> query, dout;
+    Sums<kTiles, Form::kWidth> sums;
     float logsumexp[kTiles][2], delta[kTiles][2];  ///< in base 2
     int own, all_see, some_see;                    ///< first query; keys seen by all, by some
 
     /// Of the queries from `own` on, whose rows are `queries` and `douts`, and whose `deltas` lie in shared memory.
-    __device__ void begin(const AttentionArgs<T>& a, const AttentionPlace& place, int first, const T* queries, const T* douts,
-                          const float* deltas) {
+    __device__ void begin(const Form& form, const AttentionArgs<T>& a, const AttentionPlace& place, int first, const T* queries,
+                          const T* douts, const float* deltas) {
         own = first;
         all_see = a.shape.seen(own, place.filled);
         some_see = own < place.filled ? a.shape.seen(own + kOwn - 1, place.filled) : 0;
-        query.load(queries);
-        dout.load(douts);
+        query.load(form, queries);
+        dout.load(form, douts);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -70,12 +91,12 @@ struct QueryGradient {
     }
     /// Keys [at, at + kChunk) of the sequence.
     template <int kChunk>
-    __device__ void take(const AttentionShape& shape, int filled, int at, const T* keys, const T* values) {
+    __device__ void take(const Form& form, const AttentionShape& shape, int filled, int at, const T* keys, const T* values) {
         if (at >= some_see) return;
         const float factor = shape.scale * kLog2E;
         Sums<kTiles, kChunk> weights, gradients;
-        multiply_across<kTiles, kWidth, kChunk>(weights, query, keys + across_offset<kWidth>());
-        multiply_across<kTiles, kWidth, kChunk>(gradients, dout, values + across_offset<kWidth>());
+        multiply_across<kChunk>(form, weights, query, keys);
+        multiply_across<kChunk>(form, gradients, dout, values);
         const bool masked = at + kChunk > all_see;
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
@@ -88,46 +109,41 @@ struct QueryGradient {
                     if (masked && at + column_of(n, i) >= shape.seen(own + row_of(m, i), filled)) g = 0;
                 }
 #pragma unroll
-        for (int n = 0; n < kChunk / 16; ++n) {
-            std::uint32_t packed[kTiles][4];
-            pack_weights<T, kTiles, kChunk>(packed, gradients, 2 * n);
-            multiply_along<kTiles, kWidth>(sums, packed, keys + 16 * n * kFlashStride<kWidth> + along_offset<kWidth>());
-        }
+        for (int n = 0; n < kChunk / 8; n += 2) multiply_along<kChunk>(form, sums, gradients, n, keys);
     }
     /// Writes them through the rows of `staging`.
-    __device__ void store(const AttentionArgs<T>& a, const AttentionPlace& place, T* staging) const {
-        float factor[kTiles][2];
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) factor[m][0] = factor[m][1] = a.shape.scale;
-        store_rows<kTiles, kWidth>(sums, factor, staging, part_of(a.dqkv, a.shape, place, 0) + own * a.dqkv.stride_row,
-                                   a.dqkv.stride_row, place.filled - own, a.shape.positions - own, a.shape.width);
+    __device__ void store(const Form& form, const AttentionArgs<T>& a, const AttentionPlace& place, T* staging) const {
+        RowFactors<kTiles> factor;
+        set_all<kTiles>(factor, a.shape.scale);
+        store_rows(form, sums, factor, staging, part_of(a.dqkv, a.shape, place, 0) + own * a.dqkv.stride_row, a.dqkv.stride_row,
+                   place.filled - own, a.shape.positions - own, a.shape.width);
     }
 };
 
 /// A warp's keys and values: their gradients grow with the queries that stream by.
-template <class T, int kTiles, int kWidth, bool kHeld = true>
+template <class T, class Form>
 struct KeyGradient {
-    static constexpr int kOwn = 16 * kTiles;
-    OwnRows<T, kTiles, kWidth, kHeld> key, value;
-    Sums<kTiles, kWidth> dkey, dvalue;
+    static constexpr int kTiles = Form::kTiles, kOwn = 16 * kTiles;
+    OwnRows<T, Form> key, value;
+    Sums<kTiles, Form::kWidth> dkey, dvalue;
     int own;  ///< first key
 
-    __device__ void begin(int first, const T* keys, const T* values) {
+    __device__ void begin(const Form& form, int first, const T* keys, const T* values) {
         own = first;
-        key.load(keys);
-        value.load(values);
+        key.load(form, keys);
+        value.load(form, values);
         clear(dkey);
         clear(dvalue);
     }
     /// Queries [at, at + kChunk) of the sequence; what is not filled is zero in all four.
     template <int kChunk>
-    __device__ void take(const AttentionShape& shape, int at, const T* queries, const T* douts, const float* logsumexp,
-                         const float* deltas) {
+    __device__ void take(const Form& form, const AttentionShape& shape, int at, const T* queries, const T* douts,
+                         const float* logsumexp, const float* deltas) {
         if (at + kChunk <= shape.first_query(own)) return;
         const float factor = shape.scale * kLog2E;
         Sums<kTiles, kChunk> weights, gradients;
-        multiply_across<kTiles, kWidth, kChunk>(weights, key, queries + across_offset<kWidth>());
-        multiply_across<kTiles, kWidth, kChunk>(gradients, value, douts + across_offset<kWidth>());
+        multiply_across<kChunk>(form, weights, key, queries);
+        multiply_across<kChunk>(form, gradients, value, douts);
         const bool masked = at < shape.first_query(own + kOwn - 1);
 #pragma unroll
         for (int n = 0; n < kChunk / 8; ++n) {
@@ -144,27 +160,21 @@ struct KeyGradient {
                 }
         }
 #pragma unroll
-        for (int n = 0; n < kChunk / 16; ++n) {
-            const int from = 16 * n * kFlashStride<kWidth> + along_offset<kWidth>();
-            std::uint32_t packed[kTiles][4];
-            pack_weights<T, kTiles, kChunk>(packed, weights, 2 * n);
-            multiply_along<kTiles, kWidth>(dvalue, packed, douts + from);
-            pack_weights<T, kTiles, kChunk>(packed, gradients, 2 * n);
-            multiply_along<kTiles, kWidth>(dkey, packed, queries + from);
+        for (int n = 0; n < kChunk / 8; n += 2) {
+            multiply_along<kChunk>(form, dvalue, weights, n, douts);
+            multiply_along<kChunk>(form, dkey, gradients, n, queries);
         }
     }
-    __device__ void store(const AttentionArgs<T>& a, const AttentionPlace& place, T* keys, T* values) const {
+    __device__ void store(const Form& form, const AttentionArgs<T>& a, const AttentionPlace& place, T* keys, T* values) const {
         const std::int64_t stride = a.dqkv.stride_row;
-        float factor[kTiles][2], one[kTiles][2];
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-            factor[m][0] = factor[m][1] = a.shape.scale;
-            one[m][0] = one[m][1] = 1;
-        }
-        store_rows<kTiles, kWidth>(dkey, factor, keys, part_of(a.dqkv, a.shape, place, 1) + own * stride, stride,
-                                   place.filled - own, a.shape.positions - own, a.shape.width);
-        store_rows<kTiles, kWidth>(dvalue, one, values, part_of(a.dqkv, a.shape, place, 2) + own * stride, stride,
-                                   place.filled - own, a.shape.positions - own, a.shape.width);
+        const int filled = place.filled - own, rows = a.shape.positions - own;
+        RowFactors<kTiles> factor, one;
+        set_all<kTiles>(factor, a.shape.scale);
+        set_all<kTiles>(one, 1);
+        store_rows(form, dkey, factor, keys, part_of(a.dqkv, a.shape, place, 1) + own * stride, stride, filled, rows,
+                   a.shape.width);
+        store_rows(form, dvalue, one, values, part_of(a.dqkv, a.shape, place, 2) + own * stride, stride, filled, rows,
+                   a.shape.width);
     }
 };
 

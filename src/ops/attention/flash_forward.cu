@@ -7,32 +7,29 @@ namespace millrace::ops::cuda {
 namespace {
 
 /// A warp's queries: their results grow with the keys and values that stream by.
-template <class T, int kTiles, int kWidth>
+template <class T, class Form>
 struct QueryResult {
-    static constexpr int kOwn = 16 * kTiles;
-    OwnRows<T, kTiles, kWidth> query;
-    Sums<kTiles, kWidth> out;
+    static constexpr int kTiles = Form::kTiles;
+    OwnRows<T, Form> query;
+    Sums<kTiles, Form::kWidth> out;
     float top[kTiles][2], sum[kTiles][2];  ///< of the thread's rows; the sum is of this thread's columns alone
     int own, all_see, some_see;            ///< first query; keys seen by all, by some
 
-    __device__ void begin(const AttentionShape& shape, int filled, int first, const T* queries) {
+    __device__ void begin(const Form& form, const AttentionShape& shape, int filled, int first, const T* queries) {
         own = first;
         all_see = shape.seen(own, filled);
-        some_see = own < filled ? shape.seen(own + kOwn - 1, filled) : 0;
-        query.load(queries);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-            top[m][0] = top[m][1] = -INFINITY;
-            sum[m][0] = sum[m][1] = 0;
-        }
+        some_see = own < filled ? shape.seen(own + 16 * kTiles - 1, filled) : 0;
+        query.load(form, queries);
+        set_all<kTiles>(top, -INFINITY);
+        set_all<kTiles>(sum, 0);
         clear(out);
     }
     /// Keys [at, at + kKeys) of the sequence.
     template <int kKeys>
-    __device__ void take(const AttentionShape& shape, int filled, int at, const T* keys, const T* values) {
+    __device__ void take(const Form& form, const AttentionShape& shape, int filled, int at, const T* keys, const T* values) {
         if (at >= some_see) return;
         Sums<kTiles, kKeys> scores;
-        multiply_across<kTiles, kWidth, kKeys>(scores, query, keys + across_offset<kWidth>());
+        multiply_across<kKeys>(form, scores, query, keys);
         if (at + kKeys > all_see) {
 #pragma unroll
             for (int m = 0; m < kTiles; ++m)
@@ -46,11 +43,7 @@ struct QueryResult {
         }
         weigh<kKeys>(scores, shape.scale * kLog2E);
 #pragma unroll
-        for (int n = 0; n < kKeys / 16; ++n) {
-            std::uint32_t weights[kTiles][4];
-            pack_weights<T, kTiles, kKeys>(weights, scores, 2 * n);
-            multiply_along<kTiles, kWidth>(out, weights, values + 16 * n * kFlashStride<kWidth> + along_offset<kWidth>());
-        }
+        for (int n = 0; n < kKeys / 8; n += 2) multiply_along<kKeys>(form, out, scores, n, values);
     }
     /// Scores become weights relative to the largest so far; `factor` 1 / sqrt(width) in base 2.
     template <int kKeys>
@@ -75,15 +68,15 @@ struct QueryResult {
                         sum[m][half] += scores[m][n][i];
                     }
 #pragma unroll
-                for (int n = 0; n < kWidth / 8; ++n) {
+                for (int n = 0; n < Form::kWidth / 8; ++n) {
                     out[m][n][2 * half] *= shrink;
                     out[m][n][2 * half + 1] *= shrink;
                 }
             }
     }
     /// Writes results, through the rows of `staging`, and logsumexp.
-    __device__ void store(const AttentionArgs<T>& a, const AttentionPlace& place, T* staging) const {
-        float share[kTiles][2];
+    __device__ void store(const Form& form, const AttentionArgs<T>& a, const AttentionPlace& place, T* staging) const {
+        RowFactors<kTiles> share;
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -93,91 +86,88 @@ struct QueryResult {
                 all += __shfl_xor_sync(0xffffffffu, all, 2);
                 share[m][half] = 1 / all;
                 const int row = own + row_of(m, 2 * half);
-                if (threadIdx.x % 4 == 0 && row < a.shape.positions)
+                if (threadIdx.x % 4 == 0 && form.slice == 0 && row < a.shape.positions)
                     a.logsumexp.row(place.k, 0, place.row + row)[place.head] =
                         row < place.filled ? fmaf(top[m][half], a.shape.scale, log2f(all) * kLn2) : 0;
             }
-        store_rows<kTiles, kWidth>(out, share, staging, a.out.row(place.k, 0, place.row + own) + place.column, a.out.stride_row,
-                                   place.filled - own, a.shape.positions - own, a.shape.width);
+        store_rows(form, out, share, staging, a.out.row(place.k, 0, place.row + own) + place.column, a.out.stride_row,
+                   place.filled - own, a.shape.positions - own, a.shape.width);
     }
 };
 
 /// kKeys: keys a warp takes at a time; kBlocks: blocks a multiprocessor should hold.
-template <class T, int kWidth, int kTiles, int kKeys, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(AttentionArgs<T> a) {
-    constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kQueries = kOwn * kFlashWarps;
+template <class T, class Form, int kKeys, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(AttentionArgs<T> a, Form form) {
     extern __shared__ uint4 memory[];
     T* queries = reinterpret_cast<T*>(memory);
-    T *keys = queries + kQueries * kStride, *values = keys + kStreamed * kStride;  // a second pair of tiles lies behind
+    T* streamed = queries + form.own() * form.stride();  // pairs of tiles: keys, values
     begin_kernel();
     const AttentionShape shape = a.shape;
-    const int blocks = (shape.positions + kQueries - 1) / kQueries;
-    const FlashBlock block(a.pairs(), blocks);
-    const AttentionPlace place = place_of(a, block.pair);
-    const int first = (blocks - 1 - block.number) * kQueries;  // late queries see most
-    const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
-    const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
-    const T* rows = part_of(a.qkv, shape, place, 0);
-    const int tiles = first < filled ? (shape.seen(min(first + kQueries, filled) - 1, filled) + kStreamed - 1) / kStreamed : 0;
+    const FlashBlock block(a, form, true);  // late queries see most
+    const int filled = block.place.filled, stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
+    const T* rows = part_of(a.qkv, shape, block.place, 0);
+    const int tiles = block.seen_tiles(shape, form), size = form.tile() * form.stride();
     const auto stage = [&](int tile) {
-        const int at = tile * kStreamed, to = tile % 2 * 2 * kStreamed * kStride;
+        const int at = tile * form.tile();
         const T* from = rows + std::int64_t{at} * stride + across;
-        stage_rows<kWidth, kStreamed>(from, stride, filled - at, shape.width, keys + to);
-        stage_rows<kWidth, kStreamed>(from + across, stride, filled - at, shape.width, values + to);
+        T* to = streamed + tile % Form::kBuffers * 2 * size;
+        stage_rows(form, from, stride, filled - at, shape.width, to, form.tile());
+        stage_rows(form, from + across, stride, filled - at, shape.width, to + size, form.tile());
     };
     if (tiles > 0) {
-        stage_rows<kWidth, kQueries>(rows + std::int64_t{first} * stride, stride, filled - first, shape.width, queries);
+        stage_rows(form, rows + std::int64_t{block.first} * stride, stride, filled - block.first, shape.width, queries,
+                   form.own());
         stage(0);
     }
     commit_copies();
     await_copies<0>();
     __syncthreads();
 
-    T* own_rows = queries + mine * kStride;  // read by this warp alone, so that results may lie there later
-    QueryResult<T, kTiles, kWidth> result;
-    result.begin(shape, filled, first + mine, own_rows);
-    for (int tile = 0; tile < tiles; ++tile) {
-        if (tile > 0) {
-            await_copies<0>();
-            __syncthreads();
-        }
-        if (tile + 1 < tiles) stage(tile + 1);
-        commit_copies();
-        const int from = tile % 2 * 2 * kStreamed * kStride;
+    T* own_rows = queries + (block.own - block.first) * form.stride();  // read by this warp alone: results may lie there later
+    QueryResult<T, Form> result;
+    result.begin(form, shape, filled, block.own, own_rows);
+    stream_tiles(form, 0, tiles, stage, [&](int tile) {
+        const T* keys = streamed + tile % Form::kBuffers * 2 * size;
 #pragma unroll 1
-        for (int i = 0; i < kStreamed; i += kKeys)
-            result.template take<kKeys>(shape, filled, tile * kStreamed + i, keys + from + i * kStride,
-                                        values + from + i * kStride);
-    }
-    result.store(a, place, own_rows);
+        for (int i = 0; i < form.tile(); i += kKeys)
+            result.template take<kKeys>(form, shape, filled, tile * form.tile() + i, keys + i * form.stride(),
+                                        keys + size + i * form.stride());
+    });
+    result.store(form, a, block.place, own_rows);
 }
 
-template <class T, int kWidth, int kTiles, int kKeys, int kBlocks>
-KernelResult launch_forward(Context& c, const AttentionArgs<T>& a) {
-    constexpr int kQueries = 16 * kTiles * kFlashWarps;
-    const auto kernel = flash_forward_kernel<T, kWidth, kTiles, kKeys, kBlocks>;
-    const int tiles = a.shape.positions > kStreamed ? 2 : 1;
+template <int kKeys, int kBlocks, class T, class Form>
+KernelResult launch_forward(Context& c, const AttentionArgs<T>& a, const Form& form) {
+    const auto kernel = flash_forward_kernel<T, Form, kKeys, kBlocks>;
+    const int pairs = a.shape.positions > form.tile() ? Form::kBuffers : 1;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    return make_launch(c, kernel, attention_grid(a, (a.shape.positions + kQueries - 1) / kQueries), dim3(kFlashThreads),
-                       flash_bytes<kWidth>(kQueries + tiles * 2 * kStreamed), a);
+    return make_launch(c, kernel, attention_grid(a, flash_blocks(a, form)), dim3(2 * form.own() / Form::kTiles),
+                       flash_bytes(form, 1, pairs), a, form);
 }
 
 }  // namespace
 
 template <class T>
-KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a) {
+KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a, int piece) {
+    if (!has_flash_width(c, a)) return launch_forward<kAnyKeys, 4>(c, a, any_form(c, a.shape.width, piece, 1, kAnyKeys));
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         // 32 rows of 64 columns take all registers that a thread may have. Short sequences want many blocks at once instead.
         constexpr int kBlocks = kWidth == 64 ? 2 : 3, kManyBlocks = kWidth == 64 ? 5 : 8;
         if constexpr (kWidth <= 64) {
-            if (a.shape.positions <= kShortPositions) return launch_forward<T, kWidth, 1, 32, kManyBlocks>(c, a);
-            if (fill_device(c, a)) return launch_forward<T, kWidth, 2, 64, kBlocks>(c, a);
+            if (a.shape.positions <= kShortPositions) return launch_forward<32, kManyBlocks>(c, a, FlashForm<kWidth, 1>{});
+            if (fill_device(c, a)) return launch_forward<64, kBlocks>(c, a, FlashForm<kWidth, 2>{});
         }
-        return launch_forward<T, kWidth, 1, 64, 3>(c, a);
+        return launch_forward<64, 3>(c, a, FlashForm<kWidth, 1>{});
     });
 }
 
-template KernelResult make_flash_forward(Context&, const AttentionArgs<bf16>&);
-template KernelResult make_flash_forward(Context&, const AttentionArgs<f16>&);
+template KernelResult make_flash_forward(Context&, const AttentionArgs<bf16>&, int);
+template KernelResult make_flash_forward(Context&, const AttentionArgs<f16>&, int);
+
+bool takes_flash(const Context& c, int width) {
+    constexpr std::size_t kOlder = 64 * 1024;  // devices with so little shared memory lack the instructions
+    return c.shared_limit > kOlder && any_form(c, width, 1, 2, kAnyChunk).own() > 0 &&
+           any_form(c, width, 1, 1, kAnyKeys).own() > 0;
+}
 
 }  // namespace millrace::ops::cuda

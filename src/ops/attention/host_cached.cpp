@@ -2,8 +2,7 @@
 #include <cmath>
 
 #include "ops/attention/cached.h"
-#include "ops/cpu/kernel.h"
-#include "ops/ref/kernels.h"
+#include "ops/host_kernels.h"
 
 namespace millrace::ops {
 namespace {
@@ -41,26 +40,7 @@ void attend(const Bound& bound, int member, int sequence) {
 
 }  // namespace
 
-namespace ref {
+MILLRACE_HOST_ROWS(attention_cached, qkv, bound[attention_cached::cache].count() / std::max(1, bound[attention_cached::cache].k),
+                   attend);
 
-void run_attention_cached(const Bound& bound) {
-    const auto& qkv = bound[attention_cached::qkv];
-    for (int m = 0; m < qkv.k; ++m)
-        for (int b = 0; b < qkv.rows; ++b) attend<double>(bound, m, b);
-}
-
-}  // namespace ref
-
-namespace cpu {
-
-KernelResult make_attention_cached(Context& context, const Bound& bound) {
-    namespace at = attention_cached;
-    const tensor::Operand in = bound[at::qkv], rows = bound[at::cache];
-    return make_kernel([&context, b = bound, in, rows]() noexcept {
-        context.pool.for_each_if(rows.count() >= kParallelElements, in.k * in.rows,
-                                 [&](int task, int) { attend<float>(b, task / in.rows, task % in.rows); });
-    });
-}
-
-}  // namespace cpu
 }  // namespace millrace::ops

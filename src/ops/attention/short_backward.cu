@@ -17,8 +17,9 @@ constexpr int kShortBlocks = kWidth <= 32   ? 8
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_backward_kernel(AttentionArgs<T> a) {
-    constexpr int kStride = kFlashStride<kWidth>;
-    constexpr bool kHeld = kShortBlocks<kWidth> < 8;
+    constexpr FlashForm < kWidth, 1, kShortBlocks<kWidth><8> form;
+    using Form = std::remove_const_t<decltype(form)>;
+    constexpr int kStride = form.stride();
     extern __shared__ uint4 memory[];
     T *queries = reinterpret_cast<T*>(memory), *keys = queries + kRows * kStride;
     T *values = keys + kRows * kStride, *douts = values + kRows * kStride;
@@ -30,33 +31,34 @@ __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_bac
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32), row = threadIdx.x;
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const T* rows = part_of(a.qkv, shape, place, 0);
-    stage_rows<kWidth, kRows>(rows, stride, filled, shape.width, queries);
-    stage_rows<kWidth, kRows>(rows + across, stride, filled, shape.width, keys);
-    stage_rows<kWidth, kRows>(rows + 2 * across, stride, filled, shape.width, values);
-    stage_rows<kWidth, kRows>(a.dout.row(place.k, 0, place.row) + place.column, static_cast<int>(a.dout.stride_row), filled,
-                              shape.width, douts);
+    stage_rows(form, rows, stride, filled, shape.width, queries, kRows);
+    stage_rows(form, rows + across, stride, filled, shape.width, keys, kRows);
+    stage_rows(form, rows + 2 * across, stride, filled, shape.width, values, kRows);
+    stage_rows(form, a.dout.row(place.k, 0, place.row) + place.column, static_cast<int>(a.dout.stride_row), filled, shape.width,
+               douts, kRows);
     commit_copies();
-    Deltas<T, kWidth, kRows> own_deltas;
+    Deltas<T, Form> own_deltas;
     own_deltas.fetch(a.out.row(place.k, 0, place.row) + place.column, static_cast<int>(a.out.stride_row), filled, shape.width);
     if (row < kRows) logsumexp[row] = row < filled ? a.logsumexp.row(place.k, 0, place.row + row)[place.head] : 0;
     await_copies<0>();
     __syncthreads();
-    own_deltas.find(douts, deltas);
+    own_deltas.find(form, douts, deltas);
     __syncthreads();
 
     T* staging = results + mine * kStride;
-    KeyGradient<T, 1, kWidth, kHeld> key_gradient;
-    key_gradient.begin(mine, keys + mine * kStride, values + mine * kStride);
+    KeyGradient<T, Form> key_gradient;
+    key_gradient.begin(form, mine, keys + mine * kStride, values + mine * kStride);
 #pragma unroll 1
     for (int at = 0; at < filled; at += kChunk)
-        key_gradient.template take<kChunk>(shape, at, queries + at * kStride, douts + at * kStride, logsumexp + at, deltas + at);
-    key_gradient.store(a, place, staging, staging);
-    QueryGradient<T, 1, kWidth, kHeld> query_gradient;
-    query_gradient.begin(a, place, mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
+        key_gradient.template take<kChunk>(form, shape, at, queries + at * kStride, douts + at * kStride, logsumexp + at,
+                                           deltas + at);
+    key_gradient.store(form, a, place, staging, staging);
+    QueryGradient<T, Form> query_gradient;
+    query_gradient.begin(form, a, place, mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
 #pragma unroll 1
     for (int at = 0; at < filled; at += kChunk)
-        query_gradient.template take<kChunk>(shape, filled, at, keys + at * kStride, values + at * kStride);
-    query_gradient.store(a, place, staging);
+        query_gradient.template take<kChunk>(form, shape, filled, at, keys + at * kStride, values + at * kStride);
+    query_gradient.store(form, a, place, staging);
 }
 
 }  // namespace
@@ -67,7 +69,7 @@ KernelResult make_short_backward(Context& c, const AttentionArgs<T>& a) {
         const auto kernel = short_backward_kernel<T, kWidth>;
         MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
         return make_launch(c, kernel, attention_grid(a, 1), dim3(kFlashThreads),
-                           flash_bytes<kWidth>(5 * kRows) + 2 * kRows * sizeof(float), a);
+                           flash_bytes(FlashForm<kWidth, 1>{}, 5, 0) + 2 * kRows * sizeof(float), a);
     });
 }
 

@@ -70,7 +70,7 @@ inline void put_columns(const Bound& b, int slot, int member, int group, int col
 template <class Body>
 void for_each_piece(Context& context, int members, int rows, std::int64_t elements_per_row, Body&& body) noexcept {
     const bool parallel = members * rows * elements_per_row >= kParallelElements;
-    const Blocks pieces(rows, 16, parallel ? 4 * context.pool.threads() : 1);
+    const Blocks pieces(rows, 1, parallel ? 4 * context.pool.threads() : 1);
     context.pool.for_each_if(parallel, members * pieces.count, [&](int task, int) {
         const int piece = task % pieces.count;
         body(task / pieces.count, pieces.begin(piece), pieces.end(piece));

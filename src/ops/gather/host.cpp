@@ -4,9 +4,8 @@
 #include <numbers>
 
 #include "base/philox.h"
-#include "ops/cpu/kernel.h"
 #include "ops/gather/gather.h"
-#include "ops/ref/kernels.h"
+#include "ops/host_kernels.h"
 
 namespace millrace::ops {
 namespace {
@@ -129,6 +128,7 @@ void gather_feature_rows(const Bound& b, int member, int begin, int end) {
     });
 }
 
+template <class>
 void gather_window_rows(const Bound& b, int member, int begin, int end) {
     using namespace gather_windows;
     const auto& p = b.params<GatherWindowsParams>();
@@ -145,56 +145,30 @@ void gather_window_rows(const Bound& b, int member, int begin, int end) {
 
 }  // namespace
 
+MILLRACE_HOST_PIECES(gather_rows, out, bound[gather_rows::out].cols, gather_table_rows);
+MILLRACE_HOST_PIECES(gather_features, x, bound[gather_features::x].cols, gather_feature_rows);
+MILLRACE_HOST_PIECES(gather_windows, out, bound[gather_windows::out].cols, gather_window_rows);
+
 namespace ref {
-namespace {
-
-/// All rows, member by member.
-template <class Rows>
-void run_rows(const Bound& bound, int out, Rows&& rows) {
-    for (int m = 0; m < bound[out].k; ++m) rows(bound, m, 0, bound[out].rows);
-}
-
-}  // namespace
 
 void run_gather_images(const Bound& bound) {
     const auto pixels = [](int n, const std::uint8_t* image, double factor, double shift, double* out) {
         for (int i = 0; i < n; ++i) out[i] = image[i] * factor + shift;
     };
-    run_rows(bound, gather_images::x,
-             [&](const Bound& b, int member, int begin, int end) { gather_image_rows<double>(b, member, begin, end, pixels); });
+    host::run_rows(bound, gather_images::x, [&](const Bound& b, int member, int begin, int end) {
+        gather_image_rows<double>(b, member, begin, end, pixels);
+    });
 }
-void run_gather_rows(const Bound& bound) { run_rows(bound, gather_rows::out, gather_table_rows<double>); }
-void run_gather_features(const Bound& bound) { run_rows(bound, gather_features::x, gather_feature_rows<double>); }
-void run_gather_windows(const Bound& bound) { run_rows(bound, gather_windows::out, gather_window_rows); }
 
 }  // namespace ref
 
 namespace cpu {
-namespace {
-
-/// The rows of `out` in pieces, on all threads when there is enough to do.
-template <class Rows>
-KernelResult make_rows(Context& context, const Bound& bound, int out, Rows rows) {
-    return make_kernel([&context, b = bound, to = bound[out], rows]() noexcept {
-        for_each_piece(context, to.k, to.rows, to.cols, [&](int member, int begin, int end) { rows(b, member, begin, end); });
-    });
-}
-
-}  // namespace
 
 KernelResult make_gather_images(Context& context, const Bound& bound) {
-    return make_rows(context, bound, gather_images::x, [&context](const Bound& b, int member, int begin, int end) {
-        gather_image_rows<float>(b, member, begin, end, context.simd.pixels);
-    });
-}
-KernelResult make_gather_rows(Context& context, const Bound& bound) {
-    return make_rows(context, bound, gather_rows::out, gather_table_rows<float>);
-}
-KernelResult make_gather_features(Context& context, const Bound& bound) {
-    return make_rows(context, bound, gather_features::x, gather_feature_rows<float>);
-}
-KernelResult make_gather_windows(Context& context, const Bound& bound) {
-    return make_rows(context, bound, gather_windows::out, gather_window_rows);
+    return host::make_rows(context, bound, gather_images::x, bound[gather_images::x].cols,
+                           [pixels = context.simd.pixels](const Bound& b, int member, int begin, int end) {
+                               gather_image_rows<float>(b, member, begin, end, pixels);
+                           });
 }
 
 }  // namespace cpu

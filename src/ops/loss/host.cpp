@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/cpu/kernel.h"
+#include "ops/host_kernels.h"
 #include "ops/loss/loss.h"
-#include "ops/ref/kernels.h"
 
 namespace millrace::ops {
 namespace {
@@ -93,14 +92,11 @@ void mse_of(const Bound& b, int member, Distance distance) {
 
 }  // namespace
 
+MILLRACE_HOST_MEMBERS(cross_entropy, logits, 256, cross_entropy_of);
+MILLRACE_HOST_MEMBERS(loss_total, values, cpu::kParallelElements, loss_total_of);
+
 namespace ref {
 
-void run_cross_entropy(const Bound& bound) {
-    for (int m = 0; m < bound[cross_entropy::logits].k; ++m) cross_entropy_of<double>(bound, m);
-}
-void run_loss_total(const Bound& bound) {
-    for (int m = 0; m < bound[loss_total::values].k; ++m) loss_total_of<double>(bound, m);
-}
 void run_mse(const Bound& bound) {
     const auto distance = [](int n, const double* a, const double* b, double factor, double* gradient) {
         double squares = 0;
@@ -117,27 +113,10 @@ void run_mse(const Bound& bound) {
 }  // namespace ref
 
 namespace cpu {
-namespace {
 
-/// Members side by side from `least` elements on.
-template <class Body>
-KernelResult make_members(Context& context, const Bound& bound, const Operand& in, std::int64_t least, Body body) {
-    return make_kernel([&context, b = bound, members = in.k, parallel = in.k > 1 && in.count() >= least, body]() noexcept {
-        context.pool.for_each_if(parallel, members, [&](int member, int) { body(b, member); });
-    });
-}
-
-}  // namespace
-
-KernelResult make_cross_entropy(Context& context, const Bound& bound) {
-    return make_members(context, bound, bound[cross_entropy::logits], 256, cross_entropy_of<float>);
-}
-KernelResult make_loss_total(Context& context, const Bound& bound) {
-    return make_members(context, bound, bound[loss_total::values], kParallelElements, loss_total_of<float>);
-}
 KernelResult make_mse(Context& context, const Bound& bound) {
-    return make_members(
-        context, bound, bound[mse::prediction], kParallelElements,
+    return host::make_members(
+        context, bound, mse::prediction, kParallelElements,
         [distance = context.simd.squared_distance](const Bound& b, int member) { mse_of<float>(b, member, distance); });
 }
 

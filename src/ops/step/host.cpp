@@ -8,7 +8,7 @@
 #include <numbers>
 #include <span>
 
-#include "ops/cpu/kernel.h"
+#include "ops/host_kernels.h"
 #include "ops/step/step.h"
 
 namespace millrace::ops {
@@ -45,19 +45,6 @@ void begin(const StepBeginParams& p, MemberState& s, std::span<GroupState> group
     }
 }
 
-void close_micro(const MicroEndParams& p, MemberState& s) {
-    if (!p.training) {
-        s.eval_position += p.rows;
-        return;
-    }
-    s.micro += p.world;
-    s.position += p.rows;
-    if (s.position >= p.samples) {
-        s.position = 0;
-        s.epoch += 1;
-    }
-}
-
 /// Writes a row that a reader may look at meanwhile: its number is zero while the other words change, and comes last.
 void publish(MetricsRow* target, const MetricsRow& row) {
     constexpr std::size_t kWords = sizeof(MetricsRow) / sizeof(std::uint64_t);
@@ -69,22 +56,21 @@ void publish(MetricsRow* target, const MetricsRow& row) {
     std::atomic_ref<std::uint64_t>(out[0]).store(words[0], std::memory_order_release);
 }
 
-}  // namespace
-
-namespace ref {
-
-void run_step_begin(const Bound& bound) {
+template <class>
+void begin_all(const Bound& bound) {
     const tensor::Operand& state = bound[step_begin::state];
     for (int m = 0; m < state.k; ++m)
         begin(bound.params<StepBeginParams>(), state_of(state, m), groups_of(bound[step_begin::groups], m));
 }
 
-void run_micro_end(const Bound& bound) {
+template <class>
+void end_micro(const Bound& bound) {
     const tensor::Operand& state = bound[micro_end::state];
     for (int m = 0; m < state.k; ++m) close_micro(bound.params<MicroEndParams>(), state_of(state, m));
 }
 
-void run_metrics_push(const Bound& bound) {
+template <class>
+void push(const Bound& bound) {
     using namespace metrics_push;
     std::atomic_ref<std::uint64_t> pushes(*reinterpret_cast<std::uint64_t*>(bound[counter].at<std::uint8_t>(0)));
     const std::uint64_t sequence = pushes.load(std::memory_order_relaxed) + 1;
@@ -99,19 +85,10 @@ void run_metrics_push(const Bound& bound) {
     pushes.store(sequence, std::memory_order_release);
 }
 
-}  // namespace ref
+}  // namespace
 
-namespace cpu {
+MILLRACE_HOST_AT_ONCE(step_begin, begin_all);
+MILLRACE_HOST_AT_ONCE(micro_end, end_micro);
+MILLRACE_HOST_AT_ONCE(metrics_push, push);
 
-KernelResult make_step_begin(Context&, const Bound& bound) {
-    return make_kernel([b = bound]() noexcept { ref::run_step_begin(b); });
-}
-KernelResult make_micro_end(Context&, const Bound& bound) {
-    return make_kernel([b = bound]() noexcept { ref::run_micro_end(b); });
-}
-KernelResult make_metrics_push(Context&, const Bound& bound) {
-    return make_kernel([b = bound]() noexcept { ref::run_metrics_push(b); });
-}
-
-}  // namespace cpu
 }  // namespace millrace::ops

@@ -53,18 +53,7 @@ __global__ void step_begin_kernel(States states, Groups groups, int members, Ste
 __global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
     begin_kernel();
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
-    if (k >= members) return;
-    MemberState& m = states[k];
-    if (!p.training) {
-        m.eval_position += p.rows;
-        return;
-    }
-    m.micro += p.world;
-    m.position += p.rows;
-    if (m.position >= p.samples) {
-        m.position = 0;
-        m.epoch += 1;
-    }
+    if (k < members) close_micro(p, states[k]);
 }
 
 __global__ void metrics_push_kernel(States states, int members, std::uint64_t* counter, MetricsRow* ring,

@@ -29,4 +29,18 @@ struct MetricsPushParams { std::uint32_t capacity = 0; };
 namespace metrics_push { enum Slot { state, counter, ring, slots }; extern const OpDef kDef; }
 
 // clang-format on
+
+MILLRACE_HD inline void close_micro(const MicroEndParams& p, MemberState& s) {
+    if (!p.training) {
+        s.eval_position += p.rows;
+        return;
+    }
+    s.micro += p.world;
+    s.position += p.rows;
+    if (s.position >= p.samples) {
+        s.position = 0;
+        s.epoch += 1;
+    }
+}
+
 }  // namespace millrace::ops

@@ -2,8 +2,9 @@
 #include <array>
 
 #include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/ops/host_rows.h"
+#include "models/energy_flow/ops/flow_rule.h"
 #include "models/energy_flow/ops/neuron_loops.h"
+#include "ops/cpu/kernel.h"
 
 namespace millrace::ops::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // Children of long strides: admitted in row order by a scan over the rows, and what they give back to their parents.
 
-#include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/ops/flow_device.cuh"
+#include "models/energy_flow/ops/flow_rows.h"
 #include "ops/cuda/context.h"
 
 namespace millrace::ops::cuda {
@@ -80,19 +80,7 @@ __global__ void spawn_kernel(const __grid_constant__ SpawnArgs a) {
     note[moved::admitted] = static_cast<float>(admitted);
     note[moved::first_child] = static_cast<float>(begin);
     if (admitted == 0) return;
-    float* parent = a.table.row(k, 0, row);
-    const float* from = a.before.row(k, 0, row);
-    const float share = parent[flow::energy] / static_cast<float>(1 + admitted);
-    parent[flow::energy] = share;
-    for (int i = 0; i < admitted; ++i) {
-        float* child = a.table.row(k, 0, begin + i);
-        for (int axis = 0; axis < 3; ++axis) child[axis] = from[axis];
-        child[flow::energy] = share;
-        child[flow::heading] = parent[flow::heading];
-        child[flow::active] = 1;
-        child[flow::owner] = parent[flow::owner];
-        child[flow::parent] = static_cast<float>(row);
-    }
+    spawn_children(a.before.row(k, 0, row), row, begin, admitted, [&](int of) { return a.table.row(k, 0, of); });
 }
 
 constexpr int kWarps = 8;  // rows of a block in the kernels that give each row a warp
@@ -117,19 +105,7 @@ __global__ void spawn_backward_kernel(Mat<const float> moved, Mat<float> dafter,
     begin_kernel();
     const int row = flow_row(), k = blockIdx.z;
     if (row >= rows) return;
-    float* back = dbefore.row(k, 0, row);
-    for (int c = 0; c < kFlowColumns && !accumulate; ++c) back[c] = 0;
-    const float* note = moved.row(k, 0, row);
-    const auto admitted = static_cast<int>(note[moved::admitted]), first = static_cast<int>(note[moved::first_child]);
-    if (admitted == 0) return;
-    float energy = dafter.row(k, 0, row)[flow::energy];
-    for (int i = 0; i < admitted; ++i) {
-        float* child = dafter.row(k, 0, first + i);
-        energy += child[flow::energy];
-        for (int axis = 0; axis < 3; ++axis) back[axis] += child[axis];
-        for (int c = 0; c < kFlowColumns; ++c) child[c] = 0;
-    }
-    dafter.row(k, 0, row)[flow::energy] = energy / static_cast<float>(1 + admitted);
+    spawn_back(moved.row(k, 0, row), row, dbefore.row(k, 0, row), accumulate, [&](int of) { return dafter.row(k, 0, of); });
 }
 
 __global__ void spawn_state_backward_kernel(Mat<const float> moved, Mat<float> dh, int rows, int cols) {

@@ -1,8 +1,7 @@
 // Beginning, moving and counting flows: one thread per row.
 
-#include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/ops/flow_device.cuh"
-#include "models/energy_flow/ops/flow_rule.h"
+#include "models/energy_flow/ops/flow_rows.h"
 #include "ops/cuda/context.h"
 
 namespace millrace::ops::cuda {
@@ -64,42 +63,9 @@ __device__ void move_row(const MoveArgs<T>& a, int k, int row, float (&next)[kFl
     for (int c = 0; c < kFlowColumns; ++c) next[c] = old[c];
     next[flow::parent] = -1;
     if (a.before.alive(k, row)) {
-        const T* u = a.u.row(k, 0, row);
-        const float cell[2] = {2.0f / static_cast<float>(a.p.width - 1), 2.0f / static_cast<float>(a.p.height - 1)};
-        const float from[3] = {next[0], next[1], next[2]};
-        float raw[3];
-        moved[moved::gain] = 0.5f * tanhf(load(u));
-#pragma unroll
-        for (int i = 0; i < 3; ++i) {
-            moved[moved::move_x + i] = 0.5f * tanhf(load(u + 1 + i));
-            raw[i] = from[i] + moved[moved::move_x + i];
-        }
-        raw[2] += next[flow::heading] * a.p.drift;
-        if (a.p.noise > 0) {
-            const MemberState& m = a.state[k];
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-                raw[i] += a.p.noise * cell[i] *
-                          base::random_normal(m.seed, m.step, m.micro, a.p.op_number,
-                                              2 * static_cast<std::uint64_t>(row) + static_cast<std::uint64_t>(i));
-        }
-        std::int32_t bits = kAlive;
-        bool mirrored = false;
-        next[flow::x] = fold(raw[0], mirrored);
-        if (mirrored) bits |= kMirroredX;
-        next[flow::y] = fold(raw[1], mirrored);
-        if (mirrored) bits |= kMirroredY;
-        next[flow::z] = raw[2] < -1 ? -1 : raw[2] > 1 ? 1 : raw[2];  // a NaN stays one
-        if (fabsf(raw[2]) > 1) bits |= kCutZ;
-        next[flow::energy] += moved[moved::gain];
-        next[flow::active] = fabsf(raw[2]) < 1 ? 1 : 0;
-        float squares = 0;
-#pragma unroll
-        for (int i = 0; i < 3; ++i) squares += (next[i] - from[i]) * (next[i] - from[i]);
-        const float stride = sqrtf(squares);
-        if (a.p.max_spawn > 0 && next[flow::active] != 0 && stride > a.p.spawn_length)
-            moved[moved::wanted] = fminf(static_cast<float>(a.p.max_spawn), floorf(stride / a.p.spawn_length));
-        moved[moved::bits] = static_cast<float>(bits);
+        const T* from = a.u.row(k, 0, row);
+        const float u[4] = {load(from), load(from + 1), load(from + 2), load(from + 3)};
+        move_alive(a.p, a.p.noise > 0 ? &a.state[k] : nullptr, row, old, u, moved, next);
     }
     float *to = a.after.row(k, 0, row), *note = a.moved.row(k, 0, row);
 #pragma unroll
@@ -114,27 +80,13 @@ __global__ void flow_move_backward_kernel(Mat<const float> dafter, Mat<const flo
     begin_kernel();
     const int row = flow_row(), k = blockIdx.z;
     if (row >= rows) return;
-    const float *d = dafter.row(k, 0, row), *note = moved.row(k, 0, row);
-    const auto bits = static_cast<std::int32_t>(note[moved::bits]);
-    const bool live = (bits & kAlive) != 0;
-    const float denergy = d[flow::energy];
-    float draw[3] = {d[0], d[1], d[2]};
-    if (live) {
-        if ((bits & kMirroredX) != 0) draw[0] = -draw[0];
-        if ((bits & kMirroredY) != 0) draw[1] = -draw[1];
-        if ((bits & kCutZ) != 0) draw[2] = 0;
-    }
-    const auto through = [live](float gradient, float value) { return live ? gradient * (0.5f - 2 * value * value) : 0.0f; };
-    T* to = du.row(k, 0, row);
-    store(to, through(denergy, note[moved::gain]));
-#pragma unroll
-    for (int i = 0; i < 3; ++i) store(to + 1 + i, through(draw[i], note[moved::move_x + i]));
+    float before[4], moves[4];
+    move_back(dafter.row(k, 0, row), moved.row(k, 0, row), before, moves);
     float* back = dbefore.row(k, 0, row);
 #pragma unroll
-    for (int c = 0; c < kFlowColumns; ++c) {
-        const float value = c < 3 ? draw[c] : c == flow::energy ? denergy : 0.0f;
-        back[c] = accumulate ? back[c] + value : value;
-    }
+    for (int i = 0; i < 4; ++i) store(du.row(k, 0, row) + i, moves[i]);
+#pragma unroll
+    for (int c = 0; c < kFlowColumns; ++c) put(back + c, c < 4 ? before[c] : 0.0f, accumulate);
 }
 
 enum Counted { kUp, kDown, kReflected, kLive, kCounted };

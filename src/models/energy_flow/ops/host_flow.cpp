@@ -1,9 +1,8 @@
 // Beginning, spawning, counting and skipping: operators that copy, count or sum a few numbers of a row.
 #include <algorithm>
 
-#include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/ops/flow_rule.h"
-#include "models/energy_flow/ops/host_rows.h"
+#include "models/energy_flow/ops/flow_rows.h"
+#include "ops/host_kernels.h"
 
 namespace millrace::ops {
 namespace {
@@ -59,22 +58,13 @@ void spawn(const Bound& b) {
         const int used = counters[flow_counter::used];  // children of this step spawn in the next
         int begin = used;
         for (int row = 0; row < used; ++row) {
-            T *moved = b[at::moved].at<T>(m, 0, row), *parent = table.at<T>(m, 0, row);
+            T* moved = b[at::moved].at<T>(m, 0, row);
             const auto wanted = static_cast<int>(moved[moved::wanted]);
             if (wanted == 0) continue;
             const int admitted = std::min(wanted, std::max(0, table.rows - begin));
             moved[moved::admitted] = static_cast<T>(admitted);
             moved[moved::first_child] = static_cast<T>(begin);
-            parent[flow::energy] /= static_cast<T>(1 + admitted);
-            for (int k = 0; k < admitted; ++k) {
-                T* child = table.at<T>(m, 0, begin + k);
-                std::copy_n(b[at::before].at<T>(m, 0, row), 3, child);
-                child[flow::energy] = parent[flow::energy];
-                child[flow::heading] = parent[flow::heading];
-                child[flow::active] = 1;
-                child[flow::owner] = parent[flow::owner];
-                child[flow::parent] = static_cast<T>(row);
-            }
+            spawn_children(b[at::before].at<T>(m, 0, row), row, begin, admitted, [&](int of) { return table.at<T>(m, 0, of); });
             counters[flow_counter::spawned] += admitted;
             counters[flow_counter::refused] += wanted - admitted;
             begin += wanted;
@@ -94,18 +84,8 @@ void spawn_state_row(const Bound& b, int m, int row) {
 template <class T>
 void spawn_backward_row(const Bound& b, int m, int row) {
     namespace at = flow_spawn_backward;
-    const T* moved = b[at::moved].at<T>(m, 0, row);
-    const auto admitted = static_cast<int>(moved[moved::admitted]), first = static_cast<int>(moved[moved::first_child]);
-    T *d = b[at::dafter].at<T>(m, 0, row), *back = b[at::dbefore].at<T>(m, 0, row);
-    if (!b.accumulates(at::dbefore)) std::fill_n(back, kFlowColumns, T{0});
-    if (admitted == 0) return;
-    for (int k = 0; k < admitted; ++k) {
-        T* child = b[at::dafter].at<T>(m, 0, first + k);
-        d[flow::energy] += child[flow::energy];
-        for (int i = 0; i < 3; ++i) back[i] += child[i];
-        std::fill_n(child, kFlowColumns, T{0});
-    }
-    d[flow::energy] /= static_cast<T>(1 + admitted);
+    spawn_back(b[at::moved].at<T>(m, 0, row), row, b[at::dbefore].at<T>(m, 0, row), b.accumulates(at::dbefore),
+               [&](int of) { return b[at::dafter].at<T>(m, 0, of); });
 }
 
 template <class T>
@@ -171,25 +151,18 @@ void clear_rows(const Bound& b, int slot, int m, int begin, int end) {
 
 }  // namespace
 
+MILLRACE_HOST_ROWS(flow_begin, flow, kFlowColumns, begin_row, begin_counters);
+MILLRACE_HOST_ROWS(flow_begin_backward, de, bound[flow_begin_backward::de].cols, begin_backward_row);
+MILLRACE_HOST_AT_ONCE(flow_spawn, spawn);
+MILLRACE_HOST_ROWS(flow_spawn_state, h, bound[flow_spawn_state::h].cols, spawn_state_row);
+MILLRACE_HOST_ROWS(flow_spawn_backward, dafter, kFlowColumns, spawn_backward_row);
+MILLRACE_HOST_ROWS(flow_spawn_state_backward, dh, bound[flow_spawn_state_backward::dh].cols, spawn_state_backward_row);
+MILLRACE_HOST_AT_ONCE(flow_count, count);
+MILLRACE_HOST_ROWS(flow_skip, before, 2 * kFlowColumns, skip_row, skip_counters);
+MILLRACE_HOST_ROWS(flow_skip_backward, dafter, 2 * kFlowColumns, skip_backward_row);
+
 namespace ref {
 
-void run_flow_begin(const Bound& b) {
-    in_order(b, flow_begin::flow, begin_row<double>);
-    begin_counters(b);
-}
-void run_flow_begin_backward(const Bound& b) { in_order(b, flow_begin_backward::de, begin_backward_row<double>); }
-void run_flow_spawn(const Bound& b) { spawn<double>(b); }
-void run_flow_spawn_state(const Bound& b) { in_order(b, flow_spawn_state::h, spawn_state_row<double>); }
-void run_flow_spawn_backward(const Bound& b) { in_order(b, flow_spawn_backward::dafter, spawn_backward_row<double>); }
-void run_flow_spawn_state_backward(const Bound& b) {
-    in_order(b, flow_spawn_state_backward::dh, spawn_state_backward_row<double>);
-}
-void run_flow_count(const Bound& b) { count<double>(b); }
-void run_flow_skip(const Bound& b) {
-    in_order(b, flow_skip::before, skip_row<double>);
-    skip_counters(b);
-}
-void run_flow_skip_backward(const Bound& b) { in_order(b, flow_skip_backward::dafter, skip_backward_row<double>); }
 void run_flow_clear(const Bound& b) {
     for (int slot = flow_clear::out0; slot < flow_clear::slots && b[slot].present(); ++slot)
         for (int m = 0; m < b[slot].k; ++m) clear_rows<double>(b, slot, m, 0, b[slot].rows);
@@ -198,48 +171,6 @@ void run_flow_clear(const Bound& b) {
 }  // namespace ref
 
 namespace cpu {
-namespace {
-
-KernelResult at_once(const Bound& bound, void (*all)(const Bound&)) {
-    return make_kernel([b = bound, all]() noexcept { all(b); });
-}
-
-}  // namespace
-
-KernelResult make_flow_begin(Context& context, const Bound& bound) {
-    return by_rows(context, bound, flow_begin::flow, 10, begin_row<float>, begin_counters);
-}
-
-KernelResult make_flow_begin_backward(Context& context, const Bound& bound) {
-    namespace at = flow_begin_backward;
-    return by_rows(context, bound, at::de, bound[at::de].cols, begin_backward_row<float>);
-}
-
-KernelResult make_flow_spawn(Context&, const Bound& bound) { return at_once(bound, spawn<float>); }
-
-KernelResult make_flow_spawn_state(Context& context, const Bound& bound) {
-    namespace at = flow_spawn_state;
-    return by_rows(context, bound, at::h, bound[at::h].cols, spawn_state_row<float>);
-}
-
-KernelResult make_flow_spawn_backward(Context& context, const Bound& bound) {
-    return by_rows(context, bound, flow_spawn_backward::dafter, 10, spawn_backward_row<float>);
-}
-
-KernelResult make_flow_spawn_state_backward(Context& context, const Bound& bound) {
-    namespace at = flow_spawn_state_backward;
-    return by_rows(context, bound, at::dh, bound[at::dh].cols, spawn_state_backward_row<float>);
-}
-
-KernelResult make_flow_count(Context&, const Bound& bound) { return at_once(bound, count<float>); }
-
-KernelResult make_flow_skip(Context& context, const Bound& bound) {
-    return by_rows(context, bound, flow_skip::before, 2 * kFlowColumns, skip_row<float>, skip_counters);
-}
-
-KernelResult make_flow_skip_backward(Context& context, const Bound& bound) {
-    return by_rows(context, bound, flow_skip_backward::dafter, 2 * kFlowColumns, skip_backward_row<float>);
-}
 
 KernelResult make_flow_clear(Context& context, const Bound& bound) {
     namespace at = flow_clear;

@@ -1,68 +1,21 @@
 // Scattering the energies of flows on the surface.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/ops/host_rows.h"
+#include "models/energy_flow/ops/flow_rows.h"
+#include "ops/host_kernels.h"
 
 namespace millrace::ops {
 namespace {
 
 using tensor::Operand;
 
-constexpr double kUnit = 1099511627776.0;  // 2^40: loads are summed as multiples of its inverse
-constexpr double kLargestLoad = 1048576.0;
-
-/// What a flow scatters and where. Computed in double, which costs nothing here and keeps the place inside a cell exact.
-struct Landing {
-    std::array<int, 4> cells{};
-    std::array<double, 4> shares{};
-    double right = 0, high = 0;  ///< shares of the far column and row
-    double reach = 0, load = 0;
-    bool scatters = false;
-
-    template <class T>
-    Landing(const T* flow, const FlowGridParams& grid) {
-        reach = flow[flow::active] != 0 ? std::fabs(static_cast<double>(flow[flow::z])) : 1;
-        load = static_cast<double>(flow[flow::energy]) * reach;
-        scatters = std::fabs(load) <= kLargestLoad && std::isfinite(flow[flow::x]) && std::isfinite(flow[flow::y]);
-        if (!scatters) return;
-        const double column = (static_cast<double>(flow[flow::x]) + 1) / 2 * (grid.width - 1);
-        const double row = (static_cast<double>(flow[flow::y]) + 1) / 2 * (grid.height - 1);
-        const double left = std::clamp(std::floor(column), 0.0, grid.width - 2.0),
-                     low = std::clamp(std::floor(row), 0.0, grid.height - 2.0);
-        right = column - left;
-        high = row - low;
-        const int first = static_cast<int>(low) * grid.width + static_cast<int>(left);
-        cells = {first, first + 1, first + grid.width, first + grid.width + 1};
-        shares = {(1 - right) * (1 - high), right * (1 - high), (1 - right) * high, right * high};
-    }
-};
-
 template <class T>
 void scatter_backward_row(const Bound& b, int m, int row) {
     namespace at = flow_scatter_backward;
-    const auto& grid = b.params<FlowGridParams>();
     const T* from = b[at::flow].at<T>(m, 0, row);
-    T* d = b[at::dflow].at<T>(m, 0, row);
-    std::fill_n(d, kFlowColumns, T{0});
-    const Landing land(from, grid);
-    if (!land.scatters) return;
-    const T* cells = b[at::dsurface].at<T>(m, 0, static_cast<int>(from[flow::owner]));
-    std::array<double, 4> g{};
-    double sum = 0;
-    for (std::size_t i = 0; i < 4; ++i) {
-        g[i] = static_cast<double>(cells[land.cells[i]]);
-        sum += land.shares[i] * g[i];
-    }
-    const double across = (1 - land.high) * (g[1] - g[0]) + land.high * (g[3] - g[2]);
-    const double along = (1 - land.right) * (g[2] - g[0]) + land.right * (g[3] - g[1]);
-    const double sign = from[flow::active] == 0 || from[flow::z] == 0 ? 0 : from[flow::z] > 0 ? 1 : -1;
-    d[flow::x] = static_cast<T>(land.load * across * (grid.width - 1) / 2);
-    d[flow::y] = static_cast<T>(land.load * along * (grid.height - 1) / 2);
-    d[flow::z] = static_cast<T>(static_cast<double>(from[flow::energy]) * sum * sign);
-    d[flow::energy] = static_cast<T>(land.reach * sum);
+    scatter_back(from, b[at::dsurface].at<T>(m, 0, static_cast<int>(from[flow::owner])), b.params<FlowGridParams>(),
+                 b[at::dflow].at<T>(m, 0, row));
 }
 
 }  // namespace
@@ -71,10 +24,10 @@ namespace ref {
 
 void run_flow_scatter(const Bound& b) {
     namespace at = flow_scatter;
-    in_order(b, at::surface, [](const Bound& bound, int m, int sample) {
+    const auto clear = [](const Bound& bound, int m, int sample) {
         std::fill_n(bound[at::surface].at<double>(m, 0, sample), bound[at::surface].cols, 0.0);
-    });
-    in_order(b, at::flow, [](const Bound& bound, int m, int row) {
+    };
+    const auto scatter = [](const Bound& bound, int m, int row) {
         const double* flow = bound[at::flow].at<double>(m, 0, row);
         const Landing land(flow, bound.params<FlowGridParams>());
         if (!land.scatters) {
@@ -82,11 +35,11 @@ void run_flow_scatter(const Bound& b) {
             return;
         }
         double* cells = bound[at::surface].at<double>(m, 0, static_cast<int>(flow[flow::owner]));
-        for (std::size_t i = 0; i < 4; ++i) cells[land.cells[i]] += std::nearbyint(land.load * land.shares[i] * kUnit) / kUnit;
-    });
+        for (int i = 0; i < 4; ++i) cells[land.cells[i]] += std::nearbyint(land.load * land.shares[i] * kLoadUnit) / kLoadUnit;
+    };
+    host::run_rows(b, at::surface, host::each_row(clear));
+    host::run_rows(b, at::flow, host::each_row(scatter));
 }
-
-void run_flow_scatter_backward(const Bound& b) { in_order(b, flow_scatter_backward::flow, scatter_backward_row<double>); }
 
 }  // namespace ref
 
@@ -131,8 +84,8 @@ private:
                 continue;
             }
             std::uint64_t* surface = to + std::int64_t{static_cast<int>(flow[flow::owner])} * b_[flow_scatter::surface].cols;
-            for (std::size_t i = 0; i < 4; ++i)
-                surface[at.cells[i]] += static_cast<std::uint64_t>(std::llrint(at.load * at.shares[i] * kUnit));
+            for (int i = 0; i < 4; ++i)
+                surface[at.cells[i]] += static_cast<std::uint64_t>(std::llrint(at.load * at.shares[i] * kLoadUnit));
         }
     }
 
@@ -146,7 +99,7 @@ private:
                 std::uint64_t sum = 0;
                 for (int piece = 0; piece < pieces_.count; ++piece)
                     sum += sums(piece)[std::int64_t{sample} * surface.cols + cell];
-                to[cell] = static_cast<float>(static_cast<double>(static_cast<std::int64_t>(sum)) / kUnit);
+                to[cell] = static_cast<float>(static_cast<double>(static_cast<std::int64_t>(sum)) / kLoadUnit);
             }
         }
     }
@@ -162,9 +115,8 @@ private:
 
 KernelResult make_flow_scatter(Context& context, const Bound& bound) { return make_kernel(FlowScatter(context, bound)); }
 
-KernelResult make_flow_scatter_backward(Context& context, const Bound& bound) {
-    return by_rows(context, bound, flow_scatter_backward::flow, 20, scatter_backward_row<float>);
-}
-
 }  // namespace cpu
+
+MILLRACE_HOST_ROWS(flow_scatter_backward, flow, 20, scatter_backward_row);
+
 }  // namespace millrace::ops

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/ops/host_rows.h"
+#include "models/energy_flow/ops/flow_rule.h"
 #include "ops/ref/activation.h"
 #include "ops/ref/kernels.h"
 

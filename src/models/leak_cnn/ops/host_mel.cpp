@@ -2,8 +2,7 @@
 
 #include "data/sound/mel.h"
 #include "models/leak_cnn/ops/mel.h"
-#include "ops/cpu/kernel.h"
-#include "ops/ref/kernels.h"
+#include "ops/host_kernels.h"
 
 namespace millrace::ops {
 namespace {
@@ -23,24 +22,6 @@ void bands_of_row(const Bound& b, int member, int row) {
 
 }  // namespace
 
-namespace ref {
+MILLRACE_HOST_ROWS(mel_bands, y, data::kShortWindow, bands_of_row);
 
-void run_mel_bands(const Bound& bound) {
-    const tensor::Operand& y = bound[mel_bands::y];
-    for (int member = 0; member < y.k; ++member)
-        for (int row = 0; row < y.rows; ++row) bands_of_row<double>(bound, member, row);
-}
-
-}  // namespace ref
-
-namespace cpu {
-
-KernelResult make_mel_bands(Context& context, const Bound& bound) {
-    using namespace mel_bands;
-    return make_kernel([&context, b = bound]() noexcept {
-        for_each_row(context, b[y], [&](int member, int, int row) { bands_of_row<float>(b, member, row); });
-    });
-}
-
-}  // namespace cpu
 }  // namespace millrace::ops

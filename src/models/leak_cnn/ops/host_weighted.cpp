@@ -2,8 +2,7 @@
 #include <cmath>
 
 #include "models/leak_cnn/ops/weighted.h"
-#include "ops/cpu/kernel.h"
-#include "ops/ref/kernels.h"
+#include "ops/host_kernels.h"
 
 namespace millrace::ops {
 namespace {
@@ -94,37 +93,14 @@ void binary_of_member(const Bound& b, int member) noexcept {
     if (!std::isfinite(sum)) s.nonfinite = 1;
 }
 
+template <class T>
+void weighted_of_member(const Bound& b, int member) noexcept {
+    WeightedPass<T>(b, member).run();
+}
+
 }  // namespace
 
-namespace ref {
+MILLRACE_HOST_MEMBERS(weighted_cross_entropy, logits, 256, weighted_of_member);
+MILLRACE_HOST_MEMBERS(binary_cross_entropy, logit, 256, binary_of_member);
 
-void run_weighted_cross_entropy(const Bound& bound) {
-    for (int m = 0; m < bound[weighted_cross_entropy::logits].k; ++m) WeightedPass<double>(bound, m).run();
-}
-
-void run_binary_cross_entropy(const Bound& bound) {
-    for (int m = 0; m < bound[binary_cross_entropy::logit].k; ++m) binary_of_member<double>(bound, m);
-}
-
-}  // namespace ref
-
-namespace cpu {
-
-KernelResult make_weighted_cross_entropy(Context& context, const Bound& bound) {
-    const Operand in = bound[weighted_cross_entropy::logits];
-    return make_kernel([&context, b = bound, in]() noexcept {
-        context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k,
-                                 [&](int member, int) { WeightedPass<float>(b, member).run(); });
-    });
-}
-
-KernelResult make_binary_cross_entropy(Context& context, const Bound& bound) {
-    const Operand in = bound[binary_cross_entropy::logit];
-    return make_kernel([&context, b = bound, in]() noexcept {
-        context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k,
-                                 [&](int member, int) { binary_of_member<float>(b, member); });
-    });
-}
-
-}  // namespace cpu
 }  // namespace millrace::ops
