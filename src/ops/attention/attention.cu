@@ -17,17 +17,6 @@ template <class... Operands>
 bool whole_heads(const AttentionShape& shape, const Operand& qkv, const Operands&... operands) {
     return shape.width * tensor::size_of(qkv.dtype) % 16 == 0 && whole_runs(qkv) && (whole_runs(operands) && ...);
 }
-/// How many columns, in every head, begin at a multiple of their bytes: 8, 4, 2 or 1.
-template <class... Operands>
-int piece_of(const AttentionShape& shape, const Operands&... operands) {
-    const auto begins = [&](const Operand& o, int piece) {
-        return reinterpret_cast<std::uintptr_t>(o.data) % (2 * static_cast<unsigned>(piece)) == 0 && o.stride_row % piece == 0 &&
-               o.stride_k % piece == 0;
-    };
-    int piece = 8;
-    while (piece > 1 && !(shape.width % piece == 0 && (begins(operands, piece) && ...))) piece /= 2;
-    return piece;
-}
 
 }  // namespace
 
@@ -39,7 +28,7 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out)};
         if constexpr (sizeof(Real) == 2)
-            if (takes_flash(c, shape.width)) return make_flash_forward(c, a, piece_of(shape, qkv, out));
+            if (takes_flash(c, shape.width)) return make_flash_forward(c, a);
         return make_plain_attention<true>(c, a);
     });
 }
@@ -54,7 +43,7 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
         const AttentionArgs<Real> a{
             qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k, whole_heads(shape, qkv, dout, out, dqkv)};
         if constexpr (sizeof(Real) == 2)
-            if (takes_flash(c, shape.width)) return make_flash_backward(c, a, piece_of(shape, qkv, dout, out, dqkv));
+            if (takes_flash(c, shape.width)) return make_flash_backward(c, a);
         return make_plain_attention<false>(c, a);
     });
 }

@@ -54,27 +54,26 @@ dim3 attention_grid(const AttentionArgs<Real>& a, int blocks) {
     return dim3(static_cast<unsigned>(a.pairs() * blocks), 1, static_cast<unsigned>(a.members));
 }
 
-/// Tensor cores have kernels of fixed width for heads of up to 128 columns in eights whose rows begin at multiples of 16 bytes.
+/// Tensor cores have kernels of fixed width for heads of up to 128 columns.
 constexpr int kMostFlashWidth = 128;
 /// Bytes of shared memory that suffice for all of these kernels.
 constexpr std::size_t flash_bytes_of(int width) { return (width <= 64 ? 75 : 106) * 1024; }
 template <class T>
 bool has_flash_width(const Context& c, const AttentionArgs<T>& a) {
-    return a.whole && a.shape.width <= kMostFlashWidth && flash_bytes_of(a.shape.width) <= c.shared_limit;
+    return a.shape.width <= kMostFlashWidth && flash_bytes_of(a.shape.width) <= c.shared_limit;
 }
 /// Up to so many positions one block has a whole head.
 constexpr int kShortPositions = 64;
 /// Streamed rows that a warp takes at a time in kernels for any width, forward and back.
 constexpr int kAnyKeys = 32, kAnyChunk = 16;
 
-/// In bf16 and f16, of any width and alignment that shared memory takes (takes_flash). piece: columns that begin at a multiple of
-/// their bytes in every operand, 1, 2, 4 or 8.
+/// In bf16 and f16, of any width and alignment that shared memory takes (takes_flash).
 template <class T>
-KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a, int piece);
+KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a);
 /// Two launches: gradients of the queries, which also find delta, then those of keys and values.
 template <class T>
-KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a, int piece);
-/// One launch, for sequences of at most kShortPositions positions and heads of a fixed width.
+KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a);
+/// One launch, for sequences of at most kShortPositions positions and heads of a fixed width in whole rows.
 template <class T>
 KernelResult make_short_backward(Context& c, const AttentionArgs<T>& a);
 bool takes_flash(const Context& c, int width);

@@ -16,10 +16,11 @@ constexpr float kLn2 = 0.69314718f;
 /// How a block holds rows of heads of up to kWidth columns: own() of one side, tiles of tile() of the other, two of these in
 /// flight. Eight rows of a fragment lie in different banks, being stride() elements apart. kHeld: fragments of own rows stay in
 /// registers; where these are short they are read again for every product.
-template <int kWidth_, int kTiles_, bool kHeld_ = true>
+/// kWhole: rows of every head begin at multiples of 16 bytes.
+template <int kWidth_, int kTiles_, bool kHeld_ = true, bool kWhole = true>
 struct FlashForm {
     static constexpr int kWidth = kWidth_, kTiles = kTiles_, kUnroll = kWidth / 16, kBuffers = 2, slice = 0;
-    static constexpr bool kHeld = kHeld_, kAny = false;
+    static constexpr bool kHeld = kHeld_, kAny = false, kInFull = kWhole, whole = kWhole;
     __host__ __device__ static constexpr int own() { return 16 * kTiles * kFlashWarps; }
     __host__ __device__ static constexpr int tile() { return kStreamed; }
     __host__ __device__ static constexpr int columns() { return kWidth; }
@@ -31,9 +32,9 @@ struct FlashForm {
 /// of them, results of a block over a slice of kWidth, so that a head of any width fits into registers.
 struct AnyForm {
     static constexpr int kWidth = 128, kTiles = 1, kUnroll = 2, kBuffers = 1;
-    static constexpr bool kHeld = false, kAny = true;
+    static constexpr bool kHeld = false, kAny = true, kInFull = false;
     int own_rows, tile_rows, all_columns;
-    int piece;      ///< columns that are copied at once: 1, 2, 4 or 8, of which the head has a whole number
+    bool whole;     ///< rows of every head begin at multiples of 16 bytes
     int slice = 0;  ///< first column of a block's results
     [[nodiscard]] __host__ __device__ int own() const { return own_rows; }
     [[nodiscard]] __host__ __device__ int tile() const { return tile_rows; }
@@ -80,23 +81,34 @@ struct FlashBlock {
     }
 };
 
+/// Eight elements of a row that begins anywhere, of which `left` are there.
+template <class T>
+__device__ inline uint4 gather_eight(const T* from, int left) {
+    const auto* bits = reinterpret_cast<const unsigned short*>(from);
+    std::uint32_t words[4];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+        const std::uint32_t low = 2 * w < left ? __ldcg(bits + 2 * w) : 0, high = 2 * w + 1 < left ? __ldcg(bits + 2 * w + 1) : 0;
+        words[w] = low | high << 16;
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
 /// Begins copies of `count` rows of a head to shared memory: zeros from row `rows` on and in columns from `width` on.
 template <class T, class Form>
 __device__ inline void stage_rows(const Form& form, const T* from, int stride, int rows, int width, T* to, int count) {
-    if constexpr (Form::kAny) {  // a row by each warp
-        const int lane = threadIdx.x % 32, warps = static_cast<int>(blockDim.x) / 32;
-        for (int row = static_cast<int>(threadIdx.x) / 32; row < count; row += warps)
-            for (int column = lane * form.piece; column < form.columns(); column += 32 * form.piece) {
-                const T* source = from + row * stride + column;
-                T* target = to + row * form.stride() + column;
-                const bool inside = row < rows && column < width;
-                switch (form.piece) {
-                    case 8: copy16(shared_address(target), source, inside); break;
-                    case 4: copy8(shared_address(target), source, inside); break;
-                    case 2: copy4(shared_address(target), source, inside); break;
-                    default: *target = inside ? *source : T(0.0f);
-                }
-            }
+    if constexpr (!Form::kInFull) {
+        const int vectors = form.columns() / 8;
+#pragma unroll 4
+        for (int i = static_cast<int>(threadIdx.x); i < count * vectors; i += static_cast<int>(blockDim.x)) {
+            const int row = i / vectors, column = i % vectors * 8;
+            const T* source = from + row * stride + column;
+            T* target = to + row * form.stride() + column;
+            if (form.whole)
+                copy16(shared_address(target), source, row < rows && column < width);
+            else
+                *reinterpret_cast<uint4*>(target) = gather_eight(source, row < rows ? width - column : 0);
+        }
     } else {
         constexpr int kVectors = Form::kWidth / 8, kStep = kFlashThreads / kVectors;
         static_assert(kStreamed % kStep == 0);
@@ -246,7 +258,7 @@ __device__ inline void store_rows(const Form& form, const Sums<Form::kTiles, For
                 } else if (row < rows) {
                     T* at = to + row * stride + column;
                     const bool there = row < filled;
-                    if (form.piece > 1 && column < width) {
+                    if (form.whole && column < width) {
                         *reinterpret_cast<std::uint32_t*>(at) = there ? pack<T>(low, high) : 0;
                     } else {
                         if (column < width) at[0] = T(there ? low : 0);
@@ -260,8 +272,15 @@ __device__ inline void store_rows(const Form& form, const Sums<Form::kTiles, For
     for (int i = threadIdx.x % 32; i < 16 * Form::kTiles * kVectors; i += 32) {
         const int row = i / kVectors, column = i % kVectors * 8;
         if (row >= rows || column >= width) continue;
-        *reinterpret_cast<uint4*>(to + row * stride + column) =
-            row < filled ? *reinterpret_cast<const uint4*>(staging + row * form.stride() + column) : make_uint4(0, 0, 0, 0);
+        T* at = to + row * stride + column;
+        const T* held = staging + row * form.stride() + column;
+        if constexpr (Form::kInFull) {
+            *reinterpret_cast<uint4*>(at) = row < filled ? *reinterpret_cast<const uint4*>(held) : make_uint4(0, 0, 0, 0);
+        } else {
+#pragma unroll
+            for (int d = 0; d < 8; ++d)
+                if (column + d < width) at[d] = row < filled ? held[d] : T(0.0f);
+        }
     }
     __syncwarp();
 }
@@ -275,8 +294,8 @@ bool fill_device(const Context& c, const AttentionArgs<T>& a) {
 }
 
 /// The form with most rows of which `matrices` of own ones and tiles of at least `least` fit; no own ones: none does.
-inline AnyForm any_form(const Context& c, int width, int piece, int matrices, int least) {
-    AnyForm form{64, 64, (width + 15) / 16 * 16, piece};
+inline AnyForm any_form(const Context& c, int width, bool whole, int matrices, int least) {
+    AnyForm form{64, 64, (width + 15) / 16 * 16, whole};
     const auto bytes = [&] {
         return flash_bytes(form, matrices) + 2 * sizeof(float) * static_cast<std::size_t>(std::max(form.own(), form.tile()));
     };

@@ -128,10 +128,11 @@ KernelResult launch_backward(Context& c, const AttentionArgs<T>& a, const Form& 
 }  // namespace
 
 template <class T>
-KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a, int piece) {
-    if (!has_flash_width(c, a)) return launch_backward<kAnyChunk, 2>(c, a, any_form(c, a.shape.width, piece, 2, kAnyChunk));
-    if (a.shape.positions <= kShortPositions) return make_short_backward(c, a);
+KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a) {
+    if (!has_flash_width(c, a)) return launch_backward<kAnyChunk, 2>(c, a, any_form(c, a.shape.width, a.whole, 2, kAnyChunk));
+    if (a.whole && a.shape.positions <= kShortPositions) return make_short_backward(c, a);
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
+        if (!a.whole) return launch_backward<16, 2>(c, a, FlashForm<kWidth, 1, true, false>{});
         // As many rows as fit into a warp's registers: 255 a thread with two blocks at work, 168 with three.
         if constexpr (kWidth == 128) {
             return launch_backward<16, 2>(c, a, FlashForm<kWidth, 1>{});
@@ -143,7 +144,7 @@ KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a, int piec
     });
 }
 
-template KernelResult make_flash_backward(Context&, const AttentionArgs<bf16>&, int);
-template KernelResult make_flash_backward(Context&, const AttentionArgs<f16>&, int);
+template KernelResult make_flash_backward(Context&, const AttentionArgs<bf16>&);
+template KernelResult make_flash_backward(Context&, const AttentionArgs<f16>&);
 
 }  // namespace millrace::ops::cuda

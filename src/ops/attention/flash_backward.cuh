@@ -19,8 +19,9 @@ struct Deltas {
 #pragma unroll
         for (int i = 0; i < Form::own(); i += kStep) {
             out[i / kStep] = make_uint4(0, 0, 0, 0);
-            if (row + i < rows && column < width)
-                out[i / kStep] = *reinterpret_cast<const uint4*>(from + (row + i) * stride + column);
+            if (row + i >= rows || column >= width) continue;
+            const T* at = from + (row + i) * stride + column;
+            out[i / kStep] = Form::kInFull ? *reinterpret_cast<const uint4*>(at) : gather_eight(at, width - column);
         }
     }
     /// dout as stage_rows laid it; `to` [own rows], by all threads.

@@ -21,12 +21,6 @@ __device__ inline void copy4(std::uint32_t to, const void* from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
 #endif
 }
-/// The same of 8 bytes.
-__device__ inline void copy8(std::uint32_t to, const void* from, bool there) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(there ? 8 : 0) : "memory");
-#endif
-}
 /// Begins a copy of 8 or 16 bytes.
 template <int kBytes>
 __device__ void copy_run(std::uint32_t to, const void* from) {
