@@ -11,9 +11,9 @@ namespace {
 
 using Made = base::Result<std::unique_ptr<Backend>>;
 
-const std::vector<std::string> kStrips = {"dense_forward=strips", "linear_dgrad=strips"};
+const std::vector<std::string> kStrips = {"dense_forward=strips", "linear_dgrad=strips", "linear_wgrad=blocks"};
 
-/// Strips wherever they apply.
+/// Strips, and blocks of weight gradients, wherever they apply.
 Backend& strips() {
     static Made made = make_backend(DeviceKind::cuda, {.forms = kStrips});
     return **made;
@@ -109,6 +109,24 @@ TEST_P(DenseElements, PinnedMembersEqualSeparateRunsInF32) {
                 << "member " << member;
         }
     });
+}
+
+TEST(WeightGradientBlocks, LargeTilesOfSharedRows) {
+    if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    using namespace linear_wgrad;
+    constexpr int kRows = 2067, kIn = 500, kOut = 520;
+    OpCase c;
+    c.name = "linear_wgrad/large";
+    c.op = &kDef;
+    c.params = LinearGradParams{};
+    c.f32_tolerance = 0x1p-9;
+    c.slot(dz, Element::stat, 1, 1, kRows, kOut, uniform(-1, 1));
+    c.slot(x, Element::stat, 1, 1, kRows, kIn, uniform(-1, 1));
+    c.slot(dw, Element::stat, 1, 1, kOut, kIn, uniform(-1, 1)).accumulates(dw);
+    c.slot(dbias, Element::stat, 1, 1, 1, kOut, uniform(-1, 1)).accumulates(dbias);
+    const Outcome outcome = run(strips_in_tf32(), Precision::f32, c);
+    EXPECT_EQ(difference(c, Precision::f32, run(scalar(), Precision::f64, c), outcome), "");
+    EXPECT_EQ(byte_difference(c, outcome, run(strips_in_tf32(), Precision::f32, c, 0, Launch::replay)), "") << "replay";
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, DenseElements,

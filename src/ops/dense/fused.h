@@ -24,8 +24,6 @@ KernelResult make_wide_forward(Context&, const Bound& forward, const wide::Tilin
 KernelResult make_wide_backward(Context&, const Bound& dgrad, const Bound* backward, const wide::Tiling&);
 /// Whether eight neighbouring columns of the product belong to one group of the layer.
 bool has_wide_runs(const Bound& dgrad, const Bound& backward);
-/// Whether a weight gradient can be blocks of 64 x 64; these do not share the rows, so that there must not be very many.
-bool groups_wgrad(const Context&, const Bound& wgrad);
 Match match_grouped_wgrad(const Context&, const Window& records);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
 

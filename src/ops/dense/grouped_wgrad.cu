@@ -11,15 +11,15 @@
 namespace millrace::ops::cuda {
 using tensor::Operand;
 
-bool groups_wgrad(const Context& c, const Bound& b) {
-    const Operand& x = b[linear_wgrad::x];
-    if (!tile::has_element(x.dtype) || b[linear_wgrad::dz].dtype != x.dtype || is_narrow(c, b[linear_wgrad::dz])) return false;
-    return c.deterministic || x.rows < c.library_rows;
-}
-
 namespace {
 
-/// The sums for biases that `product` does not do.
+/// Whether a weight gradient can be blocks.
+bool has_blocks(const Bound& b) {
+    using namespace linear_wgrad;
+    return tile::has_element(b[x].dtype) && b[dz].dtype == b[x].dtype && b[dw].count() > 0;
+}
+
+/// `product` and the sums for biases.
 KernelResult with_bias_sums(Context& c, std::span<const Bound> wgrads, KernelPtr product) {
     using namespace linear_wgrad;
     std::vector<std::shared_ptr<Kernel>> all;
@@ -32,11 +32,6 @@ KernelResult with_bias_sums(Context& c, std::span<const Bound> wgrads, KernelPtr
     return make_kernel([all] {
         for (const std::shared_ptr<Kernel>& one : all) one->run();
     });
-}
-
-KernelResult make_blocks(Context& c, std::span<const Bound> wgrads) {
-    MILLRACE_LET(product, make_wgrad_blocks(c, wgrads));
-    return with_bias_sums(c, wgrads, std::move(product));
 }
 
 /// One after the other.
@@ -64,11 +59,10 @@ constexpr Form kWgradForms[] = {
      },
      tiled::wgrads_time, tiled::make_wgrads},
     {"blocks",
-     [](const Context& c, std::span<const Bound> r) -> const char* {
-         const bool all = std::ranges::all_of(r, [&](const Bound& b) { return groups_wgrad(c, b); });
-         return all ? nullptr : "types differ, or more rows than a block sums over";
+     [](const Context&, std::span<const Bound> r) -> const char* {
+         return std::ranges::all_of(r, has_blocks) ? nullptr : "types differ, or there is nothing to do";
      },
-     wgrad_blocks_time, make_blocks},
+     wgrad_blocks_time, make_wgrad_blocks},
     {"library",
      [](const Context& c, std::span<const Bound>) -> const char* {
          return c.deterministic ? "its sums are not pinned" : nullptr;
@@ -85,7 +79,7 @@ constexpr Form kWgradForms[] = {
 }  // namespace
 
 bool shares_launch(const Context& c, const Bound& b) {
-    return !is_narrow(c, b[linear_wgrad::dz]) && (groups_wgrad(c, b) || tiled::refuses_wgrad(c, b) == nullptr);
+    return !is_narrow(c, b[linear_wgrad::dz]) && (has_blocks(b) || tiled::refuses_wgrad(c, b) == nullptr);
 }
 
 /// Up to so many rows the layers' kernels have all rows in a block, and sums cost nothing.
@@ -97,12 +91,14 @@ static bool same_matrix(const Operand& a, const Operand& b) {
 }
 
 Match match_grouped_wgrad(const Context& c, const Window& records) {
-    return Match::first(count_wgrads(records, [&](const Bound& b) { return shares_launch(c, b); }));
+    const tensor::DType type = records[0][linear_wgrad::x].dtype;
+    return Match::first(
+        count_wgrads(records, [&](const Bound& b) { return b[linear_wgrad::x].dtype == type && shares_launch(c, b); }));
 }
 
-/// The bias's sums of a dense_backward without a norm go to the weight gradient that reads the same dz, where tiles do that one:
-/// a layer that does nothing else then has no record left. Asked at the product in front of it, too, which may take the record
-/// next.
+/// The bias's sums of a dense_backward without a norm go to the weight gradient that reads the same dz, unless the library does
+/// that one: a layer that does nothing else then has no record left. Asked at the product in front of it, too, which may take the
+/// record next.
 Match match_wgrad_bias(const Context& c, const Window& records) {
     using namespace dense_backward;
     const bool product = records[0].record->op == &linear_dgrad::kDef;
@@ -126,8 +122,9 @@ Match match_wgrad_bias(const Context& c, const Window& records) {
     std::size_t first = wgrad;
     while (first > 0 && records[first - 1].record->op == &linear_wgrad::kDef) --first;
     const std::size_t count = match_grouped_wgrad(c, records.from(first)).count();
-    if (first + count <= wgrad || choose_form(c, "linear_wgrad", kWgradForms, records.subspan(first, count)) != kWgradForms)
-        return {};
+    if (first + count <= wgrad) return {};
+    const Form* form = choose_form(c, "linear_wgrad", kWgradForms, records.subspan(first, count));
+    if (form == nullptr || form->make == make_library) return {};
     Record with = *records[wgrad].record, without = *layer.record;
     with.slots[linear_wgrad::dbias] = without.slots[dbias];
     if (layer.accumulates(dbias)) with.accumulate |= 1u << linear_wgrad::dbias;

@@ -1,12 +1,15 @@
-// Every block computes one tile of one layer's dw = dz^T x.
+// Every block computes one tile of one layer's dw = dz^T x, or the share of it that some of the rows have.
 
 #include "ops/dense/wgrad_blocks.h"
 
+#include <cmath>
 #include <vector>
 
 #include "ops/cuda/squares.h"
 #include "ops/dense/dense.h"
 #include "ops/tile/mma.cuh"
+#include "ops/tile/plan.cuh"
+#include "ops/tile/shares.cuh"
 #include "ops/tile/summed_rows.cuh"
 
 namespace millrace::ops::cuda {
@@ -14,18 +17,19 @@ namespace {
 
 using tensor::Operand;
 
-constexpr int kTile = tile::SummedRows<bf16>::kTile, kThreads = tile::SummedRows<bf16>::kThreads;
-
 /// A tile of one layer, as blocks find it in a table.
 template <class T>
 struct WgradTile {
     tile::Columns<T> dz, x;
     float* dw;
     float* squares;  ///< where the sum of the squares of what was written goes; null: nowhere
+    float* bias;     ///< where the sums of dz's columns go; null: nowhere
     std::int32_t ld_dw;
     std::int32_t depth;  ///< rows of the batch
     bool pairs;          ///< rows of dw begin at multiples of 8 bytes
-    bool accumulate;
+    bool accumulate, add_bias;
+    std::int32_t share;  ///< of those of the tile
+    tile::Shares shares;
 };
 
 /// Two neighbours of a row of the tile. Returns the sum of the squares of what was written.
@@ -47,89 +51,191 @@ __device__ float put_pair(const WgradTile<T>& tile, int row, int col, float firs
     return first * first + (both ? second * second : 0);
 }
 
-template <class E>
-__global__ void __launch_bounds__(kThreads) wgrad_kernel(const WgradTile<tile::Stored<E>>* tiles) {
-    using Product = tile::SummedRows<E>;
+/// Blocks that a multiprocessor holds.
+template <class E, int kTile>
+constexpr int kBlocks = sizeof(tile::Stored<E>) == 2     ? 5
+                        : !std::is_same_v<E, tile::Tf32> ? 3
+                        : kTile == 64                    ? 4
+                                                         : 2;
+
+template <class E, int kTile>
+__global__ void __launch_bounds__(2 * kTile, kBlocks<E, kTile>) wgrad_kernel(const WgradTile<tile::Stored<E>>* tiles) {
+    using Product = tile::SummedRows<E, kTile>;
+    constexpr int kQuads = 4 * Product::kHigh, kThreads = Product::kThreads;
     __shared__ Product product;
-    __shared__ float shared[32];
+    __shared__ float shared[kThreads];
+    __shared__ int before;
     const WgradTile<tile::Stored<E>> tile = tiles[blockIdx.x];  // no kernel writes the table
     begin_kernel();
     typename Product::Sums sums = {};
-    product.multiply(sums, tile.dz, tile.x, tile.depth);
+    float bias[4] = {};  // the first one, a quad for join_shares
+    product.multiply(sums, tile.dz, tile.x, tile.depth, tile.bias != nullptr, bias[0]);
+    const int thread = static_cast<int>(threadIdx.x);
+    if (tile.shares.count > 1) {
+        const auto quad = [&](int i) { return i < kQuads ? &sums[0][0][0] + 4 * i : bias; };
+        if (!tile::join_shares<kQuads + 1, kThreads>(tile.shares, tile.share, thread, &before, quad, [] { __syncthreads(); }))
+            return;
+    }
     float squares = 0;
 #pragma unroll
-    for (int m = 0; m < 2; ++m)
+    for (int m = 0; m < Product::kHigh; ++m)
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
             const int row = Product::left() + 16 * m, col = Product::right() + 8 * n;
             squares += put_pair(tile, row, col, sums[m][n][0], sums[m][n][1]);
             squares += put_pair(tile, row + 8, col, sums[m][n][2], sums[m][n][3]);
         }
+    if (tile.bias != nullptr) {
+        shared[thread] = bias[0];
+        __syncthreads();
+        if (thread < tile.dz.count) put(tile.bias + thread, shared[thread] + shared[thread + kTile], tile.add_bias);
+        __syncthreads();
+    }
     if (tile.squares == nullptr) return;
     squares = block_sum(squares, shared);
-    if (threadIdx.x == 0) *tile.squares = squares;
+    if (thread == 0) *tile.squares = squares;
 }
 
-template <class T>
-void append_tiles(const Bound& b, float* squares, std::vector<WgradTile<T>>& tiles) {
+/// How a launch is cut.
+struct Cut {
+    int tile = 64;   ///< rows and columns of a tile
+    int shares = 1;  ///< of a tile's rows, at most
+    double microseconds = 0;
+};
+
+/// What the blocks of a busy multiprocessor take for 64 rows, in microseconds on an H200: as long as their operands come from
+/// the second cache, strict f32 as long as its six products.
+struct Pace {
+    int tile, blocks;
+    double step;
+};
+std::span<const Pace> paces_of(const Context& c, tensor::DType type) {
+    static constexpr Pace kHalf[] = {{64, 5, 1.95}}, kStrict[] = {{64, 3, 2.9}}, kTf32[] = {{64, 4, 3.2}, {128, 2, 3.2}};
+    return tile::by_element(type, c.tf32 && !c.deterministic, []<class E>(E) -> std::span<const Pace> {
+        if constexpr (std::is_same_v<E, tile::Tf32>) return kTf32;
+        if constexpr (std::is_same_v<E, float>) return kStrict;
+        return kHalf;
+    });
+}
+
+std::int64_t tiles_of(const Operand& dw, int tile) {
+    return std::int64_t{dw.k} * dw.g * blocks_for(dw.rows, tile) * blocks_for(dw.cols, tile);
+}
+
+/// Rows in units of the figures above.
+int slices_of(const Bound& b) { return static_cast<int>(blocks_for(b[linear_wgrad::dz].rows, 64)); }
+
+double time_of(const Context& c, std::span<const Bound> wgrads, const Pace& pace, int shares) {
+    constexpr double kLaunch = 2, kHandOver = 1.5, kShare = 0.3, kBytesPerMicrosecond = 48e3;
+    std::int64_t units = 0;
+    int longest = 0;
+    for (const Bound& b : wgrads) {
+        const int parts = tile::splits_of(slices_of(b), shares);
+        units += tiles_of(b[linear_wgrad::dw], pace.tile) * parts;
+        longest = std::max<int>(longest, blocks_for(slices_of(b), parts));
+    }
+    const double rounds = std::max(1.0, static_cast<double>(units) / (pace.blocks * c.multiprocessors));
+    // A share of a tile is written and read once more.
+    const double join = shares > 1 ? kHandOver + kShare * shares + 8.0 * pace.tile * pace.tile / kBytesPerMicrosecond : 0;
+    // Large tiles are few, and the last ones are alone.
+    return kLaunch + pace.step * longest * (pace.tile > 64 ? std::ceil(rounds) : rounds) + join;
+}
+
+/// The fastest way. Pinned runs have one: sums must not depend on what else is in the launch.
+Cut cut_for(const Context& c, std::span<const Bound> wgrads) {
+    Cut best;
+    for (const Pace& pace : paces_of(c, wgrads.front()[linear_wgrad::x].dtype))
+        for (const int shares : {1, 2, 3, 4, 6, 8, 12, 16}) {
+            if (c.deterministic && shares > 1) continue;
+            const double time = time_of(c, wgrads, pace, shares);
+            if (best.microseconds == 0 || time < best.microseconds) best = {pace.tile, shares, time};
+        }
+    return best;
+}
+
+/// Where a launch's blocks leave things.
+struct Memory {
+    float* squares;       ///< of the next tile; null: not wanted
+    tile::Shares shares;  ///< of the next tile
+    std::size_t share;    ///< quads of one
+};
+
+template <class T, int kTile>
+void append_tiles(const Bound& b, int most_shares, Memory& memory, std::vector<WgradTile<T>>& tiles) {
     using namespace linear_wgrad;
     const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
+    const int shares = tile::splits_of(slices_of(b), most_shares), each = 64 * static_cast<int>(blocks_for(slices_of(b), shares));
+    const auto append = [&](int k, int g, int row, int col) {
+        WgradTile<T> t{};
+        t.dw = ow.at<float>(k, g, row) + col;
+        t.squares = memory.squares == nullptr ? nullptr : memory.squares++;
+        t.bias = b[dbias].present() && col == 0 ? b[dbias].at<float>(k, g) + row : nullptr;
+        t.ld_dw = static_cast<std::int32_t>(ow.stride_row);
+        t.pairs = reinterpret_cast<std::uintptr_t>(t.dw) % 8 == 0 && t.ld_dw % 2 == 0;
+        t.accumulate = b.accumulates(dw);
+        t.add_bias = b.accumulates(dbias);
+        t.shares = memory.shares;
+        t.shares.count = shares;
+        for (t.share = 0; t.share < shares; ++t.share) {
+            const int begin = t.share * each;
+            t.dz = {oz.at<const T>(k, g, begin) + row, static_cast<int>(oz.stride_row), std::min(kTile, ow.rows - row),
+                    aligned16(oz)};
+            t.x = {ox.at<const T>(k, g, begin) + col, static_cast<int>(ox.stride_row), std::min(kTile, ow.cols - col),
+                   aligned16(ox)};
+            t.depth = std::min(each, oz.rows - begin);
+            tiles.push_back(t);
+        }
+        if (shares == 1) return;
+        memory.shares.sums += memory.share * static_cast<std::size_t>(shares);
+        ++memory.shares.arrived;
+    };
     for (int k = 0; k < ow.k; ++k)
         for (int g = 0; g < ow.g; ++g)
             for (int row = 0; row < ow.rows; row += kTile)
-                for (int col = 0; col < ow.cols; col += kTile) {
-                    WgradTile<T> t{};
-                    t.dz = {oz.at<const T>(k, g) + row, static_cast<int>(oz.stride_row), std::min(kTile, ow.rows - row),
-                            aligned16(oz)};
-                    t.x = {ox.at<const T>(k, g) + col, static_cast<int>(ox.stride_row), std::min(kTile, ow.cols - col),
-                           aligned16(ox)};
-                    t.dw = ow.at<float>(k, g, row) + col;
-                    t.squares = squares == nullptr ? nullptr : squares++;
-                    t.ld_dw = static_cast<std::int32_t>(ow.stride_row);
-                    t.depth = oz.rows;
-                    t.pairs = reinterpret_cast<std::uintptr_t>(t.dw) % 8 == 0 && t.ld_dw % 2 == 0;
-                    t.accumulate = b.accumulates(dw);
-                    tiles.push_back(t);
-                }
+                for (int col = 0; col < ow.cols; col += kTile) append(k, g, row, col);
 }
 
-template <class E>
-KernelResult make_blocks(Context& c, std::span<const Bound> wgrads) {
+template <class E, int kTile>
+KernelResult make_blocks(Context& c, std::span<const Bound> wgrads, int shares) {
     using T = tile::Stored<E>;
+    using Product = tile::SummedRows<E, kTile>;
     std::vector<WgradTile<T>> tiles;
     std::vector<DeviceTable> held;
+    Memory memory{};
+    memory.share = std::size_t{Product::kThreads} * (4 * Product::kHigh + 1);
+    if (shares > 1) {
+        std::size_t most = 0;
+        for (const Bound& b : wgrads) most += static_cast<std::size_t>(tiles_of(b[linear_wgrad::dw], kTile));
+        MILLRACE_LET(sums, zero_table(c, sizeof(float4) * memory.share * most * static_cast<std::size_t>(shares)));
+        MILLRACE_LET(arrived, zero_table(c, sizeof(std::int32_t) * most));
+        memory.shares = {static_cast<float4*>(sums), static_cast<std::int32_t*>(arrived), shares};
+        held = {sums, arrived};
+    }
     for (const Bound& b : wgrads) {
         const Operand& dw = b[linear_wgrad::dw];
-        const int parts = dw.g * static_cast<int>(blocks_for(dw.rows, kTile) * blocks_for(dw.cols, kTile));
-        MILLRACE_LET(squares, leave_squares(c, dw, parts));
-        append_tiles(b, squares ? static_cast<float*>(squares) : nullptr, tiles);
+        MILLRACE_LET(squares, leave_squares(c, dw, static_cast<int>(tiles_of(dw, kTile) / dw.k)));
+        memory.squares = static_cast<float*>(squares);
+        append_tiles<T, kTile>(b, shares, memory, tiles);
         held.push_back(squares);
     }
     if (tiles.empty()) return make_kernel([] {});
     MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(WgradTile<T>)));
     return make_kernel([table, held, stream = c.stream, grid = dim3(static_cast<unsigned>(tiles.size()))] {
-        launch(wgrad_kernel<E>, grid, dim3(kThreads), 0, stream, table);
+        launch(wgrad_kernel<E, kTile>, grid, dim3(Product::kThreads), 0, stream, table);
     });
 }
 
 }  // namespace
 
 KernelResult make_wgrad_blocks(Context& c, std::span<const Bound> wgrads) {
-    return tile::by_element(wgrads.front()[linear_wgrad::x].dtype, c.tf32 && !c.deterministic,
-                            [&]<class E>(E) { return make_blocks<E>(c, wgrads); });
+    const Cut cut = cut_for(c, wgrads);
+    return tile::by_element(wgrads.front()[linear_wgrad::x].dtype, c.tf32 && !c.deterministic, [&]<class E>(E) -> KernelResult {
+        if constexpr (std::is_same_v<E, tile::Tf32>)
+            if (cut.tile == 128) return make_blocks<E, 128>(c, wgrads, cut.shares);
+        return make_blocks<E, 64>(c, wgrads, cut.shares);
+    });
 }
 
-double wgrad_blocks_time(const Context& c, std::span<const Bound> wgrads) {
-    const bool half = tensor::size_of(wgrads.front()[linear_wgrad::x].dtype) == 2;
-    const double launch = 2, step = half ? 1.95 : 2.6;
-    const int places = half ? 5 : 3;  // blocks that a multiprocessor holds
-    double tiles = 0, longest = 0;
-    for (const Bound& b : wgrads) {
-        const Operand& dw = b[linear_wgrad::dw];
-        tiles += 1.0 * blocks_for(dw.rows, kTile) * blocks_for(dw.cols, kTile) * dw.g * dw.k;
-        longest = std::max<double>(longest, blocks_for(b[linear_wgrad::dz].rows, kTile));
-    }
-    return launch + step * longest * std::max(1.0, tiles / (places * c.multiprocessors));
-}
+double wgrad_blocks_time(const Context& c, std::span<const Bound> wgrads) { return cut_for(c, wgrads).microseconds; }
 
 }  // namespace millrace::ops::cuda

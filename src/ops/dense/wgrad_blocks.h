@@ -1,5 +1,6 @@
 #pragma once
-// Weight gradients of many layers in one launch, in blocks of 64 x 64 over all rows, in every element type.
+// Weight gradients of many layers in one launch, in tiles of 64 x 64 or 128 x 128 whose rows blocks may share, in every element
+// type, with the sums for biases.
 
 #include <span>
 

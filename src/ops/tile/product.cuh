@@ -11,6 +11,7 @@
 #include "ops/tile/finish.cuh"
 #include "ops/tile/multiply.cuh"
 #include "ops/tile/ring.cuh"
+#include "ops/tile/shares.cuh"
 
 namespace millrace::ops::cuda::tile {
 
@@ -66,39 +67,15 @@ __device__ __forceinline__ void await_sums(Sums<Shape>& sums, RowSums<Shape>& ro
     }
 }
 
-/// Leaves the sums of this block's share of a tile. True in the last one to come, which then has the sums of all shares, added in
-/// their order.
+/// As join_shares.
 template <class Shape, bool kRowSums, class Args>
 __device__ __forceinline__ bool join_splits(const Problem<Args>& p, const Unit& u, Sums<Shape>& sums, RowSums<Shape>& row_sums,
                                             volatile int* before) {
     constexpr int kOfTile = Shape::kHigh * Shape::kWide / 8, kQuads = kOfTile + (kRowSums ? Shape::kHigh : 0);
-    constexpr int kShare = kQuads * Shape::kTeam;
     const auto quad = [&](int i) { return i < kOfTile ? &sums[0][0][0] + 4 * i : row_sums[i - kOfTile]; };
-    auto* first = reinterpret_cast<float4*>(p.partial) + std::int64_t{u.tile} * p.splits * kShare + team_thread<Shape>();
-    float4* own = first + u.split * kShare;
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-        const float* v = quad(i);
-        __stcg(own + i * Shape::kTeam, make_float4(v[0], v[1], v[2], v[3]));
-    }
-    __threadfence();
-    await_team<Shape>();
-    if (team_thread<Shape>() == 0) *before = atomicAdd(p.arrived + u.tile, 1);
-    await_team<Shape>();
-    if (*before != p.splits - 1) return false;
-    __threadfence();
-    if (team_thread<Shape>() == 0) p.arrived[u.tile] = 0;
-#pragma unroll
-    for (int i = 0; i < 4 * kQuads; ++i) quad(i / 4)[i % 4] = 0;
-#pragma unroll 1
-    for (int s = 0; s < p.splits; ++s, first += kShare)
-#pragma unroll
-        for (int i = 0; i < kQuads; ++i) {
-            const float4 more = __ldcg(first + i * Shape::kTeam);
-            float* v = quad(i);
-            v[0] += more.x, v[1] += more.y, v[2] += more.z, v[3] += more.w;
-        }
-    return true;
+    auto* first = reinterpret_cast<float4*>(p.partial) + std::int64_t{u.tile} * p.splits * kQuads * Shape::kTeam;
+    return join_shares<kQuads, Shape::kTeam>({first, p.arrived + u.tile, p.splits}, u.split, team_thread<Shape>(), before, quad,
+                                             [] { await_team<Shape>(); });
 }
 
 /// What a team does. Units go to the teams in turn; a team waits for the products of the one before, since barriers of the ring
