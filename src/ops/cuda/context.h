@@ -127,6 +127,9 @@ enum class Product : std::uint8_t { forward, dgrad, wgrad };  ///< x w^T, dz w, 
 /// a, b, c as in the contract: forward (x, w, z), dgrad (dz, w, dx), wgrad (dz, x, dw).
 KernelResult make_product(Context&, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                           bool accumulate);
+/// x w^T + bias of one matrix in f32 by the library; null where it has no kernel for that.
+KernelPtr make_biased_product(Context&, const tensor::Operand& x, const tensor::Operand& w, const tensor::Operand& bias,
+                              const tensor::Operand& z);
 /// How many launches of the library a product takes: it goes over groups at once, or over members where there is one group.
 inline int library_launches(const tensor::Operand& out) { return out.g == 1 ? 1 : out.k; }
 void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,

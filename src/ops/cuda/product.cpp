@@ -59,7 +59,8 @@ public:
     ProductKernel(Context& c, const Operand& left, const Operand& right, const Operand& out, bool accumulate)
         : context_(c), first_(left), second_(right), out_(out), beta_(accumulate ? 1.0f : 0.0f) {}
 
-    bool plan(cublasOperation_t first_op, cublasOperation_t second_op) {
+    /// bias: added to every row of a product of one matrix; null: none.
+    bool plan(cublasOperation_t first_op, cublasOperation_t second_op, const void* bias = nullptr) {
         // Batch over groups, loop over members; with one group, batch over members.
         by_member_ = out_.g == 1;
         const int batch = by_member_ ? out_.k : out_.g;
@@ -73,6 +74,11 @@ public:
         if (cublas().desc_create(&l_.desc, compute, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS) return false;
         cublas().desc_set(l_.desc, CUBLASLT_MATMUL_DESC_TRANSA, &first_op, sizeof first_op);
         cublas().desc_set(l_.desc, CUBLASLT_MATMUL_DESC_TRANSB, &second_op, sizeof second_op);
+        if (bias != nullptr) {
+            const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+            cublas().desc_set(l_.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+            cublas().desc_set(l_.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+        }
         return choose();
     }
 
@@ -143,6 +149,11 @@ bool multiplies_parts(const Context& c, Product kind, const Operand& a, const Op
 }
 
 }  // namespace
+
+KernelPtr make_biased_product(Context& c, const Operand& x, const Operand& w, const Operand& bias, const Operand& z) {
+    auto kernel = std::make_unique<ProductKernel>(c, w, x, z, false);
+    return kernel->plan(CUBLAS_OP_T, CUBLAS_OP_N, bias.data) ? std::move(kernel) : KernelPtr{};
+}
 
 KernelResult make_product(Context& c, Product kind, const Operand& a, const Operand& b, const Operand& out, bool accumulate) {
     if (out.count() == 0) return make_kernel([] {});

@@ -189,7 +189,7 @@ struct ForwardCovering {
     wide::Tiling tiling;  ///< columns 0: strips
     std::int64_t cost;
     bool vector;
-    bool one_turn;  ///< every block of strips has a multiprocessor to itself
+    std::int64_t turns;  ///< of the blocks of strips, of which a multiprocessor holds 512 threads
 };
 
 ForwardCovering cover(const Context& c, const Bound& b) {
@@ -204,7 +204,8 @@ ForwardCovering cover(const Context& c, const Bound& b) {
                   c.multiprocessors);
     const wide::Extent extent{oy.rows, oy.cols, std::int64_t{oy.g} * members, whole, vector && ox.cols % 8 == 0};
     by.cost = wide::strip_cost(by.shape, extent, c.multiprocessors);
-    by.one_turn = extent.count * by.shape.row_tiles * blocks_for(oy.cols, 8 * by.shape.tiles) <= c.multiprocessors;
+    by.turns = blocks_for(extent.count * by.shape.row_tiles * blocks_for(oy.cols, 8 * by.shape.tiles) * by.shape.threads(),
+                          512 * c.multiprocessors);
     if (size != 2 || !wide::has_activation(b.params<DenseParams>().activation)) return by;
     const wide::Tiling tiling = wide::tiling_for(extent, by.cost, 16, c.multiprocessors);
     if (tiling.columns == 0 || tiling.ring_bytes(ox.cols, wide::kStages) > c.shared_limit) return by;
@@ -221,12 +222,13 @@ double strips_forward_time(const Context& c, const Bound& b) {
     const auto& p = b.params<DenseParams>();
     const auto size = static_cast<std::int64_t>(tensor::size_of(b[dense_forward::y].dtype));
     const ForwardCovering by = cover(c, b);
-    // In f32 rounds of loads are as long as in 16 bits and bring as much; where blocks wait for each other the cache decides.
-    const double bytes_per_microsecond = size == 4 && by.one_turn ? 60e3 : 38e3;
+    // In f32 rounds of loads are as long as in 16 bits and bring as much, and a block that waits for another begins late.
+    const double bytes_per_microsecond = size == 4 ? 60e3 : 38e3, turn = size == 2 ? 0 : c.tf32 ? 3.7 : 4.1;
     const double slow =
         wide::has_activation(p.activation) ? 0 : static_cast<double>(b[dense_forward::y].count()) / kErrorFunctions;
     const double bytes = static_cast<double>(size * by.cost * b[dense_forward::x].cols);
-    return kLaunch + bytes / bytes_per_microsecond + slow + (p.norm == Norm::batch_train ? kStatistics : 0);
+    return kLaunch + bytes / bytes_per_microsecond + turn * static_cast<double>(by.turns - 1) + slow +
+           (p.norm == Norm::batch_train ? kStatistics : 0);
 }
 
 namespace {

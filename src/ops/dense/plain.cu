@@ -66,12 +66,24 @@ KernelResult make_batch_forward(Context& c, const Bound& b) {
         });
 }
 
+/// Whether the library's product is the whole layer.
+bool adds_only_bias(const Context& c, const Bound& b) {
+    using namespace dense_forward;
+    const auto& p = b.params<DenseParams>();
+    const bool strict_or_tf32 = b[y].dtype == tensor::DType::f32 && b[x].dtype == b[y].dtype && b[w].dtype == b[y].dtype;
+    return strict_or_tf32 && p.norm == Norm::none && p.activation == Activation::none && p.dropout <= 0 && !c.deterministic &&
+           b[bias].present() && !b[saved].present() && b[y].k * b[y].g == 1 && b[x].cols > 0 &&
+           reinterpret_cast<std::uintptr_t>(b[bias].data) % 16 == 0;
+}
+
 template <class T>
 KernelResult make_plain_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
     const Operand& oy = b[y];
     if (oy.count() == 0) return make_kernel([] {});
     if (b.params<DenseParams>().norm == Norm::batch_train) return make_batch_forward(c, b);
+    if (adds_only_bias(c, b))
+        if (KernelPtr whole = make_biased_product(c, b[x], b[w], b[bias], oy)) return KernelResult(std::move(whole));
     const Operand& z = b[saved].present() ? b[saved] : oy;
     MILLRACE_LET(product, make_product(c, Product::forward, b[x], b[w], z, false));
     const auto& p = b.params<DenseParams>();
@@ -101,6 +113,7 @@ double library_time(const Context& c, std::span<const Bound> records) {
     const Bound& b = records.front();
     const double elements = static_cast<double>(b[y].count()), size = static_cast<double>(tensor::size_of(b[y].dtype));
     const double product = library_product_time(c, b[y], b[x].cols, b[x].dtype);
+    if (adds_only_bias(c, b)) return product;
     const int values = b[saved].present() ? 3 : 2;
     if (b.params<DenseParams>().norm != Norm::batch_train) return product + pass_time(values * size * elements);
     return product + statistics_time(4 * elements) + statistics_time((4 + 2 * size) * elements);

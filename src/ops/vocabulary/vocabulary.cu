@@ -144,16 +144,17 @@ KernelResult make_library(Context& c, const Bound& b) {
 
 double logits_of(const Bound& b) { return 1.0 * b[at::x].k * b[at::x].rows * b[at::weight].rows; }
 
-/// Tiles compute the logits twice and never store them; the library computes them once, and what is stored moves 12 bytes a
-/// logit. Rates of an H200.
+/// Tiles compute the logits twice and never store them; the library computes them once, and what is stored moves six times.
+/// Rates of an H200.
 constexpr Form kForms[] = {
     {"tiles", [](const Context& c, std::span<const Bound> r) { return refuses_tiles(c, r.front()); },
      [](const Context&, std::span<const Bound> r) { return 4 * 2 * logits_of(r.front()) * r.front()[at::x].cols / 600e6; },
      [](Context& c, std::span<const Bound> r) { return make_tiles(c, r.front()); }},
     {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
-     [](const Context&, std::span<const Bound> r) {
-         const double logits = logits_of(r.front());
-         return 15 + 3 * 2 * logits * r.front()[at::x].cols / 500e6 + 12 * logits / 4e6;
+     [](const Context& c, std::span<const Bound> r) {
+         const Operand& x = r.front()[at::x];
+         const double logits = logits_of(r.front()), bytes = 6 * logits * static_cast<double>(tensor::size_of(x.dtype));
+         return 15 + 3 * 2 * logits * x.cols / (0.75e9 * library_rate(c, x.dtype).petaflops) + bytes / 4e6;
      },
      [](Context& c, std::span<const Bound> r) { return make_library(c, r.front()); }},
 };
