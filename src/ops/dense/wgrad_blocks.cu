@@ -108,9 +108,12 @@ struct Cut {
 struct Pace {
     int tile, blocks;
     double step;
+    int most_shares;
 };
 std::span<const Pace> paces_of(const Context& c, tensor::DType type) {
-    static constexpr Pace kHalf[] = {{64, 5, 1.95}}, kStrict[] = {{64, 3, 2.9}}, kTf32[] = {{64, 4, 3.2}, {128, 2, 3.2}};
+    // Where rows are many, 16-bit elements have the products of ops/tile.
+    static constexpr Pace kHalf[] = {{64, 5, 1.95, 1}}, kStrict[] = {{64, 3, 2.9, 16}},
+                          kTf32[] = {{64, 4, 3.2, 16}, {128, 2, 3.2, 16}};
     return tile::by_element(type, c.tf32 && !c.deterministic, []<class E>(E) -> std::span<const Pace> {
         if constexpr (std::is_same_v<E, tile::Tf32>) return kTf32;
         if constexpr (std::is_same_v<E, float>) return kStrict;
@@ -126,7 +129,7 @@ std::int64_t tiles_of(const Operand& dw, int tile) {
 int slices_of(const Bound& b) { return static_cast<int>(blocks_for(b[linear_wgrad::dz].rows, 64)); }
 
 double time_of(const Context& c, std::span<const Bound> wgrads, const Pace& pace, int shares) {
-    constexpr double kLaunch = 2, kHandOver = 1.5, kShare = 0.3, kBytesPerMicrosecond = 48e3;
+    constexpr double kLaunch = 2, kHandOver = 2.5, kShare = 0.3, kBytesPerMicrosecond = 48e3;
     std::int64_t units = 0;
     int longest = 0;
     for (const Bound& b : wgrads) {
@@ -146,7 +149,7 @@ Cut cut_for(const Context& c, std::span<const Bound> wgrads) {
     Cut best;
     for (const Pace& pace : paces_of(c, wgrads.front()[linear_wgrad::x].dtype))
         for (const int shares : {1, 2, 3, 4, 6, 8, 12, 16}) {
-            if (c.deterministic && shares > 1) continue;
+            if (shares > (c.deterministic ? 1 : pace.most_shares)) break;
             const double time = time_of(c, wgrads, pace, shares);
             if (best.microseconds == 0 || time < best.microseconds) best = {pace.tile, shares, time};
         }
