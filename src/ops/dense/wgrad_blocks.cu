@@ -51,6 +51,9 @@ __device__ float put_pair(const WgradTile<T>& tile, int row, int col, float firs
     return first * first + (both ? second * second : 0);
 }
 
+/// Whether blocks may share a tile's rows. Where rows are many, 16-bit elements have the products of ops/tile.
+template <class E>
+constexpr bool kSharesRows = sizeof(tile::Stored<E>) == 4;
 /// Blocks that a multiprocessor holds.
 template <class E, int kTile>
 constexpr int kBlocks = sizeof(tile::Stored<E>) == 2     ? 5
@@ -65,17 +68,19 @@ __global__ void __launch_bounds__(2 * kTile, kBlocks<E, kTile>) wgrad_kernel(con
     __shared__ Product product;
     __shared__ float shared[kThreads];
     __shared__ int before;
-    const WgradTile<tile::Stored<E>> tile = tiles[blockIdx.x];  // no kernel writes the table
+    const WgradTile<tile::Stored<E>> early = tiles[blockIdx.x];  // no kernel writes the table
     begin_kernel();
     typename Product::Sums sums = {};
     float bias[4] = {};  // the first one, a quad for join_shares
-    product.multiply(sums, tile.dz, tile.x, tile.depth, tile.bias != nullptr, bias[0]);
+    product.multiply(sums, early.dz, early.x, early.depth, early.bias != nullptr, bias[0]);
+    const WgradTile<tile::Stored<E>> tile = tiles[blockIdx.x];  // again: to hold all of it costs the product registers
     const int thread = static_cast<int>(threadIdx.x);
-    if (tile.shares.count > 1) {
-        const auto quad = [&](int i) { return i < kQuads ? &sums[0][0][0] + 4 * i : bias; };
-        if (!tile::join_shares<kQuads + 1, kThreads>(tile.shares, tile.share, thread, &before, quad, [] { __syncthreads(); }))
-            return;
-    }
+    if constexpr (kSharesRows<E>)
+        if (tile.shares.count > 1) {
+            const auto quad = [&](int i) { return i < kQuads ? &sums[0][0][0] + 4 * i : bias; };
+            if (!tile::join_shares<kQuads + 1, kThreads>(tile.shares, tile.share, thread, &before, quad, [] { __syncthreads(); }))
+                return;
+        }
     float squares = 0;
 #pragma unroll
     for (int m = 0; m < Product::kHigh; ++m)
@@ -108,17 +113,16 @@ struct Cut {
 struct Pace {
     int tile, blocks;
     double step;
-    int most_shares;
+    bool shares_rows;
 };
 std::span<const Pace> paces_of(const Context& c, tensor::DType type) {
-    // Where rows are many, 16-bit elements have the products of ops/tile.
-    static constexpr Pace kHalf[] = {{64, 5, 1.95, 1}}, kStrict[] = {{64, 3, 2.9, 16}},
-                          kTf32[] = {{64, 4, 3.2, 16}, {128, 2, 3.2, 16}};
-    return tile::by_element(type, c.tf32 && !c.deterministic, []<class E>(E) -> std::span<const Pace> {
-        if constexpr (std::is_same_v<E, tile::Tf32>) return kTf32;
-        if constexpr (std::is_same_v<E, float>) return kStrict;
-        return kHalf;
-    });
+    static constexpr Pace kHalf[] = {{64, kBlocks<bf16, 64>, 1.95, kSharesRows<bf16>}},
+                          kStrict[] = {{64, kBlocks<float, 64>, 2.9, kSharesRows<float>}},
+                          kTf32[] = {{64, kBlocks<tile::Tf32, 64>, 3.2, kSharesRows<float>},
+                                     {128, kBlocks<tile::Tf32, 128>, 3.2, kSharesRows<float>}};
+    if (tensor::size_of(type) == 2) return kHalf;
+    if (c.tf32 && !c.deterministic) return kTf32;
+    return kStrict;
 }
 
 std::int64_t tiles_of(const Operand& dw, int tile) {
@@ -149,7 +153,7 @@ Cut cut_for(const Context& c, std::span<const Bound> wgrads) {
     Cut best;
     for (const Pace& pace : paces_of(c, wgrads.front()[linear_wgrad::x].dtype))
         for (const int shares : {1, 2, 3, 4, 6, 8, 12, 16}) {
-            if (shares > (c.deterministic ? 1 : pace.most_shares)) break;
+            if (shares > 1 && (c.deterministic || !pace.shares_rows)) break;
             const double time = time_of(c, wgrads, pace, shares);
             if (best.microseconds == 0 || time < best.microseconds) best = {pace.tile, shares, time};
         }
