@@ -29,19 +29,12 @@ std::vector<std::string> chosen_forms(const Context&);
 KernelResult make_form(Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 
 /// Predicted microseconds, from figures of an H200 (docs/performance/forms.md).
-/// Of the library: what it multiplies, and how many of its blocks share 128 x 128 outputs where these are few. Strict f32 has no
-/// tensor cores there, and small blocks.
-struct LibraryRate {
-    double petaflops, splits;
-};
-inline LibraryRate library_rate(const Context& c, tensor::DType type) {
-    if (type != tensor::DType::f32) return {0.67, 5};
-    return c.tf32 ? LibraryRate{0.3, 5} : LibraryRate{0.035, 60};
-}
-/// Of a product: neither its own launch nor the next one begins early.
+/// Of a product of the library: neither its own launch nor the next one begins early. Blocks have 128 x 128 outputs; where these
+/// are few, about five share one. Strict f32 has no tensor cores there, and small blocks.
 inline double plain_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
     constexpr double kLaunch = 4, kBytes = 3.6e6;
-    const auto [petaflops, splits] = library_rate(c, type);
+    const bool strict = type == tensor::DType::f32 && !c.tf32;
+    const double petaflops = strict ? 0.035 : type == tensor::DType::f32 ? 0.3 : 0.67, splits = strict ? 60 : 5;
     const double matrices = 1.0 * out.k * out.g, size = static_cast<double>(tensor::size_of(type)),
                  launches = library_launches(out);
     const double blocks = matrices * ((out.rows + 127) / 128) * ((out.cols + 127) / 128);

@@ -153,8 +153,9 @@ constexpr Form kForms[] = {
     {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
      [](const Context& c, std::span<const Bound> r) {
          const Operand& x = r.front()[at::x];
+         const double petaflops = x.dtype != tensor::DType::f32 ? 0.5 : c.tf32 ? 0.16 : 0.038;
          const double logits = logits_of(r.front()), bytes = 6 * logits * static_cast<double>(tensor::size_of(x.dtype));
-         return 15 + 3 * 2 * logits * x.cols / (0.75e9 * library_rate(c, x.dtype).petaflops) + bytes / 4e6;
+         return 15 + 3 * 2 * logits * x.cols / 1e9 / petaflops + bytes / 4e6;
      },
      [](Context& c, std::span<const Bound> r) { return make_library(c, r.front()); }},
 };
