@@ -19,12 +19,15 @@ bool has_blocks(const Bound& b) {
     return tile::has_element(b[x].dtype) && b[dz].dtype == b[x].dtype && b[dw].count() > 0;
 }
 
-/// `product` and the sums for biases.
-KernelResult with_bias_sums(Context& c, std::span<const Bound> wgrads, KernelPtr product) {
+/// One after the other, each with the sums for its bias.
+KernelResult make_library(Context& c, std::span<const Bound> wgrads) {
     using namespace linear_wgrad;
     std::vector<std::shared_ptr<Kernel>> all;
-    all.emplace_back(std::move(product));
     for (const Bound& b : wgrads) {
+        Operand in = b[x];
+        in.cols = b[dw].cols;
+        MILLRACE_LET(product, make_product(c, Product::wgrad, b[dz], in, b[dw], b.accumulates(dw)));
+        all.emplace_back(std::move(product));
         if (!b[dbias].present()) continue;
         MILLRACE_LET(sums, make_column_sum(c, b[dz], b[dbias], b.accumulates(dbias)));
         all.emplace_back(std::move(sums));
@@ -32,21 +35,6 @@ KernelResult with_bias_sums(Context& c, std::span<const Bound> wgrads, KernelPtr
     return make_kernel([all] {
         for (const std::shared_ptr<Kernel>& one : all) one->run();
     });
-}
-
-/// One after the other.
-KernelResult make_library(Context& c, std::span<const Bound> wgrads) {
-    std::vector<std::shared_ptr<Kernel>> all;
-    for (const Bound& b : wgrads) {
-        Operand in = b[linear_wgrad::x];
-        in.cols = b[linear_wgrad::dw].cols;
-        MILLRACE_LET(
-            made, make_product(c, Product::wgrad, b[linear_wgrad::dz], in, b[linear_wgrad::dw], b.accumulates(linear_wgrad::dw)));
-        all.emplace_back(std::move(made));
-    }
-    return with_bias_sums(c, wgrads, make_kernel([all] {
-                              for (const std::shared_ptr<Kernel>& one : all) one->run();
-                          }));
 }
 
 constexpr Form kWgradForms[] = {
