@@ -26,7 +26,7 @@ const char* refuses_tiles(const Context& c, const Bound& b) {
     warpgroups::Maps maps{};
     if (!c.fuse || !has_tile_products() || warpgroups::kBytes > c.shared_limit) return "the GPU lacks the instructions";
     if (tensor::size_of(x.dtype) != 2 || x.rows == 0) return "not 16 bits an element, or there is nothing to do";
-    if (x.cols <= warpgroups::kWidth / 2 || x.cols > warpgroups::kWidth) return "fewer than 65 columns, or more than 128";
+    if (x.cols > warpgroups::kMostColumns) return "more than 256 columns";
     if (x.cols % 8 != 0 || !aligned16(x) || !aligned16(weight) || (dx.present() && !aligned16(dx)) || weight.k != x.k ||
         !make_maps(b, maps))
         return "rows do not begin at multiples of 16 bytes";
@@ -37,6 +37,7 @@ const char* refuses_tiles(const Context& c, const Bound& b) {
 struct Sharing {
     int parts = 1;             ///< of the streamed tiles
     bool handed_over = false;  ///< blocks get the same number of tiles each and hand over sums where one ends inside of a part
+    double time = INFINITY;    ///< in units of a tile
 };
 
 /// Of all ways the one that takes the least time, in units of a tile: of the blocks, with two more for beginning and end, and of
@@ -47,19 +48,23 @@ Sharing warpgroup_sharing(const Context& c, int owned, int members, int streamed
     const int counted = c.deterministic ? 1 : members, tiles = (streamed + kRows - 1) / kRows;
     const int blocks = (owned + kRows - 1) / kRows * counted;
     Sharing best;
-    double least = INFINITY;
     for (int parts = 1; parts <= std::min(tiles, kMostParts); ++parts) {
         const int rounds = (blocks * parts + c.multiprocessors - 1) / c.multiprocessors, each = (tiles + parts - 1) / parts;
         const double joining = direct && parts == 1 ? 0 : 1.0 * parts * owned * counted / kRowsJoined,
                      time = (stay ? rounds * each + kEnds : 1.0 * rounds * (each + kEnds)) + joining;
-        if (time < least) {
-            least = time;
-            best.parts = parts;
-        }
+        if (time < best.time) best = {parts, false, time};
     }
     if (!stay || !direct || c.deterministic || blocks <= c.multiprocessors) return best;
     const double even = std::ceil(1.0 * blocks * tiles / c.multiprocessors) + kEnds + kHandOver;
-    return even < least ? Sharing{1, true} : best;
+    return even < best.time ? Sharing{1, true, even} : best;
+}
+
+Sharing forward_sharing(const Context& c, const Bound& b) {
+    return warpgroup_sharing(c, b[at::x].rows, b[at::x].k, b[at::weight].rows, true, false);
+}
+Sharing weight_sharing(const Context& c, const Bound& b) {
+    const bool aligned = b[at::dweight].present() && aligned16(b[at::dweight]);
+    return warpgroup_sharing(c, b[at::weight].rows, b[at::x].k, b[at::x].rows, aligned, true);
 }
 
 /// What the rows leave, and its sums.
@@ -87,8 +92,8 @@ KernelResult make_tiles(Context& c, const Bound& b) {
     args.add_weight = b.accumulates(at::dweight);
     args.add_bias = b.accumulates(at::dbias);
     const bool wants_weights = dweight.present() || dbias.present(), aligned = dweight.present() && aligned16(dweight);
-    const Sharing over_weights = warpgroup_sharing(c, weight.rows, x.k, x.rows, aligned, true);
-    args.parts = warpgroup_sharing(c, x.rows, x.k, weight.rows, true, false).parts;
+    const Sharing over_weights = weight_sharing(c, b);
+    args.parts = forward_sharing(c, b).parts;
     args.weight_parts = over_weights.parts;
     const bool handed_over = over_weights.handed_over;
     args.blocks = std::min<int>(c.multiprocessors, blocks_for(weight.rows, warpgroups::kRows) * x.k * args.weight_parts);
@@ -106,8 +111,9 @@ KernelResult make_tiles(Context& c, const Bound& b) {
     const std::size_t stats = static_cast<std::size_t>(args.parts) * members * rows;
     const std::size_t parted = static_cast<std::size_t>(args.weight_parts) * members * vocabulary * (cols + 1),
                       blocks = static_cast<std::size_t>(handed_over ? args.blocks : 0);
-    const std::size_t sums = std::max({dx.present() && !args.joined ? stats * cols : 0,
-                                       wants_weights && !args.direct ? parted : 0, blocks * warpgroups::kHandedOver});
+    const std::size_t sums =
+        std::max({dx.present() && !args.joined ? stats * cols : 0, wants_weights && !args.direct ? parted : 0,
+                  blocks * static_cast<std::size_t>(warpgroups::handed_over_by(warpgroups::chunks_of(x.cols)))});
     MILLRACE_LET(memory, zero_table(c, stats * sizeof(float4) + sums * sizeof(float)));
     MILLRACE_LET(info, zero_table(c, members * static_cast<std::size_t>(args.padded_rows()) * sizeof(RowInfo)));
     MILLRACE_LET(flags, zero_table(c, members * sizeof(float) + 8 * blocks * sizeof(std::int32_t)));
@@ -116,7 +122,7 @@ KernelResult make_tiles(Context& c, const Bound& b) {
     args.info = static_cast<RowInfo*>(info);
     args.shares = static_cast<float*>(flags);
     if (handed_over) args.handed_over = static_cast<std::int32_t*>(flags) + members;
-    args.sums_tokens = handed_over && wants_weights;
+    args.sums_tokens = wants_weights;
     MILLRACE_LET(forward, make_forward(c, args, maps, x.dtype));
     KernelPtr backward;
     if (wants_weights) {
@@ -142,19 +148,32 @@ KernelResult make_library(Context& c, const Bound& b) {
         });
 }
 
-double logits_of(const Bound& b) { return 1.0 * b[at::x].k * b[at::x].rows * b[at::weight].rows; }
+/// Tiles compute the logits twice and never store them. A tile with one product takes about half as long as one with two.
+double tiles_time(const Context& c, const Bound& b) {
+    constexpr double kLaunches = 8, kTile = 0.6, kChunk = 0.55;
+    const double tile = kTile + kChunk * warpgroups::chunks_of(b[at::x].cols);
+    const bool weights = b[at::dweight].present() || b[at::dbias].present();
+    return kLaunches +
+           tile * ((b[at::dx].present() ? 1 : 0.6) * forward_sharing(c, b).time + (weights ? weight_sharing(c, b).time : 0));
+}
 
-/// Tiles compute the logits twice and never store them; the library computes them once, and what is stored moves 12 bytes a
-/// logit. Rates of an H200.
+/// The library computes them once. The pass of the losses reads what is stored and, with gradients, writes it again.
+double library_time(const Context& c, const Bound& b) {
+    constexpr double kPasses = 14;
+    const Operand &x = b[at::x], &weight = b[at::weight];
+    const Operand logits{nullptr, x.dtype, x.k, 1, x.rows, weight.rows, 0, 0, 0};
+    const int gradients = (b[at::dx].present() ? 1 : 0) + (b[at::dweight].present() ? 1 : 0);
+    const double bytes =
+        (gradients > 0 ? 4.0 : 2.0) * static_cast<double>(logits.count()) * static_cast<double>(tensor::size_of(x.dtype));
+    return kPasses + (1 + gradients) * library_product_time(c, logits, x.cols, x.dtype) + bytes / 3.6e6;
+}
+
 constexpr Form kForms[] = {
     {"tiles", [](const Context& c, std::span<const Bound> r) { return refuses_tiles(c, r.front()); },
-     [](const Context&, std::span<const Bound> r) { return 4 * 2 * logits_of(r.front()) * r.front()[at::x].cols / 600e6; },
+     [](const Context& c, std::span<const Bound> r) { return tiles_time(c, r.front()); },
      [](Context& c, std::span<const Bound> r) { return make_tiles(c, r.front()); }},
     {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
-     [](const Context&, std::span<const Bound> r) {
-         const double logits = logits_of(r.front());
-         return 15 + 3 * 2 * logits * r.front()[at::x].cols / 500e6 + 12 * logits / 4e6;
-     },
+     [](const Context& c, std::span<const Bound> r) { return library_time(c, r.front()); },
      [](Context& c, std::span<const Bound> r) { return make_library(c, r.front()); }},
 };
 

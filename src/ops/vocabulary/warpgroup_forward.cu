@@ -112,10 +112,10 @@ __device__ inline void exponentiate(Numbers& logits, Carried& carried, Rows& row
     }
 }
 
-template <class T>
+template <class T, int kChunks>
 struct ForwardWork {
     const Args& a;
-    const Memory& memory;
+    const Memory<kChunks>& memory;
     Rows& rows;
     int first, count;  ///< tiles of the vocabulary
     int row;           ///< of the block's, the thread's first
@@ -132,37 +132,37 @@ struct ForwardWork {
         const bool first = fits(0), second = fits(1);
         return __syncthreads_or(!first || !second) ? count : 0;
     }
-    __device__ void begin(int number, int) {
+    __device__ void begin(int number) {
         fixed = fixed && number == 0;
         carried = {};
     }
     __device__ void change(int n, int slot, Numbers& logits) {
-        const float* bias = memory.extra<float>(slot);
+        const float* bias = memory.template extra<float>(slot);
         const int begin = (first + n) * kRows;
         if (fixed)
             exponentiate<T, true>(logits, carried, rows, row, bias, begin, a.exact);
         else
             exponentiate<T, false>(logits, carried, rows, row, bias, begin, a.exact);
     }
-    __device__ void settle(int, Numbers& sums) {
+    __device__ void settle(int, Sums<kChunks>& sums) {
         if (carried.rises) scale(sums, carried.factor);
     }
-    __device__ void finish(int, int, Numbers&) {}
+    __device__ void finish(int, Sums<kChunks>&) {}
 };
 
 /// The gradient of row `row`, numbers 2 `half` (+ 1) of each four of the thread's sums.
-template <class T>
-__device__ inline void put_gradient(const Args& a, int k, int row, int target, const Numbers& sums, int half, float total,
+template <class T, int kChunks>
+__device__ inline void put_gradient(const Args& a, int k, int row, int target, const Sums<kChunks>& sums, int half, float total,
                                     float share) {
     auto* to = reinterpret_cast<std::uint32_t*>(a.dx.row(k, 0, row) + column_of(0, 0));
     const auto* weight = reinterpret_cast<const std::uint32_t*>(a.weight.row(k, 0, max(target, 0)) + column_of(0, 0));
     const float factor = share / total;
-    std::uint32_t chosen[kWidth / 8];
+    std::uint32_t chosen[8 * kChunks];
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)  // all on their way before the first one is needed
+    for (int n = 0; n < 8 * kChunks; ++n)  // all on their way before the first one is needed
         if (column_of(n, 0) < a.cols) chosen[n] = weight[4 * n];
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n) {
+    for (int n = 0; n < 8 * kChunks; ++n) {
         if (column_of(n, 0) >= a.cols) continue;
         float2 value = make_float2(fmaf(sums[n / 8][n % 8 * 4 + 2 * half], factor, -low_of<T>(chosen[n]) * share),
                                    fmaf(sums[n / 8][n % 8 * 4 + 2 * half + 1], factor, -high_of<T>(chosen[n]) * share));
@@ -172,14 +172,14 @@ __device__ inline void put_gradient(const Args& a, int k, int row, int target, c
     }
 }
 
-template <class T, bool kGradient>
+template <class T, bool kGradient, int kChunks>
 __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     warpgroup_forward_kernel(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ int counts[32];
     __shared__ float share;  // not in a register: they are scarce
     __shared__ Rows rows;
-    const Memory memory(memory_of_block);
+    const Memory<kChunks> memory(memory_of_block);
     const int begin = blockIdx.x * kRows, part = blockIdx.y, k = blockIdx.z;
     const int all = (a.shape.vocabulary + kRows - 1) / kRows, first = all * part / a.parts;
     if (threadIdx.x == 0) memory.begin();
@@ -202,8 +202,8 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     const bool over_fixed = a.joined && !a.exact;
     if (threadIdx.x < 128) {
         hopper::give_registers<24>();
-        Filling<kStages, kSlots - kStages> fill_owned{memory};
-        Filling<0, kStages> fill_tile{memory};
+        FillOwned<kChunks> fill_owned{memory};
+        FillTiles<kChunks> fill_tile{memory};
         for (bool fixed = over_fixed, again = count > 0; again; fixed = false) {
             fill_owned(maps.x, k, begin, [](int) {});
             for (int n = 0; n < count; ++n) {
@@ -211,16 +211,16 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
                 float bias = entry < a.shape.vocabulary ? 0 : -INFINITY;
                 if (a.bias && entry < a.shape.vocabulary) bias = a.bias.row(k, 0, 0)[entry] * (fixed ? kLog2E : 1);
                 if (fixed) bias -= kReference<T>;
-                fill_tile(maps.weight, k, tile, [&](int slot) { memory.extra<float>(slot)[threadIdx.x] = bias; });
+                fill_tile(maps.weight, k, tile, [&](int slot) { memory.template extra<float>(slot)[threadIdx.x] = bias; });
             }
             again = fixed && __syncthreads_or(false);
         }
     } else {
         hopper::take_registers<240>();
-        Numbers sums = {};
+        Sums<kChunks> sums = {};
         const int group_begin = (static_cast<int>(threadIdx.x) / 128 - 1) * 64;
-        ForwardWork<T> work{a, memory, rows, first, count, group_begin + row_of(0), over_fixed};
-        multiply_ring<T, kGradient>(memory, sums, work);
+        ForwardWork<T, kChunks> work{a, memory, rows, first, count, group_begin + row_of(0), over_fixed};
+        multiply_ring<T, kGradient, kChunks>(memory, sums, work);
         __syncwarp();
         const std::int64_t place = (std::int64_t{part} * a.members + k) * a.rows + begin;
 #pragma unroll
@@ -229,28 +229,30 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
             const int at = group_begin + row_of(half), row = begin + at;
             if (a.joined) {
                 if (threadIdx.x % 4 == 0) put_row(a, k, row, rows.target[at], top, sum, rows.chosen[at], rows.best[at]);
-                if (kGradient && row < a.rows) put_gradient<T>(a, k, row, rows.target[at], sums, half, sum, share);
+                if (kGradient && row < a.rows) put_gradient<T, kChunks>(a, k, row, rows.target[at], sums, half, sum, share);
             } else if (threadIdx.x % 4 == 0 && row < a.rows) {
                 a.stats[place + at] = make_float4(top, sum, rows.chosen[at], __int_as_float(rows.best[at]));
             }
         }
         const Target target_of_sums{a.sums + (place + group_begin) * a.cols, a.cols};
-        if (kGradient && !a.joined) put_sums(sums, target_of_sums, a.rows - begin - group_begin, a.cols);
+        if (kGradient && !a.joined) put_sums<kChunks>(sums, target_of_sums, a.rows - begin - group_begin, a.cols);
     }
 }
 
-template <class T, bool kGradient>
+template <class T, int kChunks>
 KernelResult make(Context& c, const Args& a, const Maps& maps) {
-    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(warpgroup_forward_kernel<T, kGradient>)));
+    const auto kernel =
+        a.dx.data != nullptr ? warpgroup_forward_kernel<T, true, kChunks> : warpgroup_forward_kernel<T, false, kChunks>;
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(blocks_for(a.rows, kRows), static_cast<unsigned>(a.parts), static_cast<unsigned>(a.members));
-    return make_launch(c, warpgroup_forward_kernel<T, kGradient>, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
+    return make_launch(c, kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
 }
 
 }  // namespace
 
 KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type) {
     return by_half(type, [&]<class T>(T) {
-        return args.dx.data != nullptr ? make<T, true>(c, args, maps) : make<T, false>(c, args, maps);
+        return by_chunks(args.cols, [&]<int kChunks>(Chunks<kChunks>) { return make<T, kChunks>(c, args, maps); });
     });
 }
 

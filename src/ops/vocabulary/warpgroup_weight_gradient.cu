@@ -91,48 +91,50 @@ struct Run {
 };
 
 /// Leaves a warp's sums for the block behind this one.
-__device__ inline void hand_over(const Args& a, const Numbers& sums, const float (&bias_sum)[2]) {
-    float* to = a.sums + std::int64_t{blockIdx.x} * kHandedOver + threadIdx.x - 128;
+template <int kChunks>
+__device__ inline void hand_over(const Args& a, const Sums<kChunks>& sums, const float (&bias_sum)[2]) {
+    float* to = a.sums + std::int64_t{blockIdx.x} * handed_over_by(kChunks) + threadIdx.x - 128;
 #pragma unroll
-    for (int i = 0; i < 64; ++i) __stcg(to + 256 * i, sums[i / 32][i % 32]);
+    for (int i = 0; i < 32 * kChunks; ++i) __stcg(to + 256 * i, sums[i / 32][i % 32]);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) __stcg(to + 256 * (64 + i), bias_sum[i]);
+    for (int i = 0; i < 2; ++i) __stcg(to + 256 * (32 * kChunks + i), bias_sum[i]);
     __threadfence();
     __syncwarp();
     if (threadIdx.x % 32 == 0) atomicExch(a.handed_over + 8 * blockIdx.x + threadIdx.x / 32 - 4, 1);
 }
 
 /// Adds the sums that the same warp of the block before this one has left.
-__device__ inline void take_over(const Args& a, Numbers& sums, float (&bias_sum)[2]) {
+template <int kChunks>
+__device__ inline void take_over(const Args& a, Sums<kChunks>& sums, float (&bias_sum)[2]) {
     std::int32_t* there = a.handed_over + 8 * (blockIdx.x - 1) + threadIdx.x / 32 - 4;
     if (threadIdx.x % 32 == 0)
         while (atomicExch(there, 0) == 0) {
         }
     __syncwarp();
     __threadfence();
-    const float* from = a.sums + std::int64_t{blockIdx.x - 1} * kHandedOver + threadIdx.x - 128;
+    const float* from = a.sums + std::int64_t{blockIdx.x - 1} * handed_over_by(kChunks) + threadIdx.x - 128;
 #pragma unroll
-    for (int i = 0; i < 64; ++i) sums[i / 32][i % 32] += __ldcg(from + 256 * i);
+    for (int i = 0; i < 32 * kChunks; ++i) sums[i / 32][i % 32] += __ldcg(from + 256 * i);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) bias_sum[i] += __ldcg(from + 256 * (64 + i));
+    for (int i = 0; i < 2; ++i) bias_sum[i] += __ldcg(from + 256 * (32 * kChunks + i));
 }
 
-template <class T>
+template <class T, int kChunks>
 struct WeightWork {
     const Args& a;
-    const Memory& memory;
+    const Memory<kChunks>& memory;
     const Run& run;
     int row;        ///< of the block's 128, the warp's first
     int entry = 0;  ///< the warp's first
-    int own = 0;    ///< slot of the entries
+    int own = 0;    ///< place of the entries' biases
     float bias_sum[2] = {}, bias_sum_before[2] = {};
     bool all_outside = false;  ///< no bias belongs to the exponents, in the warp
 
     [[nodiscard]] __device__ int tiles(int number) const { return number < run.pieces() ? run.piece(number).count : 0; }
-    __device__ void begin(int number, int slot) {
+    __device__ void begin(int number) {
         entry = run.piece(number).entry + row;
-        own = slot;
-        const auto leaves_none = [&](int half) { return outside<T>(a, bias_of(slot, half)) == bias_of(slot, half); };
+        own = memory.owned_extra(number);
+        const auto leaves_none = [&](int half) { return outside<T>(a, bias_of(own, half)) == bias_of(own, half); };
         all_outside = __all_sync(0xffffffffu, leaves_none(0) && leaves_none(1));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -141,11 +143,11 @@ struct WeightWork {
         }
     }
     /// In units of log 2, of the thread's entry `half`.
-    [[nodiscard]] __device__ float bias_of(int slot, int half) const {
-        return memory.extra<float>(slot)[row + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half] * kLog2E;
+    [[nodiscard]] __device__ float bias_of(int place, int half) const {
+        return memory.template extra<float>(place)[row + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half] * kLog2E;
     }
     __device__ void change(int, int slot, Numbers& products) {
-        const RowsOf& of = *memory.extra<RowsOf>(slot);
+        const RowsOf& of = *memory.template extra<RowsOf>(slot);
         const bool targets = has_targets(of, entry);
         if (!targets && all_outside) return to_gradients<false, false>(products, of, {}, {}, bias_sum, entry);
         const float bias[2] = {bias_of(own, 0), bias_of(own, 1)}, left_out[2] = {outside<T>(a, bias[0]), outside<T>(a, bias[1])};
@@ -156,27 +158,27 @@ struct WeightWork {
         else
             to_gradients<false, true>(products, of, inside, {}, bias_sum, entry);
     }
-    __device__ void settle(int, Numbers&) {}
-    __device__ void finish(int number, int slot, Numbers& sums) {
+    __device__ void settle(int, Sums<kChunks>&) {}
+    __device__ void finish(int number, Sums<kChunks>& sums) {
         const Piece p = run.piece(number);
         if (p.leaves)
-            hand_over(a, sums, bias_sum_before);
+            hand_over<kChunks>(a, sums, bias_sum_before);
         else
-            put(p, slot, sums, bias_sum_before);
+            put(p, memory.owned_extra(number), sums, bias_sum_before);
     }
-    __device__ void finish_last(Numbers& sums) {
+    __device__ void finish_last(Sums<kChunks>& sums) {
         const int number = run.pieces() - 1;
         const Piece p = run.piece(number);
-        if (p.takes) take_over(a, sums, bias_sum);
-        put(p, kStages + number % 2, sums, bias_sum);
+        if (p.takes) take_over<kChunks>(a, sums, bias_sum);
+        put(p, memory.owned_extra(number), sums, bias_sum);
     }
-    __device__ void put(const Piece& p, int slot, Numbers& sums, const float (&biases)[2]) const {
-        const float factor[2] = {exp2_fast(outside<T>(a, bias_of(slot, 0)) - kShift<T>),
-                                 exp2_fast(outside<T>(a, bias_of(slot, 1)) - kShift<T>)};
+    __device__ void put(const Piece& p, int place, Sums<kChunks>& sums, const float (&biases)[2]) const {
+        const float factor[2] = {exp2_fast(outside<T>(a, bias_of(place, 0)) - kShift<T>),
+                                 exp2_fast(outside<T>(a, bias_of(place, 1)) - kShift<T>)};
         scale(sums, factor);
-        const float share = memory.extra<float>(slot)[kRows];
+        const float share = memory.template extra<float>(place)[kRows];
         const int group_entry = p.entry + row / 64 * 64, left = a.shape.vocabulary - group_entry;
-        const float squares = put_sums(sums, a.weight_target(p.part, p.k, group_entry, share), left, a.cols);
+        const float squares = put_sums<kChunks>(sums, a.weight_target(p.part, p.k, group_entry, share), left, a.cols);
         if (a.direct) put_squares(a, p.k, (p.entry + row) / 16, squares);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -187,13 +189,13 @@ struct WeightWork {
     }
 };
 
-template <class T>
+template <class T, int kChunks>
 __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     warpgroup_weight_gradient_kernel(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ Run run;  // not in registers: they are scarce
     __shared__ TokenSum token_parts[4];
-    const Memory memory(memory_of_block);
+    const Memory<kChunks> memory(memory_of_block);
     if (threadIdx.x == 0) {
         memory.begin();
         run = Run(a);
@@ -201,33 +203,34 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     begin_kernel();
     __syncthreads();
     if (threadIdx.x < 128) {
-        hopper::give_registers<56>();
-        Filling<kStages, kSlots - kStages> fill_owned{memory};
-        Filling<0, kStages> fill_tile{memory};
+        hopper::give_registers<40>();
+        FillOwned<kChunks> fill_owned{memory};
+        FillTiles<kChunks> fill_tile{memory};
         for (int number = 0; number < run.pieces(); ++number) {
             const Piece p = run.piece(number);
             const int thread = static_cast<int>(threadIdx.x), entry = p.entry + thread;
             const float bias = a.bias && entry < a.shape.vocabulary ? a.bias.row(p.k, 0, 0)[entry] : 0, share = a.shares[p.k];
-            fill_owned(maps.weight, p.k, p.entry, [&](int slot) {
-                memory.extra<float>(slot)[thread] = bias;
-                if (thread == 0) memory.extra<float>(slot)[kRows] = share;
+            fill_owned(maps.weight, p.k, p.entry, [&](int) {
+                auto* extra = memory.template extra<float>(memory.owned_extra(number));
+                extra[thread] = bias;
+                if (thread == 0) extra[kRows] = share;
             });
             for (int n = 0; n < p.count; ++n) {
                 const int row = (p.tile + n) * kRows;
                 const RowInfo info = a.info_of(p.k)[row + thread];
                 fill_tile(maps.x, p.k, row, [&](int slot) {
-                    memory.extra<RowsOf>(slot)->logsumexp[thread] = info.logsumexp - kShift<T>;
-                    memory.extra<RowsOf>(slot)->target[thread] = info.target;
+                    memory.template extra<RowsOf>(slot)->logsumexp[thread] = info.logsumexp - kShift<T>;
+                    memory.template extra<RowsOf>(slot)->target[thread] = info.target;
                 });
             }
         }
         for (int k = static_cast<int>(blockIdx.x); a.sums_tokens && k < a.members; k += a.blocks)
             add_token_sums(a, k, 4, token_parts, [] { hopper::await_turn<128>(1); });
     } else {
-        hopper::take_registers<224>();
-        Numbers sums = {};
-        WeightWork<T> work{a, memory, run, (static_cast<int>(threadIdx.x) / 32 - 4) * 16};
-        multiply_ring<T, true>(memory, sums, work);
+        hopper::take_registers<232>();
+        Sums<kChunks> sums = {};
+        WeightWork<T, kChunks> work{a, memory, run, (static_cast<int>(threadIdx.x) / 32 - 4) * 16};
+        multiply_ring<T, true, kChunks>(memory, sums, work);
         work.finish_last(sums);
     }
 }
@@ -235,7 +238,9 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
 }  // namespace
 
 KernelResult make_warpgroup_weight_gradient(Context& c, const Args& a, const warpgroups::Maps& maps, tensor::DType type) {
-    const auto kernel = by_half(type, []<class T>(T) { return warpgroup_weight_gradient_kernel<T>; });
+    const auto kernel = by_half(type, [&]<class T>(T) {
+        return by_chunks(a.cols, []<int kChunks>(Chunks<kChunks>) { return warpgroup_weight_gradient_kernel<T, kChunks>; });
+    });
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(static_cast<unsigned>(a.blocks));
     return make_launch(c, kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
