@@ -36,5 +36,18 @@ __device__ inline float read_rank(const float* at, int rank) {
 #endif
     return value;
 }
+__device__ inline float4 read_rank(const float4* at, int rank) {
+#if __CUDA_ARCH__ >= 900
+    float4 value;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "r"(address_of_rank(at, rank))
+                 : "memory");
+    return value;
+#else
+    (void)rank;
+    return *at;
+#endif
+}
 
 }  // namespace millrace::ops::cuda

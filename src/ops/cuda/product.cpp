@@ -151,6 +151,7 @@ bool multiplies_parts(const Context& c, Product kind, const Operand& a, const Op
 }  // namespace
 
 KernelPtr make_biased_product(Context& c, const Operand& x, const Operand& w, const Operand& bias, const Operand& z) {
+    if (multiplies_parts(c, Product::forward, x, w, z)) return {};
     auto kernel = std::make_unique<ProductKernel>(c, w, x, z, false);
     return kernel->plan(CUBLAS_OP_T, CUBLAS_OP_N, bias.data) ? std::move(kernel) : KernelPtr{};
 }

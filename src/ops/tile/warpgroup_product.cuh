@@ -1,6 +1,6 @@
 #pragma once
-// Further products of a warpgroup (hopper.cuh): 64 rows on the left, 128 on the right; the left side may lie in registers, and
-// the rows of either side may be the summed index instead of their columns.
+// Further products of a warpgroup (hopper.cuh): 64 rows on the left; the left side may lie in registers, and the rows of either
+// side may be the summed index instead of their columns.
 
 #include "ops/tile/hopper.cuh"
 
@@ -59,29 +59,35 @@ __device__ inline void give_turn(int number) {
 }
 
 // clang-format off
-#define MILLRACE_128(type, left_side, behind, ...) \
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, %64, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" \
-                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, " left_side ", %65, p, 1, 1, " behind "; }" \
-                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b) : "n"(kAdd ? 1 : 0), "l"(right), __VA_ARGS__)
-/// Sums (+)= 64 rows at `left` times 128 rows at `right`, over 16 columns.
-template <class T, bool kAdd>
-__device__ inline void multiply_128(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
-    if constexpr (std::is_same_v<T, f16>)
-        MILLRACE_128("f16", "%66", "0, 0", "l"(left));
-    else
-        MILLRACE_128("bf16", "%66", "0, 0", "l"(left));
-}
-/// Sums += 64 x 16 numbers in registers times 16 x 128 at `right` (summed_rows). Thread t has rows 16 (t / 32) + t % 32 / 4 (in left[0] and left[2], + 8 in the others) and columns 2 (t % 4) and the next one
-/// (+ 8 in left[2] and left[3]).
+#define MILLRACE_ALONG(shape, registers, left, right, ...) \
+    if constexpr (std::is_same_v<T, bf16>) \
+        MILLRACE_ASM("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" registers "}, {" \
+                     left "}, " right ", p, 1, 1, 1; }" \
+                     : __VA_ARGS__ : "r"(from_left[0]), "r"(from_left[1]), "r"(from_left[2]), "r"(from_left[3]), "l"(from_right)); \
+    else \
+        MILLRACE_ASM("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned." shape ".f32.f16.f16 {" registers "}, {" \
+                     left "}, " right ", p, 1, 1, 1; }" \
+                     : __VA_ARGS__ : "r"(from_left[0]), "r"(from_left[1]), "r"(from_left[2]), "r"(from_left[3]), "l"(from_right))
+
+/// Sums += 64 x 16 numbers in registers times 16 rows at `from_right` (summed_rows), 64 columns for each array. Thread t has rows
+/// 16 (t / 32) + t % 32 / 4 (in from_left[0] and [2], + 8 in the others) and columns 2 (t % 4) and the next one (+ 8 in [2] and [3]).
 template <class T>
-__device__ inline void multiply_128(float (&a)[32], float (&b)[32], const std::uint32_t (&left)[4], std::uint64_t right) {
-    [[maybe_unused]] constexpr bool kAdd = true;
-    if constexpr (std::is_same_v<T, f16>)
-        MILLRACE_128("f16", "{%66, %67, %68, %69}", "1", "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]));
-    else
-        MILLRACE_128("bf16", "{%66, %67, %68, %69}", "1", "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]));
+__device__ inline void multiply_along(float (&sums)[2][32], const std::uint32_t (&from_left)[4], std::uint64_t from_right) {
+    MILLRACE_ALONG("m64n128k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1, "%64, %65, %66, %67", "%68",
+                   MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]));
 }
-#undef MILLRACE_128
+template <class T>
+__device__ inline void multiply_along(float (&sums)[3][32], const std::uint32_t (&from_left)[4], std::uint64_t from_right) {
+    MILLRACE_ALONG("m64n192k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 ", " MILLRACE_REGISTERS_2,
+                   "%96, %97, %98, %99", "%100", MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]));
+}
+template <class T>
+__device__ inline void multiply_along(float (&sums)[4][32], const std::uint32_t (&from_left)[4], std::uint64_t from_right) {
+    MILLRACE_ALONG("m64n256k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 ", " MILLRACE_REGISTERS_2 ", " MILLRACE_REGISTERS_3,
+                   "%128, %129, %130, %131", "%132",
+                   MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]), MILLRACE_SUMS(sums[3]));
+}
+#undef MILLRACE_ALONG
 /// Sums += 64 columns at `left` times 128 columns at `right`, over 16 rows: both are summed_rows.
 __device__ inline void multiply_columns(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
     MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"

@@ -7,7 +7,7 @@
 
 namespace millrace::ops::cuda::vocabulary {
 
-constexpr int kMostParts = 32;  ///< blocks that share the streamed rows
+constexpr int kMostParts = 8;  ///< blocks of a cluster, which share the vocabulary of the same rows
 /// Sums are only rescaled when a logit exceeds the reference by this much (e^6 leaves f32 and bf16 their precision), unless the
 /// largest one is to be found.
 constexpr float kMargin = 6;
@@ -52,7 +52,7 @@ __device__ inline float row_sum(float value) {
     return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-/// What the launches of one vocabulary_loss share. Sums of parts are [part][K][row][C].
+/// What the launches of one vocabulary_loss share.
 struct Args : TokenSums {
     Mat<const Bits> x, weight;
     Mat<const float> bias;
@@ -63,36 +63,18 @@ struct Args : TokenSums {
     int members = 0, rows = 0, cols = 0;
     bool exact = false;  ///< the largest logit's entry is wanted
     bool add_dx = false, add_weight = false, add_bias = false;
-    int parts = 1, weight_parts = 1;  ///< of the vocabulary for a block of rows, of the rows for a block of the vocabulary
-    bool sums_tokens = false;         ///< the kernel of the weights also adds up what was found
-    float4* stats = nullptr;  ///< [part][K][row]: reference, sum of exponentials over it, target's logit, entry of the largest
-    float* sums = nullptr;    ///< of exponentials times weights; later of gradients times rows, with those of the biases behind
-    float* shares = nullptr;  ///< [K]: factor of a token's gradients in the mean over the member's, 0 without tokens
+    bool sums_tokens = false;   ///< the kernel of the weights also adds up what was found
+    int parts = 1;              ///< of the vocabulary for a block of rows
+    int blocks = 1, lines = 1;  ///< of the kernel for the weights: that share a line of tiles evenly, and of all members or each
+    float* sums = nullptr;      ///< handed over from block to block
+    std::int32_t* handed_over = nullptr;  ///< [lines * blocks][8]: whether they are there, zeros
+    float* shares = nullptr;              ///< [K]: factor of a token's gradients in the mean over the member's, 0 without tokens
     RowInfo* info = nullptr;
     float* squares = nullptr;  ///< [K][square_parts]: sums of squares of dweight, for the norm; null: not computed
     int square_parts = 0;
-    bool joined = false;                  ///< one part of the vocabulary alone, whose warpgroups finish their rows themselves
-    bool direct = false;                  ///< one part of the rows alone, which goes straight to dweight and dbias
-    int blocks = 0;                       ///< of the kernel for the weights
-    std::int32_t* handed_over = nullptr;  ///< [blocks][8], zeros: blocks share tiles evenly and hand over sums; null: whole parts
 
     [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + 127) / 128 * 128; }
-    /// Partial sums of the biases' gradients, [part][K][V].
-    [[nodiscard]] __host__ __device__ float* bias_sums() const {
-        return sums + std::int64_t{weight_parts} * members * shape.vocabulary * cols;
-    }
     [[nodiscard]] __device__ RowInfo* info_of(int k) const { return info + std::int64_t{k} * padded_rows(); }
-    /// Where the gradients of entries from `entry` on go; what a token contributes is multiplied by `share` in the end.
-    [[nodiscard]] __device__ Target weight_target(int part, int k, int entry, float share) const {
-        if (direct) return {dweight.row(k, 0, entry), dweight.stride_row, share, add_weight};
-        return {sums + ((std::int64_t{part} * members + k) * shape.vocabulary + entry) * cols, cols};
-    }
-    __device__ void put_bias(int part, int k, int entry, float sum, float share) const {
-        if (!direct)
-            bias_sums()[(std::int64_t{part} * members + k) * shape.vocabulary + entry] = sum;
-        else if (dbias)
-            put(dbias.row(k, 0, 0) + entry, sum * share, add_bias);
-    }
 };
 
 /// Leaves the share of member k's tokens, times the scale of its loss, and returns it; by all threads of a block, `shared` as in
@@ -125,16 +107,12 @@ __device__ inline void put_squares(const Args& a, int k, int part, float sum) {
 namespace warpgroups {
 struct Maps;  // warpgroups.cuh
 }
-/// Logits, their sums, and with dx the sums of weights: stats, sums, then info, found, shares, logsumexp and dx.
+/// How many clusters of `parts` blocks of the forward kernel run at once.
+int active_clusters(const Context& c, int parts);
+/// Logits and their sums: info, found, shares, logsumexp and dx. `type`: of the elements.
 KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
-/// How many sums of squares of a member's dweight there will be.
-int square_parts(const Args& args);
-/// dweight and dbias from info; `aligned`: rows of dweight begin at multiples of 16 bytes.
-KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type, bool aligned);
-
-/// The first kernel of each of them, with warpgroups; `type`: of the elements.
-KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
-KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
+/// dweight and dbias from info.
+KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
 
 /// The same for all shapes and precisions. What `found` points to stays valid as long as the kernel lives.
 KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found);

@@ -22,44 +22,56 @@ bool make_maps(const Bound& b, warpgroups::Maps& maps) {
 }
 
 const char* refuses_tiles(const Context& c, const Bound& b) {
-    const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx];
+    const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight];
     warpgroups::Maps maps{};
     if (!c.fuse || !has_tile_products() || warpgroups::kBytes > c.shared_limit) return "the GPU lacks the instructions";
     if (tensor::size_of(x.dtype) != 2 || x.rows == 0) return "not 16 bits an element, or there is nothing to do";
-    if (x.cols <= warpgroups::kWidth / 2 || x.cols > warpgroups::kWidth) return "fewer than 65 columns, or more than 128";
+    if (x.cols > warpgroups::kMostColumns) return "more than 256 columns";
     if (x.cols % 8 != 0 || !aligned16(x) || !aligned16(weight) || (dx.present() && !aligned16(dx)) || weight.k != x.k ||
         !make_maps(b, maps))
         return "rows do not begin at multiples of 16 bytes";
+    if (dweight.present() ? !aligned16(dweight) : b[at::dbias].present()) return "dbias without dweight, or dweight not aligned";
     return nullptr;
 }
 
-/// How warpgroups share their work: one block per multiprocessor.
+/// How blocks share their work, and how long that takes in units of a tile. Beginning and end of a block count as two.
 struct Sharing {
-    int parts = 1;             ///< of the streamed tiles
-    bool handed_over = false;  ///< blocks get the same number of tiles each and hand over sums where one ends inside of a part
+    int blocks = 1;
+    double time = INFINITY;
 };
+constexpr double kEnds = 2;
 
-/// Of all ways the one that takes the least time, in units of a tile: of the blocks, with two more for beginning and end, and of
-/// joining their sums, unless `direct`: a single part needs no joining. Blocks that stay go on to the next owned rows, so that
-/// they begin and end once; and they may hand over sums, which costs about as much as a tile.
-Sharing warpgroup_sharing(const Context& c, int owned, int members, int streamed, bool direct, bool stay) {
-    constexpr int kRows = warpgroups::kRows, kEnds = 2, kRowsJoined = 5000, kHandOver = 1;
-    const int counted = c.deterministic ? 1 : members, tiles = (streamed + kRows - 1) / kRows;
-    const int blocks = (owned + kRows - 1) / kRows * counted;
+int tiles_of(int rows) { return (rows + warpgroups::kRows - 1) / warpgroups::kRows; }
+/// Members whose work is shared: in pinned runs one, so that others beside it change nothing.
+int counted_members(const Context& c, const Bound& b) { return c.deterministic ? 1 : b[at::x].k; }
+
+/// Blocks of a cluster for the same rows of the batch. Joining their sums costs about as much as one and a half tiles.
+Sharing forward_sharing(const Context& c, const Bound& b) {
+    constexpr double kJoin = 1.5;
+    const int tiles = tiles_of(b[at::weight].rows), clusters = tiles_of(b[at::x].rows) * counted_members(c, b);
     Sharing best;
-    double least = INFINITY;
     for (int parts = 1; parts <= std::min(tiles, kMostParts); ++parts) {
-        const int rounds = (blocks * parts + c.multiprocessors - 1) / c.multiprocessors, each = (tiles + parts - 1) / parts;
-        const double joining = direct && parts == 1 ? 0 : 1.0 * parts * owned * counted / kRowsJoined,
-                     time = (stay ? rounds * each + kEnds : 1.0 * rounds * (each + kEnds)) + joining;
-        if (time < least) {
-            least = time;
-            best.parts = parts;
-        }
+        const int active = parts == 1 ? c.multiprocessors : active_clusters(c, parts);
+        const double rounds = (clusters + active - 1) / active, each = (tiles + parts - 1) / parts;
+        const double time = rounds * (each + kEnds + (parts > 1 ? kJoin : 0));
+        if (time < best.time) best = {parts, time};
     }
-    if (!stay || !direct || c.deterministic || blocks <= c.multiprocessors) return best;
-    const double even = std::ceil(1.0 * blocks * tiles / c.multiprocessors) + kEnds + kHandOver;
-    return even < least ? Sharing{1, true} : best;
+    return best;
+}
+
+/// Blocks for all entries of the vocabulary, which get the same number of tiles each. Handing over sums costs about as much as a
+/// tile, for each of the blocks that have parts of the same entries.
+Sharing weight_sharing(const Context& c, const Bound& b) {
+    constexpr double kHandOver = 1;
+    const int tiles = tiles_of(b[at::x].rows);
+    const std::int64_t parts = std::int64_t{tiles_of(b[at::weight].rows)} * counted_members(c, b), all = parts * tiles;
+    Sharing best;
+    for (int blocks = 1; blocks <= std::min<std::int64_t>(all, c.multiprocessors); ++blocks) {
+        const std::int64_t each = (all + blocks - 1) / blocks, links = parts % blocks == 0 ? 0 : (tiles + each - 1) / each;
+        const double time = static_cast<double>(each) + kEnds + kHandOver * static_cast<double>(links);
+        if (time < best.time) best = {blocks, time};
+    }
+    return best;
 }
 
 /// What the rows leave, and its sums.
@@ -86,45 +98,35 @@ KernelResult make_tiles(Context& c, const Bound& b) {
     args.add_dx = b.accumulates(at::dx);
     args.add_weight = b.accumulates(at::dweight);
     args.add_bias = b.accumulates(at::dbias);
-    const bool wants_weights = dweight.present() || dbias.present(), aligned = dweight.present() && aligned16(dweight);
-    const Sharing over_weights = warpgroup_sharing(c, weight.rows, x.k, x.rows, aligned, true);
-    args.parts = warpgroup_sharing(c, x.rows, x.k, weight.rows, true, false).parts;
-    args.weight_parts = over_weights.parts;
-    const bool handed_over = over_weights.handed_over;
-    args.blocks = std::min<int>(c.multiprocessors, blocks_for(weight.rows, warpgroups::kRows) * x.k * args.weight_parts);
-    args.joined = args.parts == 1;
-    args.direct = aligned && args.weight_parts == 1;
+    const auto members = static_cast<std::size_t>(x.k);
+    args.parts = forward_sharing(c, b).blocks;
+    args.blocks = weight_sharing(c, b).blocks;
+    args.lines = c.deterministic ? x.k : 1;
+    args.sums_tokens = dweight.present();
+    args.square_parts = 8 * tiles_of(weight.rows);
     DeviceTable squares;
-    if (aligned) {
-        args.square_parts = square_parts(args);
+    if (dweight.present()) {
         MILLRACE_LET(left, leave_squares(c, dweight, args.square_parts));
         squares = left;
         args.squares = static_cast<float*>(squares);
     }
-    const auto members = static_cast<std::size_t>(x.k), rows = static_cast<std::size_t>(x.rows),
-               cols = static_cast<std::size_t>(x.cols), vocabulary = static_cast<std::size_t>(weight.rows);
-    const std::size_t stats = static_cast<std::size_t>(args.parts) * members * rows;
-    const std::size_t parted = static_cast<std::size_t>(args.weight_parts) * members * vocabulary * (cols + 1),
-                      blocks = static_cast<std::size_t>(handed_over ? args.blocks : 0);
-    const std::size_t sums = std::max({dx.present() && !args.joined ? stats * cols : 0,
-                                       wants_weights && !args.direct ? parted : 0, blocks * warpgroups::kHandedOver});
-    MILLRACE_LET(memory, zero_table(c, stats * sizeof(float4) + sums * sizeof(float)));
+    const auto blocks = static_cast<std::size_t>(dweight.present() ? args.blocks * args.lines : 0),
+               each = static_cast<std::size_t>(warpgroups::handed_over_by(warpgroups::chunks_of(x.cols)));
+    MILLRACE_LET(sums, zero_table(c, std::max<std::size_t>(1, blocks * each) * sizeof(float)));
     MILLRACE_LET(info, zero_table(c, members * static_cast<std::size_t>(args.padded_rows()) * sizeof(RowInfo)));
     MILLRACE_LET(flags, zero_table(c, members * sizeof(float) + 8 * blocks * sizeof(std::int32_t)));
-    args.stats = static_cast<float4*>(memory);
-    args.sums = reinterpret_cast<float*>(args.stats + stats);
+    args.sums = static_cast<float*>(sums);
     args.info = static_cast<RowInfo*>(info);
     args.shares = static_cast<float*>(flags);
-    if (handed_over) args.handed_over = static_cast<std::int32_t*>(flags) + members;
-    args.sums_tokens = handed_over && wants_weights;
+    args.handed_over = static_cast<std::int32_t*>(flags) + members;
     MILLRACE_LET(forward, make_forward(c, args, maps, x.dtype));
     KernelPtr backward;
-    if (wants_weights) {
-        MILLRACE_LET(made, make_weight_gradient(c, args, maps, x.dtype, aligned));
+    if (dweight.present()) {
+        MILLRACE_LET(made, make_weight_gradient(c, args, maps, x.dtype));
         backward = std::move(made);
     }
     return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),
-                        backward = std::shared_ptr<Kernel>(std::move(backward)), memory, info, flags, squares, tokens, args,
+                        backward = std::shared_ptr<Kernel>(std::move(backward)), sums, info, flags, squares, tokens, args,
                         stream = c.stream] {
         forward->run();
         if (backward) backward->run();
@@ -142,21 +144,31 @@ KernelResult make_library(Context& c, const Bound& b) {
         });
 }
 
-double logits_of(const Bound& b) { return 1.0 * b[at::x].k * b[at::x].rows * b[at::weight].rows; }
+/// Tiles compute the logits twice and never store them. A tile with one product takes about half as long as one with two.
+double tiles_time(const Context& c, const Bound& b) {
+    constexpr double kLaunches = 8, kTile = 0.6, kChunk = 0.55;
+    const double tile = kTile + kChunk * warpgroups::chunks_of(b[at::x].cols);
+    return kLaunches + tile * ((b[at::dx].present() ? 1 : 0.6) * forward_sharing(c, b).time +
+                               (b[at::dweight].present() ? weight_sharing(c, b).time : 0));
+}
 
-/// Tiles compute the logits twice and never store them; the library computes them once, and what is stored moves six times.
-/// Rates of an H200.
+/// The library computes them once. The pass of the losses reads what is stored and, with gradients, writes it again.
+double library_time(const Context& c, const Bound& b) {
+    constexpr double kPasses = 14;
+    const Operand &x = b[at::x], &weight = b[at::weight];
+    const Operand logits{nullptr, x.dtype, x.k, 1, x.rows, weight.rows, 0, 0, 0};
+    const int gradients = (b[at::dx].present() ? 1 : 0) + (b[at::dweight].present() ? 1 : 0);
+    const double bytes =
+        (gradients > 0 ? 4.0 : 2.0) * static_cast<double>(logits.count()) * static_cast<double>(tensor::size_of(x.dtype));
+    return kPasses + (1 + gradients) * library_product_time(c, logits, x.cols, x.dtype) + bytes / 3.6e6;
+}
+
 constexpr Form kForms[] = {
     {"tiles", [](const Context& c, std::span<const Bound> r) { return refuses_tiles(c, r.front()); },
-     [](const Context&, std::span<const Bound> r) { return 4 * 2 * logits_of(r.front()) * r.front()[at::x].cols / 600e6; },
+     [](const Context& c, std::span<const Bound> r) { return tiles_time(c, r.front()); },
      [](Context& c, std::span<const Bound> r) { return make_tiles(c, r.front()); }},
     {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
-     [](const Context& c, std::span<const Bound> r) {
-         const Operand& x = r.front()[at::x];
-         const double petaflops = x.dtype != tensor::DType::f32 ? 0.5 : c.tf32 ? 0.16 : 0.038;
-         const double logits = logits_of(r.front()), bytes = 6 * logits * static_cast<double>(tensor::size_of(x.dtype));
-         return 15 + 3 * 2 * logits * x.cols / 1e9 / petaflops + bytes / 4e6;
-     },
+     [](const Context& c, std::span<const Bound> r) { return library_time(c, r.front()); },
      [](Context& c, std::span<const Bound> r) { return make_library(c, r.front()); }},
 };
 

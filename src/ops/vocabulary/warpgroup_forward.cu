@@ -1,9 +1,10 @@
 // Blocks own rows of the batch, the vocabulary streams, as in FlashAttention with keys = values = weights: the logits of a tile
-// become exponentials over the largest so far, whose products with the weights are the first part of dx. Several blocks may share
-// the vocabulary of the same rows (forward.cu joins them). Where a block sees all of it, it finishes its rows and looks for
-// largest logits only if it must: it first takes 0 as the reference of all rows, and begins again where a row's sum of
-// exponentials turns out to be too small or too large for that.
+// become exponentials over a reference, whose products with the weights are the first part of dx. Where the largest logit is not
+// wanted, a block first takes 0 as the reference of all rows, and begins again with the largest logits so far where a row's sum
+// of exponentials turns out to be too small or too large for that. The blocks of a cluster share the vocabulary of the same rows.
+// They join their sums through their shared memory, each for its share of the rows.
 
+#include "ops/tile/plan.cuh"
 #include "ops/vocabulary/warpgroups.cuh"
 
 namespace millrace::ops::cuda::vocabulary {
@@ -34,8 +35,10 @@ struct Carried {
 };
 /// What is rarely needed, for each owned row.
 struct Rows {
+    float4 found[kRows];  ///< for the cluster: reference, sum of exponentials over it, target's logit, entry of the largest
     int target[kRows], best[kRows];
     float chosen[kRows];  ///< the target's logit
+    float share;          ///< of a token: Args::shares
 };
 
 /// Raises the references to the tile's largest logits.
@@ -112,10 +115,10 @@ __device__ inline void exponentiate(Numbers& logits, Carried& carried, Rows& row
     }
 }
 
-template <class T>
+template <class T, int kChunks>
 struct ForwardWork {
     const Args& a;
-    const Memory& memory;
+    const Memory<kChunks>& memory;
     Rows& rows;
     int first, count;  ///< tiles of the vocabulary
     int row;           ///< of the block's, the thread's first
@@ -127,130 +130,217 @@ struct ForwardWork {
         if (number == 0 || !fixed) return number == 0 ? count : 0;
         const auto fits = [&](int half) {
             const float sum = row_sum(carried.sum[half]);
-            return rows.target[row + 8 * half] < 0 || fits_reference<T>(sum, a.shape.vocabulary);
+            return rows.target[row + 8 * half] < 0 || fits_reference<T>(sum, count * kRows);
         };
         const bool first = fits(0), second = fits(1);
         return __syncthreads_or(!first || !second) ? count : 0;
     }
-    __device__ void begin(int number, int) {
+    __device__ void begin(int number) {
         fixed = fixed && number == 0;
         carried = {};
     }
     __device__ void change(int n, int slot, Numbers& logits) {
-        const float* bias = memory.extra<float>(slot);
+        const float* bias = memory.template extra<float>(slot);
         const int begin = (first + n) * kRows;
         if (fixed)
             exponentiate<T, true>(logits, carried, rows, row, bias, begin, a.exact);
         else
             exponentiate<T, false>(logits, carried, rows, row, bias, begin, a.exact);
     }
-    __device__ void settle(int, Numbers& sums) {
+    __device__ void settle(int, Sums<kChunks>& sums) {
         if (carried.rises) scale(sums, carried.factor);
     }
-    __device__ void finish(int, int, Numbers&) {}
+    __device__ void finish(int, Sums<kChunks>&) {}
 };
 
-/// The gradient of row `row`, numbers 2 `half` (+ 1) of each four of the thread's sums.
-template <class T>
-__device__ inline void put_gradient(const Args& a, int k, int row, int target, const Numbers& sums, int half, float total,
-                                    float share) {
-    auto* to = reinterpret_cast<std::uint32_t*>(a.dx.row(k, 0, row) + column_of(0, 0));
-    const auto* weight = reinterpret_cast<const std::uint32_t*>(a.weight.row(k, 0, max(target, 0)) + column_of(0, 0));
-    const float factor = share / total;
-    std::uint32_t chosen[kWidth / 8];
+/// What the first warpgroup copies: the owned rows, then tiles of the vocabulary.
+template <class T, int kChunks>
+struct ForwardFilling {
+    const Args& a;
+    const Maps& maps;
+    const Memory<kChunks>& memory;
+    int k, begin, first;  ///< member, first owned row, first tile
+    FillOwned<kChunks> fill_owned{memory};
+    FillTiles<kChunks> fill_tile{memory};
+
+    /// Tiles `from` to `to`, with biases over the fixed reference or none.
+    __device__ void operator()(int from, int to, bool fixed) {
+        if (from == 0) fill_owned(maps.x, k, begin, [](int) {});
+        for (int n = from; n < to; ++n) {
+            const int tile = (first + n) * kRows, entry = tile + static_cast<int>(threadIdx.x);
+            float bias = entry < a.shape.vocabulary ? 0 : -INFINITY;
+            if (a.bias && entry < a.shape.vocabulary) bias = a.bias.row(k, 0, 0)[entry] * (fixed ? kLog2E : 1);
+            if (fixed) bias -= kReference<T>;
+            fill_tile(maps.weight, k, tile, [&](int slot) { memory.template extra<float>(slot)[threadIdx.x] = bias; });
+        }
+    }
+    /// Until the first `count` tiles and the owned rows have come.
+    __device__ void await(int count) const {
+        for (int slot = 0; slot < Memory<kChunks>::kSlots; ++slot)
+            for (int c = 0; c < kChunks && (slot < count || slot == Memory<kChunks>::kStages); ++c)
+                hopper::barrier_wait(memory.filled(slot, c), 0);
+    }
+};
+
+/// Finds what the owned rows predict, by all threads of a block. Returns whether one of them predicts a token.
+__device__ inline bool find_rows(const Args& a, Rows& rows, int k, int begin, int* counts) {
+    const int at = static_cast<int>(threadIdx.x) - 128, row = begin + at;
+    int target = -1;
+    if (at >= 0 && at < kRows && row < a.rows) target = target_of(a.ids, a.lengths, k, row, a.shape, a.params.first);
+    const float share = put_share(a, k, counts);  // while the targets come
+    if (at >= 0 && at < kRows) {
+        rows.target[at] = target;
+        rows.best[at] = 0;
+        rows.chosen[at] = 0;
+    }
+    if (at == 0) rows.share = share;
+    return __syncthreads_or(target >= 0);
+}
+
+/// Waits for all threads of the cluster.
+__device__ inline void meet() {
+    __syncwarp();
+    cluster_arrive();
+    cluster_wait();
+}
+
+/// Leaves what follows from the numbers that all parts have found about a row, in the block whose share it is. Returns what this
+/// part's sums of exponentials times weights are multiplied by.
+__device__ inline float join_row(const Args& a, const Rows& rows, int k, int begin, int at, int part) {
+    float4 all = make_float4(-INFINITY, 0, 0, 0);
+    for (int p = 0; p < a.parts; ++p) {
+        const float4 found = read_rank(rows.found + at, p);
+        if (found.x > all.x) all = make_float4(found.x, 0, 0, found.w);
+    }
+    const auto scale_of = [&](float top) { return exp2_fast((top - all.x) * kLog2E); };
+    for (int p = 0; p < a.parts; ++p) {
+        const float4 found = read_rank(rows.found + at, p);
+        all.y = fmaf(scale_of(found.x), found.y, all.y);
+        all.z += found.z;
+    }
+    const bool mine = at >= kRows * part / a.parts && at < kRows * (part + 1) / a.parts;
+    if (mine && threadIdx.x % 4 == 0) put_row(a, k, begin + at, rows.target[at], all.x, all.y, all.z, __float_as_int(all.w));
+    return scale_of(rows.found[at].x) / all.y * rows.share;
+}
+
+constexpr int stride_of(int chunks) { return 64 * chunks + 8; }  ///< floats from row to row of sums, without bank conflicts
+
+/// The gradients of this block's share of the rows, by the second and third warpgroup: `sums` of all parts in order, less the
+/// weights of the target.
+template <class T, int kChunks>
+__device__ inline void put_gradients(const Args& a, const Rows& rows, const float* sums, int k, int begin, int part) {
+    const int first = kRows * part / a.parts, last = min(kRows * (part + 1) / a.parts, a.rows - begin), runs = a.cols / 8;
+    for (int i = static_cast<int>(threadIdx.x) - 128; i < (last - first) * runs; i += 256) {
+        const int at = first + i / runs, column = i % runs * 8, target = rows.target[at];
+        auto* to = reinterpret_cast<uint4*>(a.dx.row(k, 0, begin + at) + column);
+        uint4 weights = {}, now = {};
+        if (target >= 0) weights = *reinterpret_cast<const uint4*>(a.weight.row(k, 0, target) + column);
+        if (a.add_dx) now = *to;
+        float sum[8] = {};
+        for (int p = 0; p < a.parts; ++p) {
+            const auto* from = reinterpret_cast<const float4*>(sums + at * stride_of(kChunks) + column);
+            const float4 low = read_rank(from, p), high = read_rank(from + 1, p);
+            const float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)  // all on their way before the first one is needed
-        if (column_of(n, 0) < a.cols) chosen[n] = weight[4 * n];
+            for (int j = 0; j < 8; ++j) sum[j] += values[j];
+        }
+        if (target < 0 && a.add_dx) continue;
+        std::uint32_t before[4] = {now.x, now.y, now.z, now.w}, less[4] = {weights.x, weights.y, weights.z, weights.w};
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n) {
-        if (column_of(n, 0) >= a.cols) continue;
-        float2 value = make_float2(fmaf(sums[n / 8][n % 8 * 4 + 2 * half], factor, -low_of<T>(chosen[n]) * share),
-                                   fmaf(sums[n / 8][n % 8 * 4 + 2 * half + 1], factor, -high_of<T>(chosen[n]) * share));
-        if (target < 0) value = make_float2(0, 0);
-        const std::uint32_t before = a.add_dx ? to[4 * n] : 0;
-        to[4 * n] = pack<T>(low_of<T>(before) + value.x, high_of<T>(before) + value.y);
+        for (int j = 0; j < 4; ++j) {
+            const float low = fmaf(-rows.share, low_of<T>(less[j]), sum[2 * j]),
+                        high = fmaf(-rows.share, high_of<T>(less[j]), sum[2 * j + 1]);
+            before[j] = pack<T>(low_of<T>(before[j]) + low, high_of<T>(before[j]) + high);
+        }
+        *to = target < 0 ? uint4{} : make_uint4(before[0], before[1], before[2], before[3]);
     }
 }
 
-template <class T, bool kGradient>
+/// Joins what the blocks of a cluster have found, by the second and third warpgroup; `staged` has room for all sums.
+template <class T, bool kGradient, int kChunks>
+__device__ inline void join(const Args& a, Rows& rows, Sums<kChunks>& sums, const Carried& carried, bool fixed, float* staged,
+                            int k, int begin, int part) {
+    const int group_begin = (static_cast<int>(threadIdx.x) / 128 - 1) * 64;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float sum = row_sum(carried.sum[half]), top = fixed ? kReference<T> / kLog2E : carried.top[half];
+        const int at = group_begin + row_of(half);
+        if (threadIdx.x % 4 == 0) rows.found[at] = make_float4(top, sum, rows.chosen[at], __int_as_float(rows.best[at]));
+    }
+    meet();
+    const float factor[2] = {join_row(a, rows, k, begin, group_begin + row_of(0), part),
+                             join_row(a, rows, k, begin, group_begin + row_of(1), part)};
+    if constexpr (kGradient) {
+        scale(sums, factor);
+        const Target to{staged + group_begin * stride_of(kChunks), stride_of(kChunks)};
+        put_sums<kChunks>(sums, to, 64, 64 * kChunks);
+        meet();
+        put_gradients<T, kChunks>(a, rows, staged, k, begin, part);
+    }
+    meet();  // what the others read stays until then
+}
+
+template <class T, bool kGradient, int kChunks>
 __global__ void __launch_bounds__(warpgroups::kThreads, 1)
     warpgroup_forward_kernel(const __grid_constant__ Args a, const __grid_constant__ Maps maps) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ int counts[32];
-    __shared__ float share;  // not in a register: they are scarce
     __shared__ Rows rows;
-    const Memory memory(memory_of_block);
-    const int begin = blockIdx.x * kRows, part = blockIdx.y, k = blockIdx.z;
+    const Memory<kChunks> memory(memory_of_block);
+    const int begin = blockIdx.x * kRows, part = static_cast<int>(blockIdx.z) % a.parts, k = blockIdx.z / a.parts;
     const int all = (a.shape.vocabulary + kRows - 1) / kRows, first = all * part / a.parts;
+    const int count = all * (part + 1) / a.parts - first, ahead = min(count, Memory<kChunks>::kStages);
     if (threadIdx.x == 0) memory.begin();
     begin_kernel();
-    int target = -1;
-    if (const int row = begin + static_cast<int>(threadIdx.x); threadIdx.x < kRows && row < a.rows)
-        target = target_of(a.ids, a.lengths, k, row, a.shape, a.params.first);
-    if (a.joined) {  // while the targets come
-        const float found = put_share(a, k, counts);
-        if (threadIdx.x == 0) share = found;
-    }
-    if (threadIdx.x < kRows) {
-        rows.target[threadIdx.x] = target;
-        rows.best[threadIdx.x] = 0;
-        rows.chosen[threadIdx.x] = 0;
-    }
-    const bool needed = __syncthreads_or(target >= 0);
-    if (!needed && !a.joined) return;
-    const int count = needed ? all * (part + 1) / a.parts - first : 0;
-    const bool over_fixed = a.joined && !a.exact;
+    __syncthreads();
+    ForwardFilling<T, kChunks> fill{a, maps, memory, k, begin, first};
+    if (threadIdx.x < 128) fill(0, ahead, !a.exact);
+    const bool needed = find_rows(a, rows, k, begin, counts);
+    if (!needed) fill.await(ahead);
     if (threadIdx.x < 128) {
-        hopper::give_registers<24>();
-        Filling<kStages, kSlots - kStages> fill_owned{memory};
-        Filling<0, kStages> fill_tile{memory};
-        for (bool fixed = over_fixed, again = count > 0; again; fixed = false) {
-            fill_owned(maps.x, k, begin, [](int) {});
-            for (int n = 0; n < count; ++n) {
-                const int tile = (first + n) * kRows, entry = tile + static_cast<int>(threadIdx.x);
-                float bias = entry < a.shape.vocabulary ? 0 : -INFINITY;
-                if (a.bias && entry < a.shape.vocabulary) bias = a.bias.row(k, 0, 0)[entry] * (fixed ? kLog2E : 1);
-                if (fixed) bias -= kReference<T>;
-                fill_tile(maps.weight, k, tile, [&](int slot) { memory.extra<float>(slot)[threadIdx.x] = bias; });
-            }
+        hopper::give_registers<40>();
+        int from = ahead;
+        for (bool fixed = !a.exact, again = needed; again; fixed = false) {
+            fill(from, count, fixed);
+            from = 0;
             again = fixed && __syncthreads_or(false);
         }
+        for (int i = 0; i < (kGradient ? 3 : 2); ++i) meet();
     } else {
-        hopper::take_registers<240>();
-        Numbers sums = {};
+        hopper::take_registers<232>();
+        Sums<kChunks> sums = {};
         const int group_begin = (static_cast<int>(threadIdx.x) / 128 - 1) * 64;
-        ForwardWork<T> work{a, memory, rows, first, count, group_begin + row_of(0), over_fixed};
-        multiply_ring<T, kGradient>(memory, sums, work);
+        ForwardWork<T, kChunks> work{a, memory, rows, first, needed ? count : 0, group_begin + row_of(0), !a.exact};
+        multiply_ring<T, kGradient, kChunks>(memory, sums, work);
         __syncwarp();
-        const std::int64_t place = (std::int64_t{part} * a.members + k) * a.rows + begin;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float sum = row_sum(work.carried.sum[half]), top = work.fixed ? kReference<T> / kLog2E : work.carried.top[half];
-            const int at = group_begin + row_of(half), row = begin + at;
-            if (a.joined) {
-                if (threadIdx.x % 4 == 0) put_row(a, k, row, rows.target[at], top, sum, rows.chosen[at], rows.best[at]);
-                if (kGradient && row < a.rows) put_gradient<T>(a, k, row, rows.target[at], sums, half, sum, share);
-            } else if (threadIdx.x % 4 == 0 && row < a.rows) {
-                a.stats[place + at] = make_float4(top, sum, rows.chosen[at], __int_as_float(rows.best[at]));
-            }
-        }
-        const Target target_of_sums{a.sums + (place + group_begin) * a.cols, a.cols};
-        if (kGradient && !a.joined) put_sums(sums, target_of_sums, a.rows - begin - group_begin, a.cols);
+        join<T, kGradient, kChunks>(a, rows, sums, work.carried, work.fixed, reinterpret_cast<float*>(memory.data), k, begin,
+                                    part);
     }
 }
 
-template <class T, bool kGradient>
+template <class T, int kChunks>
 KernelResult make(Context& c, const Args& a, const Maps& maps) {
-    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(warpgroup_forward_kernel<T, kGradient>)));
-    const dim3 grid(blocks_for(a.rows, kRows), static_cast<unsigned>(a.parts), static_cast<unsigned>(a.members));
-    return make_launch(c, warpgroup_forward_kernel<T, kGradient>, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
+    const auto kernel =
+        a.dx.data != nullptr ? warpgroup_forward_kernel<T, true, kChunks> : warpgroup_forward_kernel<T, false, kChunks>;
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    const auto parts = static_cast<unsigned>(a.parts);
+    const dim3 grid(blocks_for(a.rows, kRows), 1, parts * static_cast<unsigned>(a.members));
+    return make_kernel([stream = c.stream, kernel, grid, parts, a, maps] {
+        launch_clusters(kernel, grid, dim3(warpgroups::kThreads), parts, warpgroups::kBytes, stream, a, maps);
+    });
 }
 
 }  // namespace
 
-KernelResult make_warpgroup_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type) {
+int active_clusters(const Context& c, int parts) {
+    const auto* kernel = reinterpret_cast<const void*>(warpgroup_forward_kernel<bf16, true, 2>);
+    if (!raise_shared_memory(c, kernel).ok()) return 1;
+    return tile::clusters_at_once(kernel, warpgroups::kThreads, warpgroups::kBytes, static_cast<unsigned>(parts));
+}
+
+KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type) {
     return by_half(type, [&]<class T>(T) {
-        return args.dx.data != nullptr ? make<T, true>(c, args, maps) : make<T, false>(c, args, maps);
+        return by_chunks(args.cols, [&]<int kChunks>(Chunks<kChunks>) { return make<T, kChunks>(c, args, maps); });
     });
 }
 

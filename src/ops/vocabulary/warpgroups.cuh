@@ -1,57 +1,81 @@
 #pragma once
-// The vocabulary head with products of whole warpgroups (compute capability 9.0a), at most 128 columns: what its two kernels
+// The vocabulary head with products of whole warpgroups (compute capability 9.0a), at most 256 columns: what its two kernels
 // share. A block owns 128 rows of one matrix, 64 for each of two warpgroups, while tiles of 128 rows of the other one stream
 // through a ring that a third warpgroup fills. A tile serves two products, as in FlashAttention-3: with the owned rows over its
-// columns, and, while the first product of the next tile runs, with what became of the results over its rows. A block that goes
-// on to other owned rows does so without a pause: there is room for the next ones.
+// columns, and with what became of the results over its rows. Where registers suffice, the second one runs while the first one
+// of the next tile does; otherwise the other warpgroup's products fill the time in between.
 //
-// Tiles lie in shared memory as two halves of 64 columns, each as hopper.cuh says. The second product reads the same bytes with
+// Tiles lie in shared memory as kChunks of 64 columns, each as hopper.cuh says. The second product reads the same bytes with
 // rows as the summed index.
 
 #include <cuda.h>
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/tile/cursor.cuh"
+#include "ops/tile/multiply.cuh"
 #include "ops/tile/warpgroup_product.cuh"
 #include "ops/vocabulary/tiles.cuh"
 
 namespace millrace::ops::cuda::vocabulary::warpgroups {
 
-constexpr int kWidth = 128, kRows = 128, kThreads = 384;
-constexpr int kStages = 4, kSlots = kStages + 2;  ///< of the ring, and two of owned rows behind them
-constexpr std::uint32_t kHalfBytes = kRows * 128, kTileBytes = 2 * kHalfBytes, kExtraBytes = 8 * kRows;
-constexpr std::uint32_t kExtras = kSlots * kTileBytes, kBarriers = kExtras + kSlots * kExtraBytes;
-constexpr std::size_t kBytes = 1024 + kBarriers + 8 * 2 * kSlots;
-constexpr int kHandedOver = 256 * (64 + 2);  ///< floats that a block hands over to the next one: sums, and those of biases
+constexpr int kRows = 128, kThreads = 384, kMostColumns = 256;
+constexpr std::uint32_t kChunkBytes = kRows * 128, kExtraBytes = 8 * kRows;
+constexpr int kRoom = 12, kMostSlots = 6;  ///< chunks in shared memory, and tiles
+constexpr std::uint32_t kExtras = kRoom * kChunkBytes, kBarriers = kExtras + (kMostSlots + 1) * kExtraBytes;
+constexpr std::size_t kBytes = 1024 + kBarriers + 8 * (kRoom + kMostSlots);
 
-using Numbers = float[2][32];         ///< a thread's of 64 x 128: hopper.cuh, multiply
-using Weights = std::uint32_t[8][4];  ///< the same in 16 bits, as the left side of a product over the 128
+/// Of 64 columns, in rows of `cols`.
+constexpr int chunks_of(int cols) { return cols <= 128 ? 2 : cols <= 192 ? 3 : 4; }
+template <int kChunks>
+using Chunks = std::integral_constant<int, kChunks>;
+/// f with their number.
+template <class F>
+auto by_chunks(int cols, F f) {
+    const int chunks = chunks_of(cols);
+    return chunks == 2 ? f(Chunks<2>{}) : chunks == 3 ? f(Chunks<3>{}) : f(Chunks<4>{});
+}
+/// Floats that a block hands over to the next one: sums, and those of biases.
+constexpr int handed_over_by(int chunks) { return 256 * (32 * chunks + 2); }
+
+using Numbers = float[2][32];  ///< a thread's of 64 x 128: tile/multiply.cuh
+template <int kChunks>
+using Sums = float[kChunks][32];
+using Weights = std::uint32_t[8][4];  ///< numbers in 16 bits, as the left side of a product over the 128
 using tile::Cursor;
 
-/// Boxes of 128 rows and 64 columns, laid out as a half of a tile.
+/// Boxes of 128 rows and 64 columns, laid out as a chunk of a tile.
 struct Maps {
     CUtensorMap x, weight;
 };
 
-/// Shared memory: tiles, what each of them needs besides, and barriers.
+/// Shared memory: tiles, what each of them needs besides, and barriers. Slots 0 to kStages - 1 are the ring, kOwned behind them
+/// have owned rows.
+template <int kChunks>
 struct Memory {
+    static constexpr int kSlots = kRoom / kChunks, kOwned = kChunks == 2 ? 2 : 1, kStages = kSlots - kOwned;
+    static constexpr bool kOverlaps = kChunks < 4;  ///< registers suffice for the weights of one tile and the numbers of the next
     unsigned char* data;
     std::uint32_t base;
 
     __device__ explicit Memory(unsigned char* memory)
         : data(memory + (1024 - shared_address(memory) % 1024) % 1024), base(shared_address(data)) {}
-    [[nodiscard]] __device__ std::uint32_t tile(int slot) const { return base + slot * kTileBytes; }
+    [[nodiscard]] __device__ std::uint32_t tile(int slot) const { return base + slot * kChunks * kChunkBytes; }
+    /// Of a slot of the ring, or owned_extra().
     template <class T>
-    [[nodiscard]] __device__ T* extra(int slot) const {
-        return reinterpret_cast<T*>(data + kExtras + slot * kExtraBytes);
+    [[nodiscard]] __device__ T* extra(int place) const {
+        return reinterpret_cast<T*>(data + kExtras + place * kExtraBytes);
     }
-    [[nodiscard]] __device__ std::uint32_t filled(int slot) const { return base + kBarriers + 8 * slot; }
-    [[nodiscard]] __device__ std::uint32_t free(int slot) const { return filled(kSlots + slot); }
+    /// Of the block's owned rows `number`: they are needed longer than the rows.
+    [[nodiscard]] static __device__ int owned_extra(int number) { return kStages + number % (kOwned + 1); }
+    [[nodiscard]] __device__ std::uint32_t filled(int slot, int chunk) const {
+        return base + kBarriers + 8 * (slot * kChunks + chunk);
+    }
+    [[nodiscard]] __device__ std::uint32_t free(int slot) const { return base + kBarriers + 8 * (kRoom + slot); }
 
     /// By one thread.
     __device__ void begin() const {
         for (int s = 0; s < kSlots; ++s) {
-            hopper::barrier_init(filled(s), 128 + 1);
+            for (int c = 0; c < kChunks; ++c) hopper::barrier_init(filled(s, c), c == 0 ? 128 + 1 : 1);
             hopper::barrier_init(free(s), 8);
         }
         hopper::barriers_ready();
@@ -60,47 +84,54 @@ struct Memory {
 
 /// What the first warpgroup does: fills the ring of kCount slots from kFirst on. It waits until the next slot is free and copies
 /// kRows rows of member k from `row` on; extras(slot) stores what they need besides.
-template <int kFirst, int kCount>
+template <int kChunks, int kFirst, int kCount>
 struct Filling {
-    const Memory& memory;
+    const Memory<kChunks>& memory;
     Cursor ring = {};
 
     template <class Extras>
     __device__ void operator()(const CUtensorMap& from, int k, int row, Extras extras) {
         const int slot = kFirst + ring.stage;
-        const std::uint32_t filled = memory.filled(slot);
         hopper::barrier_wait(memory.free(slot), ring.phase ^ 1);
         if (threadIdx.x == 0) {
-            hopper::barrier_expect(filled, kTileBytes);
-            hopper::tensor_copy(memory.tile(slot), &from, 0, row, k, filled);
-            hopper::tensor_copy(memory.tile(slot) + kHalfBytes, &from, 64, row, k, filled);
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) {
+                hopper::barrier_expect(memory.filled(slot, c), kChunkBytes);
+                hopper::tensor_copy(memory.tile(slot) + c * kChunkBytes, &from, 64 * c, row, k, memory.filled(slot, c));
+            }
         }
         extras(slot);
-        hopper::barrier_arrive(filled);
+        hopper::barrier_arrive(memory.filled(slot, 0));
         ring.template advance<kCount>();
     }
 };
+template <int kChunks>
+using FillTiles = Filling<kChunks, 0, Memory<kChunks>::kStages>;
+template <int kChunks>
+using FillOwned = Filling<kChunks, Memory<kChunks>::kStages, Memory<kChunks>::kOwned>;
 
-/// numbers = 64 owned rows at `own` times the tile's. Descriptors count 16 bytes.
-template <class T>
-__device__ inline void multiply_across(Numbers& numbers, std::uint32_t own, std::uint32_t tile) {
-    const std::uint64_t left = hopper::operand(own), right = hopper::operand(tile);
+/// numbers = 64 owned rows at `own` times the tile's, as its chunks come. Descriptors count 16 bytes.
+template <class T, int kChunks>
+__device__ inline void multiply_across(Numbers& numbers, std::uint32_t own, const Memory<kChunks>& memory, const Cursor& ring) {
+    const std::uint64_t left = hopper::operand(own), right = hopper::operand(memory.tile(ring.stage));
 #pragma unroll
-    for (int d = 0; d < kWidth / 16; ++d) {
-        const int at = d / 4 * (kHalfBytes / 16) + 2 * (d % 4);
-        if (d == 0)
-            hopper::multiply_128<T, false>(numbers[0], numbers[1], left, right);
-        else
-            hopper::multiply_128<T, true>(numbers[0], numbers[1], left + at, right + at);
+    for (int c = 0; c < kChunks; ++c) {
+        hopper::barrier_wait(memory.filled(ring.stage, c), ring.phase);
+        hopper::products_begin();
+#pragma unroll
+        for (int d = 0; d < 4; ++d) {
+            const int at = c * (kChunkBytes / 16) + 2 * d;
+            tile::multiply_step<T, false, false>(numbers, left + at, right + at, at > 0 ? 1 : 0);
+        }
     }
 }
 
 /// sums += weights times the tile's rows.
-template <class T>
-__device__ inline void multiply_along(Numbers& sums, const Weights& weights, std::uint32_t tile) {
-    const std::uint64_t right = hopper::summed_rows(tile, kHalfBytes);
+template <class T, int kChunks>
+__device__ inline void multiply_along(Sums<kChunks>& sums, const Weights& weights, std::uint32_t tile) {
+    const std::uint64_t right = hopper::summed_rows(tile, kChunkBytes);
 #pragma unroll
-    for (int v = 0; v < kRows / 16; ++v) hopper::multiply_128<T>(sums[0], sums[1], weights[v], right + v * (16 * 128 / 16));
+    for (int v = 0; v < kRows / 16; ++v) hopper::multiply_along<T>(sums, weights[v], right + v * (16 * 128 / 16));
 }
 
 template <class T>
@@ -112,23 +143,27 @@ __device__ inline void to_weights(Weights& weights, const Numbers& numbers) {
             weights[v][i] = pack<T>(numbers[v / 4][v % 4 * 8 + 2 * i], numbers[v / 4][v % 4 * 8 + 2 * i + 1]);
 }
 
-__device__ inline void hold(Numbers& numbers) {
-    hopper::hold(numbers[0]);
-    hopper::hold(numbers[1]);
+template <int kCount>
+__device__ inline void hold(float (&numbers)[kCount][32]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) hopper::hold(numbers[i]);
 }
 
 /// Multiplies numbers 2 half (+ 1) of each four by factor[half].
-__device__ inline void scale(Numbers& numbers, const float (&factor)[2]) {
+template <int kCount>
+__device__ inline void scale(float (&numbers)[kCount][32], const float (&factor)[2]) {
 #pragma unroll
-    for (int i = 0; i < 64; ++i) numbers[i / 32][i % 32] *= factor[i % 4 / 2];
+    for (int i = 0; i < 32 * kCount; ++i) numbers[i / 32][i % 32] *= factor[i % 4 / 2];
 }
 
-__device__ inline void clear(Numbers& numbers) {
+template <int kCount>
+__device__ inline void clear(float (&numbers)[kCount][32]) {
 #pragma unroll
-    for (int i = 0; i < 64; ++i) numbers[i / 32][i % 32] = 0;
+    for (int i = 0; i < 32 * kCount; ++i) numbers[i / 32][i % 32] = 0;
 }
 
-__device__ inline void release(const Memory& memory, int slot) {
+template <int kChunks>
+__device__ inline void release(const Memory<kChunks>& memory, int slot) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) hopper::barrier_arrive(memory.free(slot));
 }
@@ -136,37 +171,49 @@ __device__ inline void release(const Memory& memory, int slot) {
 /// What the second and third warpgroup do, in turns, so that one computes exponentials while products of the other run; with
 /// work:
 /// - tiles(number): how many stream past the block's owned rows `number`, 0 behind the last of these;
-/// - begin(number, slot): the owned rows have come, with what they need besides;
+/// - begin(number): the owned rows have come, with what they need besides;
 /// - change(n, slot, numbers) turns products with tile n into weights;
-/// - with kSums, those times the tile's rows are added up. The sums still grow during change; before those of tile n are added,
-///   settle(n, sums) may rescale them. Before those of other owned rows are, finish(number, slot, sums) gets them, and after the
-///   last ones the caller. They start at zero.
-template <class T, bool kSums, class Work>
-__device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& work) {
+/// - with kSums, those times the tile's rows are added up. The sums may still grow during change; before those of tile n are
+///   added, settle(n, sums) may rescale them. Before those of other owned rows are, finish(number, sums) gets them, and after
+///   the last ones the caller. They start at zero.
+template <class T, bool kSums, int kChunks, class Work>
+__device__ inline void multiply_ring(const Memory<kChunks>& memory, Sums<kChunks>& sums, Work& work) {
+    using Room = Memory<kChunks>;
     const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);  // known to be the same in a warp
     const int turn = 1 + group, other = 4 - group;                                       // numbers of barriers
     Numbers numbers;
     Weights weights;
     Cursor owned, ring;
     int last = -1;
+    const auto begin_sums = [&] {
+        hopper::products_begin();
+        multiply_along<T, kChunks>(sums, weights, memory.tile(last));
+        hopper::products_commit();
+    };
+    const auto end_sums = [&] {
+        hopper::products_wait<0>();
+        hold(sums);
+        if (last >= 0) release(memory, last);
+    };
     if (group == 2) hopper::give_turn(other);
     // Only what is known to be the same in a warp stays in uniform registers, where products want their addresses.
     const auto tiles = [&](int number) { return __shfl_sync(0xffffffffu, work.tiles(number), 0); };
     for (int number = 0, count = tiles(0); count > 0; count = tiles(++number)) {
-        const int slot = kStages + owned.stage;
+        const int slot = Room::kStages + owned.stage;
         const std::uint32_t own = memory.tile(slot) + (group - 1) * 64 * 128;
-        hopper::barrier_wait(memory.filled(slot), owned.phase);
-        work.begin(number, slot);
+        for (int c = 0; c < kChunks; ++c) hopper::barrier_wait(memory.filled(slot, c), owned.phase);
+        work.begin(number);
         for (int n = 0; n < count; ++n) {
-            hopper::barrier_wait(memory.filled(ring.stage), ring.phase);
+            const bool adds = kSums && last >= 0;
             hopper::await_turn(turn);
-            hopper::products_begin();
-            multiply_across<T>(numbers, own, memory.tile(ring.stage));
+            if (adds && !Room::kOverlaps) {
+                begin_sums();
+                end_sums();
+            }
+            multiply_across<T, kChunks>(numbers, own, memory, ring);
             hopper::products_commit();
-            if (kSums && last >= 0) {
-                hopper::products_begin();
-                multiply_along<T>(sums, weights, memory.tile(last));
-                hopper::products_commit();
+            if (adds && Room::kOverlaps) {
+                begin_sums();
                 hopper::give_turn(other);
                 hopper::products_wait<1>();
             } else {
@@ -174,33 +221,28 @@ __device__ inline void multiply_ring(const Memory& memory, Numbers& sums, Work& 
                 hopper::products_wait<0>();
             }
             hold(numbers);
+            if (n + 1 == count) release(memory, slot);
             work.change(n, ring.stage, numbers);
             if (!kSums) {
                 release(memory, ring.stage);
             } else {
-                hopper::products_wait<0>();
-                hold(sums);
-                if (last >= 0) release(memory, last);
+                if (Room::kOverlaps) end_sums();
                 if (n == 0 && number > 0) {
-                    const int before = kStages + (owned.stage ^ 1);
-                    work.finish(number - 1, before, sums);
-                    release(memory, before);
+                    work.finish(number - 1, sums);
+                    __syncwarp();  // whole before the next product
                     clear(sums);
                 }
                 work.settle(n, sums);
                 to_weights<T>(weights, numbers);
                 last = ring.stage;
             }
-            ring.advance<kStages>();
+            ring.advance<Room::kStages>();
         }
-        owned.advance<2>();
+        owned.advance<Room::kOwned>();
     }
     if (kSums && last >= 0) {
-        hopper::products_begin();
-        multiply_along<T>(sums, weights, memory.tile(last));
-        hopper::products_commit();
-        hopper::products_wait<0>();
-        hold(sums);
+        begin_sums();
+        end_sums();
     }
     if (group == 1) hopper::await_turn(turn);  // the one that is left
 }
@@ -212,23 +254,24 @@ __device__ inline int row_of(int half) {
 
 /// Puts the warpgroup's sums, `rows` rows of `cols` columns of them. Returns a thread's sum of squares. kPlain: no columns are
 /// missing, and nothing is added to.
-template <bool kPlain>
-__device__ inline float put_sums(const Numbers& sums, const Target& target, int rows, int cols) {
+template <bool kPlain, int kChunks>
+__device__ inline float put_pairs(const Sums<kChunks>& sums, const Target& target, int rows, int cols) {
     float squares = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         if (row_of(half) >= rows) continue;
         const Target of_row{target.to + row_of(half) * target.stride + column_of(0, 0), 0, target.factor, !kPlain && target.add};
 #pragma unroll
-        for (int n = 0; n < kWidth / 8; ++n)
+        for (int n = 0; n < 8 * kChunks; ++n)
             if (kPlain || column_of(n, 0) < cols)
                 squares += of_row.put_pair(0, 8 * n, sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
     }
     return squares;
 }
-__device__ inline float put_sums(const Numbers& sums, const Target& target, int rows, int cols) {
-    if (cols == kWidth && !target.add) return put_sums<true>(sums, target, rows, cols);
-    return put_sums<false>(sums, target, rows, cols);
+template <int kChunks>
+__device__ inline float put_sums(const Sums<kChunks>& sums, const Target& target, int rows, int cols) {
+    if (cols == 64 * kChunks && !target.add) return put_pairs<true, kChunks>(sums, target, rows, cols);
+    return put_pairs<false, kChunks>(sums, target, rows, cols);
 }
 
 }  // namespace millrace::ops::cuda::vocabulary::warpgroups
