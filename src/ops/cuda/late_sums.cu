@@ -6,6 +6,7 @@ namespace millrace::ops::cuda {
 namespace {
 
 constexpr int kColumns = 32, kLanes = 32;
+static_assert(kColumns == kLanes);
 
 /// What a block adds up: some neighbouring columns of one matrix.
 struct Unit {
@@ -15,17 +16,23 @@ struct Unit {
 };
 
 __global__ void __launch_bounds__(kColumns* kLanes) chunk_sums_kernel(const Unit* units) {
+    __shared__ float sums[kLanes][kColumns + 1];
     const Unit u = units[blockIdx.x];  // no kernel writes the table
     begin_kernel();
-    const int col = static_cast<int>(threadIdx.x);
+    int col = static_cast<int>(threadIdx.x);
     float sum = 0;
     if (col < u.cols) {
 #pragma unroll 8
         for (int chunk = static_cast<int>(threadIdx.y); chunk < u.chunks; chunk += kLanes)
             sum += u.from[std::int64_t{chunk} * u.pitch + col];
     }
-    sum = sum_over_y<kLanes>(sum);
-    if (threadIdx.y == 0 && col < u.cols) put(u.to + col, sum, u.accumulate != 0);
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    // A warp has a column now.
+    col = static_cast<int>(threadIdx.y);
+    sum = sums[threadIdx.x][threadIdx.y];
+    for (int d = kLanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (threadIdx.x == 0 && col < u.cols) put(u.to + col, sum, u.accumulate != 0);
 }
 
 base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<ChunkSums>> all) {
