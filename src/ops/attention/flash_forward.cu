@@ -109,11 +109,12 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(A
     extern __shared__ uint4 memory[];
     T* queries = reinterpret_cast<T*>(memory);
     T *keys = queries + kQueries * kStride, *values = keys + kStreamed * kStride;  // a second pair of tiles lies behind
-    begin_kernel();
+    if (!a.early) begin_kernel();
     const AttentionShape shape = a.shape;
     const int blocks = (shape.positions + kQueries - 1) / kQueries;
     const FlashBlock block(a.pairs(), blocks);
     const AttentionPlace place = place_of(a, block.pair);
+    if (a.early) begin_kernel();
     const int first = (blocks - 1 - block.number) * kQueries;  // late queries see most
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
