@@ -89,6 +89,7 @@ void add_frequencies(std::vector<OpCase>& cases) {
     add({1, 140, 40, 1, 4999, 5}, "different", false, given(turns));
     add({2, 140, 40, 0, 700, 8}, "text", false, given(text));
     add({1, 700, 50, 2, 700, 8}, "text", true, given(text));
+    add({1, 30, 40, 0, 140001, 4}, "many_words", false, integers(0, 140000));
 }
 
 OpCase mean(const Text& t, const std::string& note, Layout layout = kDense) {

@@ -26,7 +26,8 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
     const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
     if (out.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
-        const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out)};
+        const AttentionArgs<Real> a{
+            qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out), c.reads_early({&l})};
         if constexpr (sizeof(Real) == 2)
             if (takes_flash(c, shape.width)) return make_flash_forward(c, a);
         return make_plain_attention<true>(c, a);
@@ -40,8 +41,9 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
     const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
     if (dqkv.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
+        const bool early = c.reads_early({&l, &qkv, &out, &logsumexp});
         const AttentionArgs<Real> a{
-            qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k, whole_heads(shape, qkv, dout, out, dqkv)};
+            qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k, whole_heads(shape, qkv, dout, out, dqkv), early};
         if constexpr (sizeof(Real) == 2)
             if (takes_flash(c, shape.width)) return make_flash_backward(c, a);
         return make_plain_attention<false>(c, a);

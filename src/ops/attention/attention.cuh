@@ -27,6 +27,7 @@ struct AttentionArgs {
     AttentionShape shape;
     int sequences, members;
     bool whole;  ///< rows of every head begin at multiples of 16 bytes
+    bool early;  ///< of what is read, the launch in front writes qkv (forward) or dout (backward) alone
 
     [[nodiscard]] __host__ __device__ int pairs() const { return sequences * shape.heads; }
 };

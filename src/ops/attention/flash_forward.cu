@@ -101,9 +101,10 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(A
     extern __shared__ uint4 memory[];
     T* queries = reinterpret_cast<T*>(memory);
     T* streamed = queries + form.own() * form.stride();  // pairs of tiles: keys, values
-    begin_kernel();
+    if (!a.early) begin_kernel();
     const AttentionShape shape = a.shape;
     const FlashBlock block(a, form, true);  // late queries see most
+    if (a.early) begin_kernel();
     const int filled = block.place.filled, stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const T* rows = part_of(a.qkv, shape, block.place, 0);
     const int tiles = block.seen_tiles(shape, form), size = form.tile() * form.stride();

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_bac
     T *values = keys + kRows * kStride, *douts = values + kRows * kStride;
     T* results = douts + kRows * kStride;
     float *logsumexp = reinterpret_cast<float*>(results + kRows * kStride), *deltas = logsumexp + kRows;
-    begin_kernel();
+    if (!a.early) begin_kernel();
     const AttentionShape shape = a.shape;
     const AttentionPlace place = place_of(a, blockIdx.x);
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32), row = threadIdx.x;
@@ -34,12 +34,13 @@ __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_bac
     stage_rows(form, rows, stride, filled, shape.width, queries, kRows);
     stage_rows(form, rows + across, stride, filled, shape.width, keys, kRows);
     stage_rows(form, rows + 2 * across, stride, filled, shape.width, values, kRows);
-    stage_rows(form, a.dout.row(place.k, 0, place.row) + place.column, static_cast<int>(a.dout.stride_row), filled, shape.width,
-               douts, kRows);
-    commit_copies();
     Deltas<T, Form> own_deltas;
     own_deltas.fetch(a.out.row(place.k, 0, place.row) + place.column, static_cast<int>(a.out.stride_row), filled, shape.width);
     if (row < kRows) logsumexp[row] = row < filled ? a.logsumexp.row(place.k, 0, place.row + row)[place.head] : 0;
+    if (a.early) begin_kernel();
+    stage_rows(form, a.dout.row(place.k, 0, place.row) + place.column, static_cast<int>(a.dout.stride_row), filled, shape.width,
+               douts, kRows);
+    commit_copies();
     await_copies<0>();
     __syncthreads();
     own_deltas.find(form, douts, deltas);

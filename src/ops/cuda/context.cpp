@@ -10,12 +10,13 @@ base::Error cuda_error(cudaError_t code, const std::string& what) {
     return base::Error{fmt::format("{} failed: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code))};
 }
 
+bool launches(const Bound& b) {
+    for (int slot = 0; slot < b.record->slot_count(); ++slot)
+        if (b.record->writes(slot) && b[slot].present() && b[slot].count() > 0) return true;
+    return false;
+}
+
 bool Context::reads_early(std::initializer_list<const tensor::Operand*> operands) const {
-    const auto launches = [](const Bound& b) {  // a record without elements may launch nothing
-        for (int slot = 0; slot < b.record->slot_count(); ++slot)
-            if (b.record->writes(slot) && b[slot].present() && b[slot].count() > 0) return true;
-        return false;
-    };
     // A copy of an operand is written by the launch in front of this one.
     const auto is_own = [&](const tensor::Operand* o) {
         const auto& own = records[at].operands;

@@ -77,6 +77,9 @@ struct Context {
 
 using KernelPtr = std::unique_ptr<Kernel>;
 
+/// Whether a record is sure to launch something: one without elements may not.
+bool launches(const Bound& record);
+
 /// A kernel from a callable that enqueues the launch.
 template <class F>
 class Launch final : public Kernel {

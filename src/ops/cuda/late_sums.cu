@@ -6,6 +6,7 @@ namespace millrace::ops::cuda {
 namespace {
 
 constexpr int kColumns = 32, kLanes = 32;
+static_assert(kColumns == kLanes);
 
 /// What a block adds up: some neighbouring columns of one matrix.
 struct Unit {
@@ -14,21 +15,29 @@ struct Unit {
     std::int32_t chunks, pitch, cols, accumulate;
 };
 
-__global__ void __launch_bounds__(kColumns* kLanes) chunk_sums_kernel(const Unit* units) {
+__global__ void __launch_bounds__(kColumns* kLanes) chunk_sums_kernel(const Unit* units, bool early) {
+    __shared__ float sums[kLanes][kColumns + 1];
     const Unit u = units[blockIdx.x];  // no kernel writes the table
-    begin_kernel();
-    const int col = static_cast<int>(threadIdx.x);
+    if (!early) begin_kernel();
+    int col = static_cast<int>(threadIdx.x);
     float sum = 0;
     if (col < u.cols) {
 #pragma unroll 8
         for (int chunk = static_cast<int>(threadIdx.y); chunk < u.chunks; chunk += kLanes)
             sum += u.from[std::int64_t{chunk} * u.pitch + col];
     }
-    sum = sum_over_y<kLanes>(sum);
-    if (threadIdx.y == 0 && col < u.cols) put(u.to + col, sum, u.accumulate != 0);
+    if (early) begin_kernel();
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    // A warp has a column now.
+    col = static_cast<int>(threadIdx.y);
+    sum = sums[threadIdx.x][threadIdx.y];
+    for (int d = kLanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (threadIdx.x == 0 && col < u.cols) put(u.to + col, sum, u.accumulate != 0);
 }
 
-base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<ChunkSums>> all) {
+/// early: the launch in front made none of these chunks.
+base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<ChunkSums>> all, bool early) {
     std::vector<Unit> units;
     for (const auto& s : all)
         for (int k = 0; k < s->out.k; ++k)
@@ -41,8 +50,8 @@ base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<Ch
     MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit)));
     std::vector<DeviceTable> held = {table};
     for (const auto& s : all) held.push_back(s->held);
-    return make_kernel([held, table, stream = c.stream, grid = dim3(static_cast<unsigned>(units.size()))] {
-        launch(chunk_sums_kernel, grid, dim3(kColumns, kLanes), 0, stream, table);
+    return make_kernel([held, table, early, stream = c.stream, grid = dim3(static_cast<unsigned>(units.size()))] {
+        launch(chunk_sums_kernel, grid, dim3(kColumns, kLanes), 0, stream, table, early);
     });
 }
 
@@ -51,7 +60,7 @@ base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<Ch
 KernelResult with_sums(Context& c, KernelPtr chunks, std::span<const ChunkSums> sums) {
     std::vector<std::shared_ptr<ChunkSums>> wanted, before;
     for (const ChunkSums& s : sums)
-        if (s.out.present()) wanted.push_back(std::make_shared<ChunkSums>(s));
+        if (s.out.present()) wanted.emplace_back(std::make_shared<ChunkSums>(s))->made = c.at;
     for (const auto& waiting : c.late_sums)
         if (std::ranges::any_of(wanted, [&](const auto& s) { return Box(s->out).meets(Box(waiting->out)); }))
             before.push_back(waiting);
@@ -63,7 +72,7 @@ KernelResult with_sums(Context& c, KernelPtr chunks, std::span<const ChunkSums> 
     std::vector<std::shared_ptr<Kernel>> steps;
     steps.emplace_back(std::move(chunks));
     for (const auto& some : {before, wanted}) {
-        MILLRACE_LET(made, make_sums(c, some));
+        MILLRACE_LET(made, make_sums(c, some, false));
         if (made) steps.emplace_back(std::move(made));
     }
     return make_kernel([steps] {
@@ -71,7 +80,14 @@ KernelResult with_sums(Context& c, KernelPtr chunks, std::span<const ChunkSums> 
     });
 }
 
-base::Result<KernelPtr> take_late_sums(Context& c) { return make_sums(c, std::exchange(c.late_sums, {})); }
+base::Result<KernelPtr> take_late_sums(Context& c) {
+    const auto sums = std::exchange(c.late_sums, {});
+    if (sums.empty()) return KernelPtr{};
+    const Bound& in_front = c.records[c.at];
+    const bool early = !in_front.condition.present() && launches(in_front) &&
+                       std::ranges::all_of(sums, [&](const auto& s) { return s->made < c.at; });
+    return make_sums(c, sums, early);
+}
 
 bool touches_late_sums(const Context& c, const Bound& record) {
     return std::ranges::any_of(c.late_sums, [&](const auto& s) {

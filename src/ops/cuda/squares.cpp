@@ -37,7 +37,7 @@ base::Result<std::shared_ptr<GradientSquares>> leave_rows(Context& c, const Devi
     const std::shared_ptr<GradientSquares> left = c.squares.back();
     left->rows.shift = std::countr_zero(static_cast<unsigned>(left->gradient.cols));
     const auto bytes = static_cast<std::size_t>(left->gradient.count() >> left->rows.shift);
-    MILLRACE_LET(flags, zero_table(c, (bytes + 15) / 16 * 16));
+    MILLRACE_LET(flags, zero_table(c, bytes));
     left->rows.flags = flags;
     return left;
 }

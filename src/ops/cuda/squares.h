@@ -10,7 +10,7 @@ namespace millrace::ops::cuda {
 
 /// A byte for every 2^shift neighbouring elements of a member's gradient: 1 where the kernel wrote them, 0 where they are zeros.
 struct WrittenRows {
-    DeviceTable flags;  ///< [K][count / K >> shift], filled up to whole quads of 16 bytes; null: the kernel writes all rows
+    DeviceTable flags;  ///< [K][count / K >> shift]; null: the kernel writes all rows
     int shift = 0;
     bool skip_zeros = false;  ///< the kernel leaves rows without a gradient as they are
 };

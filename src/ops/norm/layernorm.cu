@@ -18,6 +18,7 @@ struct ForwardArgs {
     Mat<T> sum, y;
     int groups, rows, cols;
     float eps;
+    bool early;  ///< the launch in front writes x alone of what is read
 };
 
 /// What is normalised, element c of a row: x, or x + residual as it is stored.
@@ -37,22 +38,26 @@ __global__ void __launch_bounds__(32 * kWarps, Shape::kForwardBlocks)
     forward_rows_kernel(const __grid_constant__ ForwardArgs<T> a) {
     constexpr int N = Shape::kCount, V = Shape::kRun, L = Shape::kThreads;
     extern __shared__ __align__(16) float shared[];
-    begin_kernel();
+    if (!a.early) begin_kernel();
     const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups, step = gridDim.x * Shape::kRows;
     Ring<T, Shape> ring(shared);
-    const auto begin_row = [&](int r) {
-        ring.begin(a.x.row(k, g, r), a.residual ? a.residual.row(k, g, r) : nullptr, r < a.rows ? a.cols : 0);
-    };
+    const auto cols_of = [&](int r) { return r < a.rows ? a.cols : 0; };
+    const int mine = blockIdx.x * Shape::kRows + Shape::row();
+    if (a.residual)
 #pragma unroll
-    for (int i = 0; i < ring.kAhead; ++i) begin_row(blockIdx.x * Shape::kRows + Shape::row() + i * step);
+        for (int i = 0; i < ring.kAhead; ++i)
+            ring.begin_right(i, a.residual.row(k, g, mine + i * step), cols_of(mine + i * step));
     const float share = 1 / static_cast<float>(a.cols);
     float gamma[N], beta[N];
     load_row<Shape>(a.gamma.row(k, g, 0), a.cols, gamma);
     load_row<Shape>(a.beta.row(k, g, 0), a.cols, beta);
+    if (a.early) begin_kernel();
+#pragma unroll
+    for (int i = 0; i < ring.kAhead; ++i) ring.begin(a.x.row(k, g, mine + i * step), nullptr, cols_of(mine + i * step));
     for (int first = blockIdx.x * Shape::kRows; first < a.rows; first += step) {
-        const int r = first + Shape::row(), cols = r < a.rows ? a.cols : 0;
+        const int r = first + Shape::row(), cols = cols_of(r), later = r + ring.kAhead * step;
         const T *x = a.x.row(k, g, r), *other = a.residual.row(k, g, r);
-        begin_row(r + ring.kAhead * step);
+        ring.begin(a.x.row(k, g, later), a.residual ? a.residual.row(k, g, later) : nullptr, cols_of(later));
         ring.take(x, other);
         float v[N];
         load_row<Shape>(x, cols, v);
@@ -115,8 +120,10 @@ KernelResult make_layernorm_forward(Context& c, const Bound& b) {
     if (out.count() == 0) return make_kernel([] {});
     const auto depth = static_cast<unsigned>(out.k * out.g);
     return by_real(out.dtype, [&]<class T>(T) -> KernelResult {
+        const bool early = c.reads_early({&b[residual], &b[gamma], &b[beta]});
         const ForwardArgs<T> a{b[x],   b[residual], b[gamma], b[beta],  b[mean],  b[inv_std],
-                               b[sum], b[y],        out.g,    out.rows, out.cols, b.params<LayerNormParams>().eps};
+                               b[sum], b[y],        out.g,    out.rows, out.cols, b.params<LayerNormParams>().eps,
+                               early};
         const bool whole = whole_rows(c, b, out, {x, residual, gamma, beta, sum, y});
         return by_shape<T>(out.cols, whole, [&]<class Shape>(Shape) -> KernelResult {
             if constexpr (!std::is_same_v<Shape, RowOfABlock>) {

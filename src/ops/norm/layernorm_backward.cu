@@ -18,6 +18,7 @@ struct BackwardArgs {
     float* partial;  ///< [matrix, chunk, 2, cols]: sums of dy and of dy times the normalised x
     int groups, rows, cols, chunk_rows;
     bool add_x, add_residual;
+    bool early;  ///< the launch in front writes dy alone of what is read
 };
 
 template <class T>
@@ -32,26 +33,29 @@ __global__ void __launch_bounds__(32 * kWarps, Shape::kBackwardBlocks)
     backward_rows_kernel(const __grid_constant__ BackwardArgs<T> a) {
     constexpr int N = Shape::kCount, L = Shape::kThreads, kRows = Shape::kRows;
     extern __shared__ __align__(16) float shared[];  // the ring, then sums [kRows][2][cols]
-    begin_kernel();
+    if (!a.early) begin_kernel();
     const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
-    const int begin = blockIdx.x * a.chunk_rows, end = min(a.rows, begin + a.chunk_rows);
+    const int begin = blockIdx.x * a.chunk_rows, end = min(a.rows, begin + a.chunk_rows), mine = begin + Shape::row();
     Ring<T, Shape> ring(shared);
-    const auto begin_row = [&](int r) { ring.begin(a.dy.row(k, g, r), a.x.row(k, g, r), r < end ? a.cols : 0); };
+    const auto cols_of = [&](int r) { return r < end ? a.cols : 0; };  // behind the last row all are zeros
 #pragma unroll
-    for (int i = 0; i < ring.kAhead; ++i) begin_row(begin + Shape::row() + i * kRows);
+    for (int i = 0; i < ring.kAhead; ++i) ring.begin_right(i, a.x.row(k, g, mine + i * kRows), cols_of(mine + i * kRows));
     const float share = 1 / static_cast<float>(a.cols);
     float next_mean = 0, next_inv = 0, gamma[N], sums[N] = {}, dots[N] = {};
     const auto load_statistics = [&](int r) {
         next_mean = r < end ? *a.mean.row(k, g, r) : 0;
         next_inv = r < end ? *a.inv_std.row(k, g, r) : 0;
     };
-    load_statistics(begin + Shape::row());
+    load_statistics(mine);
     load_row<Shape>(a.gamma.row(k, g, 0), a.cols, gamma);
+    if (a.early) begin_kernel();
+#pragma unroll
+    for (int i = 0; i < ring.kAhead; ++i) ring.begin(a.dy.row(k, g, mine + i * kRows), nullptr, cols_of(mine + i * kRows));
     for (int first = begin; first < end; first += kRows) {
-        const int r = first + Shape::row(), cols = r < end ? a.cols : 0;  // behind the last row all are zeros
+        const int r = first + Shape::row(), cols = cols_of(r), later = r + ring.kAhead * kRows;
         const float m = next_mean, inv = next_inv;
         const T *dy = a.dy.row(k, g, r), *x = a.x.row(k, g, r);
-        begin_row(r + ring.kAhead * kRows);
+        ring.begin(a.dy.row(k, g, later), a.x.row(k, g, later), cols_of(later));
         load_statistics(r + kRows);
         ring.take(dy, x);
         float d[N], hat[N], sum = 0, dot = 0;
@@ -84,9 +88,9 @@ __global__ void __launch_bounds__(32 * kWarps, Shape::kBackwardBlocks)
         if (a.dx) put_row<Shape>(a.dx.row(k, g, r), cols, d, a.add_x);
     }
     __syncthreads();  // the ring is done with
-    float* mine = shared + Shape::row() * 2 * a.cols;
-    put_row<Shape>(mine, a.cols, sums);
-    put_row<Shape>(mine + a.cols, a.cols, dots);
+    float* own = shared + Shape::row() * 2 * a.cols;
+    put_row<Shape>(own, a.cols, sums);
+    put_row<Shape>(own + a.cols, a.cols, dots);
     __syncthreads();
     float* to = a.partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.x + blockIdx.x) * 2 * a.cols;
     for (int c = threadIdx.x; c < 2 * a.cols; c += blockDim.x) {
@@ -188,7 +192,8 @@ KernelResult make_layernorm_backward(Context& c, const Bound& b) {
                                     in.cols,
                                     chunk_rows,
                                     b.accumulates(dx),
-                                    b.accumulates(dresidual)};
+                                    b.accumulates(dresidual),
+                                    c.reads_early({&b[x], &b[gamma], &b[mean], &b[inv_std]})};
             auto kernel = make_kernel([a, chunks, depth, shared, stream = c.stream, partial] {
                 if constexpr (kRowsInBlock) {
                     launch(backward_rows_kernel<T, Shape>, dim3(chunks, 1, depth), dim3(32 * kWarps), shared, stream, a);

@@ -54,6 +54,10 @@ public:
     static constexpr int kAhead = kUsed ? kSlots - 1 : 0;  ///< rows begun before the one that is computed
 
     __device__ explicit Ring(float* shared) : mine_(reinterpret_cast<T*>(shared) + Shape::row() * 2 * kRow) {}
+    /// Begins to copy the right row of slot `index` < kAhead, before the left one is begun.
+    __device__ void begin_right(int index, const T* right, int cols) {
+        if constexpr (kUsed) copy(slot(index) + kRow, right, cols);
+    }
     /// Begins to copy a row of each into the next slot; `right` may be null.
     __device__ void begin(const T* left, const T* right, int cols) {
         if constexpr (kUsed) {

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/squares.h"
 #include "ops/optimizer/norm.cuh"
+#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -24,6 +25,20 @@ struct Piece {
 struct Pieces {
     const Piece* data;  ///< in ascending order
     int count;
+};
+
+/// The last elements of some arenas, to be in the cache when the update begins: until then memory has little to do.
+struct Ahead {
+    Mat<const float> arenas[3];
+    int count = 0;
+    int width = 0, each = 0;  ///< elements of a member, of a block
+
+    /// By one thread of a block.
+    __device__ void fetch(int k) const {
+        const int begin = width - (static_cast<int>(blockIdx.x) + 1) * each;
+        for (int i = 0; i < count && begin >= 0; ++i)
+            hopper::fetch_ahead(arenas[i].row(k, 0, 0) + begin, static_cast<std::uint32_t>(each * sizeof(float)));
+    }
 };
 
 /// The squares of elements [i, end) in steps of a block, of trainable groups alone.
@@ -59,9 +74,11 @@ __device__ float sum_of_range(const float* g, std::int64_t i, std::int64_t end, 
 /// kNormBlocks sums of a member's pieces, block b those from number b on in steps of gridDim.x. The pieces and the order of their
 /// sums do not depend on the members. All members go from their first elements to their last, as the update goes back.
 __global__ void __launch_bounds__(kThreads, blocks_at_once(kThreads, kNormPerMultiprocessor))
-    norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, bool quads, Groups groups, Segments segments, Pieces pieces) {
+    norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, bool quads, Groups groups, Segments segments, Pieces pieces,
+                       const __grid_constant__ Ahead ahead) {
     __shared__ float sums[kNormBlocks][kThreads / 32];
     const int k = blockIdx.y, thread = static_cast<int>(threadIdx.x);
+    if (thread == 0) ahead.fetch(k);
     const auto first_piece = [&](int number) { return number * pieces.count / kNormBlocks; };
     Cursor cursor(segments, pieces.data[first_piece(blockIdx.x)].begin);
     begin_kernel();
@@ -132,6 +149,19 @@ unsigned norm_blocks(const Context& c, unsigned members) {
     return blocks_for(kNormBlocks, static_cast<int>(blocks_for(kNormBlocks, static_cast<int>(most))));
 }
 
+/// What the caches of today hold beside a step's gradients, shared by all blocks.
+Ahead fetched_ahead(std::span<const Operand> arenas, unsigned blocks, unsigned members) {
+    constexpr unsigned kElements = 3u << 20;
+    Ahead ahead;
+    for (const Operand& arena : arenas) {
+        if (!arena.present() || !quads(arena) || arena.cols % 4 != 0) continue;
+        ahead.arenas[ahead.count++] = arena;
+        ahead.width = arena.cols;
+    }
+    if (ahead.count > 0) ahead.each = std::max(4u, kElements / static_cast<unsigned>(ahead.count) / (blocks * members) / 4 * 4);
+    return ahead;
+}
+
 /// The sums that were left of a gradient which begins at `at`, one piece for neighbouring matrices of one segment. A matrix of
 /// several segments is read: its sums are not kept apart by segment.
 void append_left(const GradientSquares& left, std::int64_t at, const std::vector<Segment>& segments, std::vector<Piece>& pieces) {
@@ -196,7 +226,7 @@ base::Result<std::vector<Segment>> read_segments(const Context& c, const Operand
     return segments;
 }
 
-KernelResult make_norm_slices(Context& c, const Bound& b) {
+KernelResult make_norm_slices(Context& c, const Bound& b, std::span<const Operand> read_next) {
     const Operand& g = b[grad_norm::grads];
     const auto members = static_cast<unsigned>(g.k);
     MILLRACE_LET(segments, read_segments(c, b[grad_norm::segments]));
@@ -216,11 +246,12 @@ KernelResult make_norm_slices(Context& c, const Bound& b) {
             launch(norm_pieces_kernel, grid, dim3(kThreads), 0, stream, g, scratch, groups, segments,
                    Pieces{static_cast<const Piece*>(table), count});
         });
+    const Ahead ahead = fetched_ahead(read_next, blocks, members);
     return make_kernel([=, stream = c.stream, held = squares, quads = in_quads, scratch = b[grad_norm::scratch],
                         groups = b[grad_norm::groups], segments = b[grad_norm::segments], count = static_cast<int>(pieces.size()),
                         grid = dim3(blocks, members)] {
         launch(norm_slices_kernel, grid, dim3(kThreads), 0, stream, g, scratch, quads, groups, segments,
-               Pieces{static_cast<const Piece*>(table), count});
+               Pieces{static_cast<const Piece*>(table), count}, ahead);
     });
 }
 

@@ -194,7 +194,8 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     static_assert(kThreads == kNormBlocks);
     const auto members = static_cast<unsigned>(update[optimizer::params].k);
     const unsigned blocks = update_blocks(c, a.width, members);
-    MILLRACE_LET(slices, make_norm_slices(c, norm));
+    const Operand read_next[] = {update[optimizer::params], update[optimizer::m], update[optimizer::v]};
+    MILLRACE_LET(slices, make_norm_slices(c, norm, read_next));
     const Operand& grads = update[optimizer::grads];
     const auto rows = a.p.zero_grads ? nullptr : skip_zeros(c, grads);
     if (rows) a.rows = FlaggedRows(*rows, grads);
