@@ -14,10 +14,9 @@
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/squares.h"
-#include "ops/cuda/tile_product.cuh"
 #include "ops/dense/dense.h"
-#include "ops/tile/half_steps.cuh"
 #include "ops/tile/mma.cuh"
+#include "ops/tile/multiply.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -127,8 +126,8 @@ __device__ float squares_of_differences(const Unit<T>& unit, const Products& of_
         hopper::products_begin();
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            tile::multiply_rows_step<T>(of_e, hopper::operand(address + 32 * i + halves.left),
-                                        hopper::operand(address + 32 * i + halves.right));
+            tile::multiply_step<T, false, false>(of_e, hopper::operand(address + 32 * i + halves.left),
+                                                 hopper::operand(address + 32 * i + halves.right), 1);
         hopper::products_commit();
         hopper::products_wait<0>();
         hopper::hold(of_e);
@@ -198,7 +197,8 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit<T>
 #pragma unroll
             for (int i = 0; i < kDepth / 16; ++i) {
                 const std::uint32_t from = stages + read * kStageBytes + i / 4 * kPartBytes + i % 4 * 32;
-                tile::multiply_rows_step<T>(sums, hopper::operand(from + halves.left), hopper::operand(from + halves.right));
+                tile::multiply_step<T, false, false>(sums, hopper::operand(from + halves.left),
+                                                     hopper::operand(from + halves.right), 1);
             }
             hopper::products_commit();
             fetch();

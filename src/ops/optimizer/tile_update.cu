@@ -7,7 +7,7 @@
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/optimizer/wgrad_update.cuh"
-#include "ops/tile/half_steps.cuh"
+#include "ops/tile/multiply.cuh"
 #include "ops/tile/warpgroup_product.cuh"
 
 namespace millrace::ops::cuda {
@@ -169,7 +169,7 @@ __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, 
                 hopper::products_begin();
 #pragma unroll
                 for (int i = 0; i < kUpdateDepth / 16; ++i)
-                    tile::multiply_columns_step<T>(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16));
+                    tile::multiply_step<T, true, true>(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16), 1);
                 hopper::products_commit();
                 hopper::products_wait<0>();
                 hopper::hold(sums[step]);

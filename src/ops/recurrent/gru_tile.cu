@@ -7,6 +7,7 @@
 #include "ops/cuda/vector.cuh"
 #include "ops/recurrent/gru.h"
 #include "ops/recurrent/row_mask.cuh"
+#include "ops/tile/multiply.cuh"
 
 // Before Hopper the kernel of tile_product.cuh is empty, so that nothing uses what follows.
 #ifndef MILLRACE_HOPPER
@@ -143,12 +144,7 @@ struct GruBackward {
     };
 
     static __device__ __forceinline__ void multiply(float (&sums)[kGroups][32], std::uint64_t left, std::uint64_t right) {
-        if constexpr (kGroups == 4)
-            hopper::multiply(sums[0], sums[1], sums[2], sums[3], left, right);
-        else if constexpr (kGroups == 2)
-            hopper::multiply(sums[0], sums[1], left, right);
-        else
-            hopper::multiply(sums[0], left, right);
+        tile::multiply_step<bf16, false, false>(sums, left, right, 1);
     }
     static constexpr bool kAfterFirst = false;
     static __device__ __forceinline__ void after_first(float (&)[kGroups][32]) {}

@@ -82,13 +82,6 @@ __device__ inline void multiply_128(float (&a)[32], float (&b)[32], const std::u
         MILLRACE_128("bf16", "{%66, %67, %68, %69}", "1", "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]));
 }
 #undef MILLRACE_128
-/// Sums += 64 columns at `left` times 128 columns at `right`, over 16 rows: both are summed_rows.
-__device__ inline void multiply_columns(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, %64, %65, p, 1, 1, 1, 1; }"
-                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
-                 : "l"(left), "l"(right));
-}
 // clang-format on
 
 }  // namespace millrace::ops::cuda::hopper
