@@ -18,6 +18,7 @@ struct cublasLtContext;  // of cublasLt.h, a tenth of what a .cu file would pars
 namespace millrace::ops::cuda {
 
 struct CublasLt;
+using Kernels = std::vector<std::shared_ptr<Kernel>>;
 
 /// A copy with whole rows (make_padded_copy) that several kernels of one section read.
 struct PaddedCopy {
@@ -56,7 +57,7 @@ struct Context {
     bool behind_sums = false;                               ///< the launch in front of it is one of late_sums.h
     /// Where copies of weights that a region shares with others go (they must be made even when it is left out), and their
     /// stream.
-    std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;
+    Kernels* ahead = nullptr;
     cudaStream_t ahead_stream = nullptr;
     std::span<std::byte> scratch;             ///< of the program being prepared, for tables
     bool measures = false;                    ///< tables have addresses without memory, since only their sizes are asked for
@@ -89,6 +90,14 @@ private:
 template <class F>
 KernelPtr make_kernel(F f) {
     return std::make_unique<Launch<F>>(std::move(f));
+}
+
+/// Kernels one after the other; what is `held` lives as long as they do.
+template <class... Held>
+KernelPtr in_order(Kernels kernels, Held... held) {
+    return make_kernel([kernels = std::move(kernels), ... held = std::move(held)] {
+        for (const auto& kernel : kernels) kernel->run();
+    });
 }
 
 /// Device memory that lives as long as a prepared kernel (tables of tiles, sums between launches): a piece of the program's

@@ -253,10 +253,7 @@ base::Status CudaBackend::append_late_sums(std::vector<KernelPtr>& kernels) {
     MILLRACE_LET(sums, take_late_sums(context_));
     if (!sums) return base::ok();
     const std::shared_ptr<Kernel> last = std::exchange(kernels.back(), nullptr);
-    kernels.back() = make_kernel([last, behind = std::shared_ptr<Kernel>(std::move(sums))] {
-        last->run();
-        behind->run();
-    });
+    kernels.back() = in_order({last, std::move(sums)});
     *kernels.back() = *last;  // its records and its form
     return base::ok();
 }
@@ -282,10 +279,10 @@ base::Status CudaBackend::prepare_region(std::size_t first, std::size_t end, std
         MILLRACE_LET(made, RegionStream::make());
         region_ = std::move(made);
     }
-    std::vector<std::shared_ptr<Kernel>> ahead;
+    Kernels steps;
     std::vector<KernelPtr> inner;
     context_.border = first;
-    context_.ahead = &ahead;
+    context_.ahead = &steps;
     context_.ahead_stream = std::exchange(context_.stream, region_->stream());
     base::Status status = base::ok();
     for (std::size_t at = first; at < end && status.ok(); ++at) status = prepare_next(at, inner);
@@ -293,11 +290,8 @@ base::Status CudaBackend::prepare_region(std::size_t first, std::size_t end, std
     context_.stream = context_.ahead_stream;
     context_.ahead = nullptr;
     if (!status.ok()) return status;
-    auto region = std::shared_ptr<Kernel>(make_region(context_, *region_, context_.records[first].condition, std::move(inner)));
-    kernels.push_back(make_kernel([ahead = std::move(ahead), region] {
-        for (const auto& copy : ahead) copy->run();
-        region->run();
-    }));
+    steps.push_back(make_region(context_, *region_, context_.records[first].condition, std::move(inner)));
+    kernels.push_back(in_order(std::move(steps)));
     kernels.back()->first = first;
     kernels.back()->count = end - first;
     return base::ok();

@@ -60,15 +60,13 @@ KernelResult with_sums(Context& c, KernelPtr chunks, std::span<const ChunkSums> 
         return KernelResult(std::move(chunks));
     }
     std::erase_if(c.late_sums, [&](const auto& s) { return std::ranges::find(before, s) != before.end(); });
-    std::vector<std::shared_ptr<Kernel>> steps;
+    Kernels steps;
     steps.emplace_back(std::move(chunks));
     for (const auto& some : {before, wanted}) {
         MILLRACE_LET(made, make_sums(c, some));
         if (made) steps.emplace_back(std::move(made));
     }
-    return make_kernel([steps] {
-        for (const auto& step : steps) step->run();
-    });
+    return in_order(std::move(steps));
 }
 
 base::Result<KernelPtr> take_late_sums(Context& c) { return make_sums(c, std::exchange(c.late_sums, {})); }

@@ -64,8 +64,7 @@ bool tile::has_element(tensor::DType type) {
 }
 
 base::Result<std::shared_ptr<PackedWeights>> PackedWeights::of(Context& c, const std::vector<tensor::Operand>& weights,
-                                                               const PackShape& shape,
-                                                               std::vector<std::shared_ptr<Kernel>>& before) {
+                                                               const PackShape& shape, Kernels& before) {
     std::vector<Source> key;
     for (const tensor::Operand& w : weights) key.push_back({w.data, w.rows, w.cols, w.stride_row});
     const auto are_current = [&](std::size_t since) {

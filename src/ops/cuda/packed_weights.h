@@ -23,7 +23,7 @@ public:
     /// The packed form of `weights` for the records under preparation: an earlier one's that no record has made stale since, or
     /// a new one whose packing is added to `before`.
     static base::Result<std::shared_ptr<PackedWeights>> of(Context&, const std::vector<tensor::Operand>& weights,
-                                                           const PackShape&, std::vector<std::shared_ptr<Kernel>>& before);
+                                                           const PackShape&, Kernels& before);
     [[nodiscard]] const void* data() const { return table_.get(); }
     /// Depth block where matrix `i` begins.
     [[nodiscard]] int first(std::size_t i) const { return first_[i]; }

@@ -14,13 +14,6 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-KernelPtr one_after_the_other(KernelPtr first, KernelPtr second) {
-    return make_kernel([first = std::shared_ptr<Kernel>(std::move(first)), second = std::shared_ptr<Kernel>(std::move(second))] {
-        first->run();
-        second->run();
-    });
-}
-
 constexpr Form kDgradForms[] = {
     {"tiles", [](const Context& c, std::span<const Bound> r) { return tiled::refuses_dgrad(c, r.front()); },
      [](const Context& c, std::span<const Bound> r) { return tiled::dgrad_time(c, r.front(), nullptr); },
@@ -69,7 +62,7 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
     Bound fitted = b;
     MILLRACE_LET(copy, share_padded_copy(c, b[w], b[dx].cols, fitted.operands[w]));
     MILLRACE_LET(product, make_fitted_dgrad(c, fitted));
-    return one_after_the_other(std::move(copy), std::move(product));
+    return in_order({std::move(copy), std::move(product)});
 }
 
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {
@@ -81,7 +74,7 @@ KernelResult make_linear_wgrad(Context& c, const Bound& b) {
         alone.operands[dbias] = {};
         MILLRACE_LET(product, make_linear_wgrad(c, alone));
         MILLRACE_LET(sums, make_column_sum(c, b[dz], b[dbias], b.accumulates(dbias)));
-        return one_after_the_other(std::move(product), std::move(sums));
+        return in_order({std::move(product), std::move(sums)});
     }
     Operand in = b[x];
     in.cols = b[dw].cols;

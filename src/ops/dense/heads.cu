@@ -182,22 +182,20 @@ KernelResult make_heads_forward(Context& c, std::span<const Bound> records) {
         HeadArgs<T> a{};
         a.rows = first.rows;
         unsigned blocks = 0;
-        std::vector<std::shared_ptr<Kernel>> products;
+        Kernels steps;
         for (std::size_t r = 0; r < records.size(); r += 2) {
             const Bound &in = records[r], &out = records[r + 1];
             const Operand& z = in[saved].present() ? in[saved] : in[y];
             MILLRACE_LET(product, make_product(c, Product::forward, in[x], in[w], z, false));
-            products.push_back(std::move(product));
+            steps.push_back(std::move(product));
             int lanes = 1;
             while (lanes < 32 && lanes * kRun < z.cols) lanes *= 2;
             a.heads[a.count++] = {z,      in[bias], out[bias],   in[saved], in[y],  out[y],
                                   out[w], z.cols,   out[y].cols, lanes,     blocks, in.params<DenseParams>().activation};
             blocks += blocks_for(z.rows, kThreads / lanes);
         }
-        return make_kernel([stream = c.stream, products, a, grid = dim3(blocks, 1, first.k)] {
-            for (const auto& product : products) product->run();
-            launch(head_forward_kernel<T>, grid, dim3(kThreads), 0, stream, a);
-        });
+        steps.push_back(make_launch(c, head_forward_kernel<T>, dim3(blocks, 1, first.k), dim3(kThreads), 0, a));
+        return in_order(std::move(steps));
     });
 }
 

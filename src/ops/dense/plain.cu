@@ -59,11 +59,7 @@ KernelResult make_batch_forward(Context& c, const Bound& b) {
     MILLRACE_LET(memory, batch_norm::make_product_memory(c, b[y], z));
     MILLRACE_LET(product, make_product(c, Product::forward, b[x], b[w], z, false));
     MILLRACE_LET(norm, batch_norm::make_forward(c, b, z));
-    return make_kernel(
-        [first = std::shared_ptr<Kernel>(std::move(product)), second = std::shared_ptr<Kernel>(std::move(norm)), memory] {
-            first->run();
-            second->run();
-        });
+    return in_order({std::move(product), std::move(norm)}, memory);
 }
 
 template <class T>
@@ -80,19 +76,12 @@ KernelResult make_plain_forward(Context& c, const Bound& b) {
     if (only_product) return KernelResult(std::move(product));
     if (has_rows_epilogue(b)) {
         MILLRACE_LET(epilogue, make_rows_epilogue(c, b, z));
-        return make_kernel(
-            [first = std::shared_ptr<Kernel>(std::move(product)), second = std::shared_ptr<Kernel>(std::move(epilogue))] {
-                first->run();
-                second->run();
-            });
+        return in_order({std::move(product), std::move(epilogue)});
     }
     constexpr int row_tile = 64;
     const EpilogueArgs<T> a{layer_forward<T>(b), z, oy.g, oy.rows, oy.cols, row_tile};
     const dim3 grid(blocks_for(oy.cols, kLanes), blocks_for(oy.rows, row_tile), oy.k * oy.g);
-    return make_kernel([=, stream = c.stream, first = std::shared_ptr<Kernel>(std::move(product))] {
-        first->run();
-        launch(epilogue_kernel<T>, grid, dim3(kLanes, kRows), 0, stream, a);
-    });
+    return in_order({std::move(product), make_launch(c, epilogue_kernel<T>, grid, dim3(kLanes, kRows), 0, a)});
 }
 
 /// A product of the library, then what follows it.

@@ -226,11 +226,9 @@ KernelResult make_norm_slices(Context& c, const Bound& b) {
 
 KernelResult make_grad_norm(Context& c, const Bound& b) {
     MILLRACE_LET(slices, make_norm_slices(c, b));
-    return make_kernel([stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), scratch = b[grad_norm::scratch],
-                        s = b[grad_norm::state]] {
-        slices->run();
-        launch(norm_finish_kernel, dim3(s.k), dim3(kNormBlocks), 0, stream, scratch, s);
-    });
+    const Operand& s = b[grad_norm::state];
+    return in_order(
+        {std::move(slices), make_launch(c, norm_finish_kernel, dim3(s.k), dim3(kNormBlocks), 0, b[grad_norm::scratch], s)});
 }
 
 }  // namespace millrace::ops::cuda

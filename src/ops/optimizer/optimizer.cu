@@ -198,11 +198,8 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     const Operand& grads = update[optimizer::grads];
     const auto rows = a.p.zero_grads ? nullptr : skip_zeros(c, grads);
     if (rows) a.rows = FlaggedRows(*rows, grads);
-    return make_kernel(
-        [=, stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), keep = std::move(blocks_done), flags = rows] {
-            slices->run();
-            launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
-        });
+    return in_order({std::move(slices), make_launch(c, update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, a)},
+                    blocks_done, rows);
 }
 
 }  // namespace millrace::ops::cuda

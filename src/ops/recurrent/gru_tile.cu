@@ -225,12 +225,10 @@ bool tiled(const Operand& o) { return o.dtype == DType::bf16 && o.k == 1 && whol
 int in_eights(int n) { return (n + 7) / 8 * 8; }
 
 /// `kernel` behind the packing that it needs, whose memory it keeps.
-KernelResult run_after(std::vector<std::shared_ptr<Kernel>> steps, std::shared_ptr<PackedWeights> packed, KernelResult kernel) {
+KernelResult run_after(Kernels steps, std::shared_ptr<PackedWeights> packed, KernelResult kernel) {
     if (!kernel.ok()) return kernel.error();
     steps.push_back(std::move(*kernel));
-    return make_kernel([steps = std::move(steps), packed = std::move(packed)] {
-        for (const auto& step : steps) step->run();
-    });
+    return in_order(std::move(steps), packed);
 }
 
 }  // namespace
@@ -251,7 +249,7 @@ KernelResult make_tiled_gru_forward(Context& c, const Bound& b) {
     shape.tiles = h.cols / kTileGroup;
     shape.group_stride = h.cols;
     shape.tile_stride = kTileGroup;
-    std::vector<std::shared_ptr<Kernel>> steps;
+    Kernels steps;
     MILLRACE_LET(packed, PackedWeights::of(c, {b[at::w_ih], b[at::w_hh]}, shape, steps));
     TileArgs a;
     a.segments[0] = {static_cast<const bf16*>(x.data), x.stride_row, in_eights(b[at::w_ih].cols), packed->first(0)};
@@ -282,7 +280,7 @@ KernelResult make_backward(Context& c, const Bound& b) {
     TileArgs a;
     std::vector<Operand> weights;
     for (int i = at::a0; i <= at::a3 && b[i].present(); i += 2) weights.push_back(b[i + 1]);
-    std::vector<std::shared_ptr<Kernel>> steps;
+    Kernels steps;
     MILLRACE_LET(packed, PackedWeights::of(c, weights, shape, steps));
     for (int i = at::a0; i <= at::a3 && b[i].present(); i += 2) {
         a.segments[a.count] = {static_cast<const bf16*>(b[i].data), b[i].stride_row, b[i].cols,
