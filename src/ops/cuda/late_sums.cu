@@ -39,11 +39,10 @@ base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<Ch
                                      s->accumulate ? 1 : 0});
     if (units.empty()) return KernelPtr{};
     MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit)));
-    std::vector<DeviceTable> held = {table};
+    std::vector<DeviceTable> held;
     for (const auto& s : all) held.push_back(s->held);
-    return make_kernel([held, table, stream = c.stream, grid = dim3(static_cast<unsigned>(units.size()))] {
-        launch(chunk_sums_kernel, grid, dim3(kColumns, kLanes), 0, stream, table);
-    });
+    const dim3 grid(static_cast<unsigned>(units.size()));
+    return in_order({make_launch(c, chunk_sums_kernel, grid, dim3(kColumns, kLanes), 0, table)}, held);
 }
 
 }  // namespace

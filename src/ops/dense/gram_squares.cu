@@ -219,10 +219,8 @@ KernelResult make_squares(Context& c, std::span<const Bound> wgrads) {
     MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit<T>)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(gram_squares_kernel<T>)));
     const int count = static_cast<int>(units.size());
-    return make_kernel([=, stream = c.stream, grid = dim3(static_cast<unsigned>(std::min(count, c.multiprocessors)))] {
-        (void)held;
-        launch(gram_squares_kernel<T>, grid, dim3(kThreads), kBytes, stream, table, count);
-    });
+    const dim3 grid(static_cast<unsigned>(std::min(count, c.multiprocessors)));
+    return in_order({make_launch(c, gram_squares_kernel<T>, grid, dim3(kThreads), kBytes, table, count)}, held);
 }
 
 }  // namespace

@@ -208,20 +208,15 @@ KernelResult make_norm_slices(Context& c, const Bound& b) {
     const unsigned blocks = norm_blocks(c, members);
     // What a warp reads in four rounds.
     const auto short_piece = [](const Piece& p) { return p.sums != nullptr ? p.parts <= 4 * 32 : p.end - p.begin <= 4 * 1024; };
-    if (in_quads && !c.deterministic && pieces.size() > blocks && pieces.size() <= kNormBlocks &&
-        std::ranges::all_of(pieces, short_piece))
-        return make_kernel([=, stream = c.stream, held = squares, scratch = b[grad_norm::scratch], groups = b[grad_norm::groups],
-                            segments = b[grad_norm::segments], count = static_cast<int>(pieces.size()),
-                            grid = dim3(blocks_for(static_cast<std::int64_t>(pieces.size()), kThreads / 32), members)] {
-            launch(norm_pieces_kernel, grid, dim3(kThreads), 0, stream, g, scratch, groups, segments,
-                   Pieces{static_cast<const Piece*>(table), count});
-        });
-    return make_kernel([=, stream = c.stream, held = squares, quads = in_quads, scratch = b[grad_norm::scratch],
-                        groups = b[grad_norm::groups], segments = b[grad_norm::segments], count = static_cast<int>(pieces.size()),
-                        grid = dim3(blocks, members)] {
-        launch(norm_slices_kernel, grid, dim3(kThreads), 0, stream, g, scratch, quads, groups, segments,
-               Pieces{static_cast<const Piece*>(table), count});
-    });
+    const bool warps = in_quads && !c.deterministic && pieces.size() > blocks && pieces.size() <= kNormBlocks &&
+                       std::ranges::all_of(pieces, short_piece);
+    const Operand &scratch = b[grad_norm::scratch], &groups = b[grad_norm::groups], &table_of_segments = b[grad_norm::segments];
+    const Pieces all{static_cast<const Piece*>(table), static_cast<int>(pieces.size())};
+    auto kernel = warps ? make_launch(c, norm_pieces_kernel, dim3(blocks_for(all.count, kThreads / 32), members), dim3(kThreads),
+                                      0, g, scratch, groups, table_of_segments, all)
+                        : make_launch(c, norm_slices_kernel, dim3(blocks, members), dim3(kThreads), 0, g, scratch, in_quads,
+                                      groups, table_of_segments, all);
+    return in_order({std::move(kernel)}, table, squares);
 }
 
 KernelResult make_grad_norm(Context& c, const Bound& b) {

@@ -304,10 +304,7 @@ KernelResult make_tile_update(Context& c, const UpdateArgs& a, const std::vector
     const TileUpdate kernel = a.copies_f16 ? kernel_for<f16>(a.p.kind) : kernel_for<bf16>(a.p.kind);
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const int count = static_cast<int>(tiles.size()), blocks = std::min(tile_update_blocks(c), count);
-    return make_kernel([=, stream = c.stream, grid = dim3(static_cast<unsigned>(blocks))] {
-        (void)held;
-        launch(kernel, grid, dim3(kThreads), kBytes, stream, a, table, count);
-    });
+    return in_order({make_launch(c, kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), kBytes, a, table, count)}, held);
 }
 
 }  // namespace millrace::ops::cuda
