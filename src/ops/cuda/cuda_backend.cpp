@@ -219,8 +219,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare_all(std::span<const Bo
     for (const Section& section : sections.empty() ? std::span(&all, 1) : sections)
         if (status.ok()) status = prepare_section(section.first, section.first + section.count, kernels);
     context_.squares.clear();
-    context_.padded.clear();
-    context_.packed.clear();
+    context_.copies.clear();
     context_.late_sums.clear();  // of a program that could not be prepared
     context_.uses = nullptr;
     if (!status.ok()) return status.error();
@@ -228,8 +227,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare_all(std::span<const Bo
 }
 
 base::Status CudaBackend::prepare_section(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels) {
-    context_.padded.clear();  // another section's, which may not run as often
-    context_.packed.clear();
+    context_.copies.clear();  // another section's, which may not run as often
     context_.border = first;
     for (std::size_t at = first; at < end;) {
         const tensor::Operand& condition = context_.records[at].condition;

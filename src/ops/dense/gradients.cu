@@ -4,6 +4,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/forms.h"
 #include "ops/cuda/vector.cuh"
+#include "ops/cuda/weight_copies.h"
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
 #include "ops/dense/tiled.h"
@@ -60,9 +61,11 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
     const bool by_library = b[w].dtype != DType::f32 && !c.deterministic && b[dz].rows >= c.library_rows && !is_narrow(c, b[dz]);
     if (b[dx].cols == b[w].cols && (!by_library || whole_runs(b[w]))) return make_fitted_dgrad(c, b);
     Bound fitted = b;
-    MILLRACE_LET(copy, share_padded_copy(c, b[w], b[dx].cols, fitted.operands[w]));
+    Kernels steps;
+    MILLRACE_TRY(pad_weights(c, b[w], b[dx].cols, fitted.operands[w], steps));
     MILLRACE_LET(product, make_fitted_dgrad(c, fitted));
-    return in_order({std::move(copy), std::move(product)});
+    steps.push_back(std::move(product));
+    return in_order(std::move(steps));
 }
 
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {

@@ -3,6 +3,7 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/vector.cuh"
+#include "ops/cuda/weight_copies.h"
 #include "ops/recurrent/gru.h"
 #include "ops/recurrent/gru_tile.h"
 #include "ops/recurrent/row_mask.cuh"
@@ -137,9 +138,7 @@ dim3 row_grid(const Operand& o) { return dim3(blocks_for(o.rows, kRowsPerBlock),
 base::Status fit_weights(Context& c, const Operand& w, int cols, Operand& fitted, Kernels& refresh) {
     fitted = w;
     if (w.cols == cols && (w.dtype == DType::f32 || whole_runs(w))) return base::ok();
-    MILLRACE_LET(copy, share_padded_copy(c, w, cols, fitted));
-    refresh.push_back(std::move(copy));
-    return base::ok();
+    return pad_weights(c, w, cols, fitted, refresh);
 }
 
 template <class T>
