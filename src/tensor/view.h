@@ -69,6 +69,7 @@ struct Operand {
     std::int32_t k = 0, g = 0, rows = 0, cols = 0;
     std::int64_t stride_k = 0, stride_g = 0, stride_row = 0;
 
+    bool operator==(const Operand&) const = default;
     [[nodiscard]] bool present() const { return data != nullptr; }
     [[nodiscard]] std::int64_t count() const { return std::int64_t{k} * g * rows * cols; }
 

@@ -46,14 +46,14 @@ __device__ inline float gelu_slope_rounded(float u) {
 __device__ inline float sigmoid_rounded(float u) { return reciprocal_plain(1 + exp2_plain(-1.44269504f * u)); }
 __device__ inline float tanh_rounded(float u) { return fmaf(-2.0f, reciprocal_plain(1 + exp2_plain(2.88539008f * u)), 1.0f); }
 
-/// v of each element of two runs becomes f(v, half, i); one branch is for all of them.
-template <int V, class F>
-__device__ inline void each_of(float (&v)[2][V], F f) {
+/// v of each element of N runs becomes f(v, run, i); one branch is for all of them.
+template <int N, int V, class F>
+__device__ inline void each_of(float (&v)[N][V], F f) {
 #pragma unroll
-    for (int i = 0; i < 2 * V; ++i) v[i / V][i % V] = f(v[i / V][i % V], i / V, i % V);
+    for (int i = 0; i < N * V; ++i) v[i / V][i % V] = f(v[i / V][i % V], i / V, i % V);
 }
-template <int V>
-__device__ inline void activate_rounded(float (&v)[2][V], Activation a) {
+template <int N, int V>
+__device__ inline void activate_rounded(float (&v)[N][V], Activation a) {
     switch (a) {
         case Activation::none: return;
         case Activation::relu: return each_of(v, [](float u, int, int) { return activate(u, Activation::relu); });
@@ -63,8 +63,8 @@ __device__ inline void activate_rounded(float (&v)[2][V], Activation a) {
     }
 }
 /// v times the slopes at u.
-template <int V>
-__device__ inline void slope_rounded(float (&v)[2][V], const float (&u)[2][V], Activation a) {
+template <int N, int V>
+__device__ inline void slope_rounded(float (&v)[N][V], const float (&u)[N][V], Activation a) {
     switch (a) {
         case Activation::none: return;
         case Activation::relu: return each_of(v, [&](float d, int half, int i) { return u[half][i] > 0 ? d : 0; });
@@ -80,6 +80,22 @@ __device__ inline void slope_rounded(float (&v)[2][V], const float (&u)[2][V], A
                 return d * fmaf(-s, s, s);
             });
     }
+}
+
+/// The same of a run of values that are stored as T.
+template <class T, int V>
+__device__ inline void activate_run(float (&v)[1][V], Activation a) {
+    if constexpr (sizeof(T) == 2)
+        activate_rounded(v, a);
+    else
+        each_of(v, [&](float u, int, int) { return activate(u, a); });
+}
+template <class T, int V>
+__device__ inline void slope_run(float (&v)[1][V], const float (&u)[1][V], Activation a) {
+    if constexpr (sizeof(T) == 2)
+        slope_rounded(v, u, a);
+    else
+        each_of(v, [&](float d, int, int i) { return d * activation_slope(u[0][i], a); });
 }
 
 }  // namespace millrace::ops::cuda

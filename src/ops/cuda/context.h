@@ -18,14 +18,9 @@ struct cublasLtContext;  // of cublasLt.h, a tenth of what a .cu file would pars
 namespace millrace::ops::cuda {
 
 struct CublasLt;
+using Kernels = std::vector<std::shared_ptr<Kernel>>;
 
-/// A copy with whole rows (make_padded_copy) that several kernels of one section read.
-struct PaddedCopy {
-    tensor::Operand in, out;
-    std::shared_ptr<Kernel> copy;
-    std::size_t made;  ///< before this record
-};
-class PackedWeights;
+struct WeightCopy;
 struct ChunkSums;
 struct GradientSquares;
 
@@ -45,8 +40,7 @@ struct Context {
     bool deterministic = false;
     std::vector<std::string> forms;                         ///< BackendOptions::forms
     mutable std::map<std::string, std::string> chosen;      ///< forms by choice (forms.cpp): Backend::forms()
-    std::vector<PaddedCopy> padded;                         ///< of the section being prepared
-    std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
+    std::vector<std::shared_ptr<WeightCopy>> copies;        ///< of the section being prepared (weight_copies.h)
     std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the program being prepared (squares.h)
     std::vector<std::shared_ptr<ChunkSums>> late_sums;      ///< of the section being prepared (late_sums.h)
     std::span<const Bound> records;                         ///< of the program being prepared
@@ -56,7 +50,7 @@ struct Context {
     bool behind_sums = false;                               ///< the launch in front of it is one of late_sums.h
     /// Where copies of weights that a region shares with others go (they must be made even when it is left out), and their
     /// stream.
-    std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;
+    Kernels* ahead = nullptr;
     cudaStream_t ahead_stream = nullptr;
     std::span<std::byte> scratch;             ///< of the program being prepared, for tables
     bool measures = false;                    ///< tables have addresses without memory, since only their sizes are asked for
@@ -93,6 +87,14 @@ private:
 template <class F>
 KernelPtr make_kernel(F f) {
     return std::make_unique<Launch<F>>(std::move(f));
+}
+
+/// Kernels one after the other; what is `held` lives as long as they do.
+template <class... Held>
+KernelPtr in_order(Kernels kernels, Held... held) {
+    return make_kernel([kernels = std::move(kernels), ... held = std::move(held)] {
+        for (const auto& kernel : kernels) kernel->run();
+    });
 }
 
 /// Device memory that lives as long as a prepared kernel (tables of tiles, sums between launches): a piece of the program's
@@ -144,13 +146,6 @@ KernelResult make_narrow_dgrad(Context&, const tensor::Operand& dz, const tensor
                                bool accumulate);
 KernelResult make_narrow_wgrad(Context&, const tensor::Operand& dz, const tensor::Operand& x, const tensor::Operand& dw,
                                bool accumulate);
-
-/// A copy of `in` with `cols` >= in.cols columns (the further ones zero) whose rows begin at multiples of 16 bytes. Running the
-/// kernel brings it up to date; `out` is valid as long as the kernel lives.
-KernelResult make_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);
-/// The same, made once for all kernels of a section up to the next record that writes to `in`: only the first one's run brings it
-/// up to date, so it has to run whenever the others do.
-KernelResult share_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);
 
 // Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.

@@ -219,8 +219,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare_all(std::span<const Bo
     for (const Section& section : sections.empty() ? std::span(&all, 1) : sections)
         if (status.ok()) status = prepare_section(section.first, section.first + section.count, kernels);
     context_.squares.clear();
-    context_.padded.clear();
-    context_.packed.clear();
+    context_.copies.clear();
     context_.late_sums.clear();  // of a program that could not be prepared
     context_.uses = nullptr;
     if (!status.ok()) return status.error();
@@ -228,8 +227,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare_all(std::span<const Bo
 }
 
 base::Status CudaBackend::prepare_section(std::size_t first, std::size_t end, std::vector<KernelPtr>& kernels) {
-    context_.padded.clear();  // another section's, which may not run as often
-    context_.packed.clear();
+    context_.copies.clear();  // another section's, which may not run as often
     context_.border = first;
     for (std::size_t at = first; at < end;) {
         const tensor::Operand& condition = context_.records[at].condition;
@@ -253,10 +251,7 @@ base::Status CudaBackend::append_late_sums(std::vector<KernelPtr>& kernels) {
     MILLRACE_LET(sums, take_late_sums(context_));
     if (!sums) return base::ok();
     const std::shared_ptr<Kernel> last = std::exchange(kernels.back(), nullptr);
-    kernels.back() = make_kernel([last, behind = std::shared_ptr<Kernel>(std::move(sums))] {
-        last->run();
-        behind->run();
-    });
+    kernels.back() = in_order({last, std::move(sums)});
     *kernels.back() = *last;  // its records and its form
     return base::ok();
 }
@@ -282,10 +277,10 @@ base::Status CudaBackend::prepare_region(std::size_t first, std::size_t end, std
         MILLRACE_LET(made, RegionStream::make());
         region_ = std::move(made);
     }
-    std::vector<std::shared_ptr<Kernel>> ahead;
+    Kernels steps;
     std::vector<KernelPtr> inner;
     context_.border = first;
-    context_.ahead = &ahead;
+    context_.ahead = &steps;
     context_.ahead_stream = std::exchange(context_.stream, region_->stream());
     base::Status status = base::ok();
     for (std::size_t at = first; at < end && status.ok(); ++at) status = prepare_next(at, inner);
@@ -293,11 +288,8 @@ base::Status CudaBackend::prepare_region(std::size_t first, std::size_t end, std
     context_.stream = context_.ahead_stream;
     context_.ahead = nullptr;
     if (!status.ok()) return status;
-    auto region = std::shared_ptr<Kernel>(make_region(context_, *region_, context_.records[first].condition, std::move(inner)));
-    kernels.push_back(make_kernel([ahead = std::move(ahead), region] {
-        for (const auto& copy : ahead) copy->run();
-        region->run();
-    }));
+    steps.push_back(make_region(context_, *region_, context_.records[first].condition, std::move(inner)));
+    kernels.push_back(in_order(std::move(steps)));
     kernels.back()->first = first;
     kernels.back()->count = end - first;
     return base::ok();

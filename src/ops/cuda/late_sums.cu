@@ -48,11 +48,10 @@ base::Result<KernelPtr> make_sums(Context& c, std::span<const std::shared_ptr<Ch
                                      s->accumulate ? 1 : 0});
     if (units.empty()) return KernelPtr{};
     MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit)));
-    std::vector<DeviceTable> held = {table};
+    std::vector<DeviceTable> held;
     for (const auto& s : all) held.push_back(s->held);
-    return make_kernel([held, table, early, stream = c.stream, grid = dim3(static_cast<unsigned>(units.size()))] {
-        launch(chunk_sums_kernel, grid, dim3(kColumns, kLanes), 0, stream, table, early);
-    });
+    const dim3 grid(static_cast<unsigned>(units.size()));
+    return in_order({make_launch(c, chunk_sums_kernel, grid, dim3(kColumns, kLanes), 0, table, early)}, held);
 }
 
 }  // namespace
@@ -69,15 +68,13 @@ KernelResult with_sums(Context& c, KernelPtr chunks, std::span<const ChunkSums> 
         return KernelResult(std::move(chunks));
     }
     std::erase_if(c.late_sums, [&](const auto& s) { return std::ranges::find(before, s) != before.end(); });
-    std::vector<std::shared_ptr<Kernel>> steps;
+    Kernels steps;
     steps.emplace_back(std::move(chunks));
     for (const auto& some : {before, wanted}) {
         MILLRACE_LET(made, make_sums(c, some, false));
         if (made) steps.emplace_back(std::move(made));
     }
-    return make_kernel([steps] {
-        for (const auto& step : steps) step->run();
-    });
+    return in_order(std::move(steps));
 }
 
 base::Result<KernelPtr> take_late_sums(Context& c) {

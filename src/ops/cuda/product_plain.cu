@@ -44,30 +44,19 @@ __global__ void product_kernel(const __grid_constant__ ProductArgs<In, Out> p) {
 
 template <class In, class Out>
 void enqueue(cudaStream_t stream, Product kind, const Operand& a, const Operand& b, const Operand& c, bool accumulate) {
-    ProductArgs<In, Out> p{a, b, c, 0, 0, 0, 0, c.g, c.rows, c.cols, 0, accumulate};
-    switch (kind) {
-        case Product::forward:
-            p.a_m = a.stride_row;
-            p.a_s = 1;
-            p.b_s = 1;
-            p.b_n = b.stride_row;
-            p.summed = a.cols;
-            break;
-        case Product::dgrad:
-            p.a_m = a.stride_row;
-            p.a_s = 1;
-            p.b_s = b.stride_row;
-            p.b_n = 1;
-            p.summed = a.cols;
-            break;
-        case Product::wgrad:
-            p.a_m = 1;
-            p.a_s = a.stride_row;
-            p.b_s = b.stride_row;
-            p.b_n = 1;
-            p.summed = a.rows;
-            break;
-    }
+    const bool forward = kind == Product::forward, wgrad = kind == Product::wgrad;
+    const ProductArgs<In, Out> p{.a = a,
+                                 .b = b,
+                                 .c = c,
+                                 .a_m = wgrad ? 1 : a.stride_row,
+                                 .a_s = wgrad ? a.stride_row : 1,
+                                 .b_s = forward ? 1 : b.stride_row,
+                                 .b_n = forward ? b.stride_row : 1,
+                                 .groups = c.g,
+                                 .rows = c.rows,
+                                 .cols = c.cols,
+                                 .summed = wgrad ? a.rows : a.cols,
+                                 .accumulate = accumulate};
     launch(product_kernel<In, Out>, dim3(blocks_for(c.cols, kTile), blocks_for(c.rows, kTile), c.k * c.g), dim3(kTile, kTile), 0,
            stream, p);
 }

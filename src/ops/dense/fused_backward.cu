@@ -16,17 +16,9 @@ namespace {
 using tensor::Operand;
 using namespace strips;
 
-/// The layer is absent when `dz` is null, then dx is written.
 template <class T>
-struct BackwardArgs : LayerBackward<T> {
-    // The product: absent when `dz_above` is null, then dy is read.
-    Mat<const T> dz_above, w;
-    Mat<T> dx;
-    int summed, product_cols;  ///< columns of one group of dx (of dy without a product)
-    bool add_dx, w_vector;
-    int cols;                       ///< columns of one group of dz
-    int rows, row_tile, row_tiles;  ///< of the batch; of a block; blocks of a cluster
-    bool early;                     ///< parameters may be read before the predecessor is done
+struct BackwardArgs : FusedBackward<T> {
+    bool w_vector;
 };
 
 /// Columns [column0, +kColumns) of w, transposed: shared[c][n], rows `stride` elements apart, zeros beyond the edges.
@@ -239,26 +231,6 @@ Shape backward_shape(const Context& c, const Operand& columns, bool layer, int s
     return shape;
 }
 
-template <class T>
-void fill_product(BackwardArgs<T>& a, const Bound& d) {
-    using namespace linear_dgrad;
-    a.dz_above = d[dz];
-    a.w = d[w];
-    a.dx = d[dx];
-    a.summed = d[dz].cols;
-    a.product_cols = d[dx].cols;
-    a.add_dx = d.accumulates(dx);
-    a.w_vector = aligned16(d[w]);
-    a.rows = d[dx].rows;
-}
-
-template <class T>
-void fill_layer(BackwardArgs<T>& a, const Bound& b) {
-    static_cast<LayerBackward<T>&>(a) = layer_backward<T>(b);
-    a.cols = b[dense_backward::dz].cols;
-    a.rows = b[dense_backward::dz].rows;
-}
-
 /// Whether all operands are of one type that products know.
 bool is_one_element(const Bound* d, const Bound* b) {
     const tensor::DType type = d ? (*d)[linear_dgrad::dx].dtype : (*b)[dense_backward::dy].dtype;
@@ -288,31 +260,19 @@ bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
 
 namespace {
 
-/// Strips, or wide tiles where these cost less.
-struct BackwardCovering {
-    Shape strips;
-    wide::Tiling tiling;  ///< columns 0: strips
-    std::int64_t cost;
-};
-
-BackwardCovering cover_backward(const Context& c, const Bound* d, const Bound* b) {
+wide::Covering<Shape> cover_backward(const Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
     const int summed = d ? (*d)[linear_dgrad::dz].cols : 0;
-    BackwardCovering by;
-    by.strips = backward_shape(c, shape, b != nullptr, summed, vector && !c.deterministic);
+    const Shape strips = backward_shape(c, shape, b != nullptr, summed, vector && !c.deterministic);
     const bool whole_pieces = d && aligned16((*d)[linear_dgrad::w]) && shape.cols % 8 == 0;  // dz above need not have them
     const wide::Extent extent{shape.rows, shape.cols, std::int64_t{shape.g} * (c.deterministic ? 1 : shape.k), b != nullptr,
                               whole_pieces};
-    by.cost = wide::strip_cost(by.strips, extent, c.multiprocessors);
-    if (!d || size_of(shape) != 2 || (b && !(has_wide_runs(*d, *b) && wide::has_activation(b->params<DenseParams>().activation))))
-        return by;
-    const wide::Tiling tiling = wide::tiling_for(extent, by.cost, 32, c.multiprocessors);
-    if (tiling.columns == 0 || tiling.ring_bytes(summed, wide::kStages) + 64u * tiling.threads() > c.shared_limit) return by;
-    by.tiling = tiling;
-    const std::int64_t blocks = extent.count * tiling.row_tiles * ((extent.columns + tiling.columns - 1) / tiling.columns);
-    by.cost = wide::cost(blocks, tiling.row_tile, tiling.columns, static_cast<int>(tiling.threads() / 32), c.multiprocessors);
-    return by;
+    const bool knows_layer = !b || (d && has_wide_runs(*d, *b) && wide::has_activation(b->params<DenseParams>().activation));
+    return wide::cover(strips, extent, d && size_of(shape) == 2 && knows_layer, 32, c.multiprocessors,
+                       [&](const wide::Tiling& tiling) {
+                           return tiling.ring_bytes(summed, wide::kStages) + 64u * tiling.threads() <= c.shared_limit;
+                       });
 }
 
 }  // namespace
@@ -329,14 +289,9 @@ namespace {
 
 template <class E>
 KernelResult make_strips(Context& c, const Bound* d, const Bound* b, const Shape& tiling) {
-    BackwardArgs<tile::Stored<E>> a{};
-    a.early = d == nullptr || c.reads_early({&(*d)[linear_dgrad::w]});
-    if (b) fill_layer(a, *b);
-    if (d) fill_product(a, *d);
+    const BackwardArgs<tile::Stored<E>> a{fused_backward<tile::Stored<E>>(c, d, b, tiling.row_tile, tiling.row_tiles),
+                                          d && aligned16((*d)[linear_dgrad::w])};
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
-    if (!d) a.product_cols = shape.cols;
-    a.row_tile = tiling.row_tile;
-    a.row_tiles = tiling.row_tiles;
     const auto kernel = kernel_for<BackwardKernels, E>(tiling, !d || aligned16((*d)[linear_dgrad::dz]));
     const std::size_t bytes = shared_bytes(tiling, a.summed, size_of(shape));
     if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
@@ -351,7 +306,7 @@ KernelResult make_strips(Context& c, const Bound* d, const Bound* b, const Shape
 KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     if (shape.count() == 0) return make_kernel([] {});
-    const BackwardCovering by = cover_backward(c, d, b);
+    const auto by = cover_backward(c, d, b);
     if (by.tiling.columns > 0) return make_wide_backward(c, *d, b, by.tiling);
     return tile::by_element(shape.dtype, c.tf32 && !c.deterministic,
                             [&]<class E>(E) { return make_strips<E>(c, d, b, by.strips); });

@@ -14,20 +14,13 @@ namespace {
 using tensor::Operand;
 using namespace strips;
 
-template <class T>
-struct ForwardArgs : LayerForward<T> {
-    Mat<const T> x, w;
-    int rows, in, out, row_tile, row_tiles;
-    bool early;  ///< parameters may be read before the predecessor is done
-};
-
 /// What a thread needs of its column besides the product.
 struct Column {
     float bias = 0, gamma = 1, beta = 0;
 };
 
 template <class T>
-__device__ Column load_column(const ForwardArgs<T>& a, int k, int g, int column) {
+__device__ Column load_column(const FusedForward<T>& a, int k, int g, int column) {
     Column c;
     if (column >= a.out) return c;
     if (a.bias) c.bias = __ldcg(a.bias.row(k, g, 0) + column);
@@ -45,7 +38,7 @@ struct Moments {
 /// Moments of a column over all rows of the batch: of the block's own rows first, then merged over the cluster in the order of
 /// the ranks.
 template <int kColumns, int kOwn, class T>
-__device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs<T>& a, float* scratch, float* exchange, int rows) {
+__device__ Moments batch_moments(const float (&own)[kOwn], const FusedForward<T>& a, float* scratch, float* exchange, int rows) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns, mine = threadIdx.x % kColumns;
     float sum = 0;
 #pragma unroll
@@ -82,8 +75,8 @@ __device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs<T>&
 
 /// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. `old`: running mean and variance.
 template <int kColumns, int kOwn, class T>
-__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs<T>& a, float* scratch, float* exchange, int k, int g, int column,
-                           int rows, float2 old, bool writes) {
+__device__ void batch_norm(float (&own)[kOwn], const FusedForward<T>& a, float* scratch, float* exchange, int k, int g,
+                           int column, int rows, float2 old, bool writes) {
     const Moments moments = batch_moments<kColumns>(own, a, scratch, exchange, rows);
     const auto n = static_cast<float>(a.rows);
     const float var = moments.squares / n, inv = 1 / sqrtf(var + a.p.eps);
@@ -98,7 +91,7 @@ __device__ void batch_norm(float (&own)[kOwn], const ForwardArgs<T>& a, float* s
 }
 
 template <class E, int kTiles, int kSplit, bool kVector>
-__global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ ForwardArgs<tile::Stored<E>> a) {
+__global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ FusedForward<tile::Stored<E>> a) {
     using T = tile::Stored<E>;
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
     extern __shared__ float shared[];
@@ -183,36 +176,20 @@ bool fuses_dense_forward(const Context& c, const Bound& b) {
 
 namespace {
 
-/// Strips, or wide tiles where these cost less.
-struct ForwardCovering {
-    Shape shape;
-    wide::Tiling tiling;  ///< columns 0: strips
-    std::int64_t cost;
-    bool vector;
-    std::int64_t turns;  ///< of the blocks of strips, of which a multiprocessor holds 512 threads
-};
+bool reads_pieces(const Bound& b) { return aligned16(b[dense_forward::x]) && aligned16(b[dense_forward::w]); }
 
-ForwardCovering cover(const Context& c, const Bound& b) {
+wide::Covering<Shape> cover(const Context& c, const Bound& b) {
     using namespace dense_forward;
-    const Operand &ox = b[x], &ow = b[w], &oy = b[y];
-    const bool whole = b.params<DenseParams>().norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
+    const Operand &ox = b[x], &oy = b[y];
+    const auto& p = b.params<DenseParams>();
+    const bool whole = p.norm == Norm::batch_train, vector = reads_pieces(b);
     const int members = c.deterministic ? 1 : oy.k, size = static_cast<int>(tensor::size_of(oy.dtype));
-    ForwardCovering by;
-    by.vector = vector;
-    by.shape =
+    const Shape strips =
         shape_for({oy.rows, ox.cols, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic, size},
                   c.multiprocessors);
     const wide::Extent extent{oy.rows, oy.cols, std::int64_t{oy.g} * members, whole, vector && ox.cols % 8 == 0};
-    by.cost = wide::strip_cost(by.shape, extent, c.multiprocessors);
-    by.turns = blocks_for(extent.count * by.shape.row_tiles * blocks_for(oy.cols, 8 * by.shape.tiles) * by.shape.threads(),
-                          512 * c.multiprocessors);
-    if (size != 2 || !wide::has_activation(b.params<DenseParams>().activation)) return by;
-    const wide::Tiling tiling = wide::tiling_for(extent, by.cost, 16, c.multiprocessors);
-    if (tiling.columns == 0 || tiling.ring_bytes(ox.cols, wide::kStages) > c.shared_limit) return by;
-    by.tiling = tiling;
-    const std::int64_t blocks = extent.count * tiling.row_tiles * ((extent.columns + tiling.columns - 1) / tiling.columns);
-    by.cost = wide::cost(blocks, tiling.row_tile, tiling.columns, static_cast<int>(tiling.threads() / 32), c.multiprocessors);
-    return by;
+    return wide::cover(strips, extent, size == 2 && wide::has_activation(p.activation), 16, c.multiprocessors,
+                       [&](const wide::Tiling& tiling) { return tiling.ring_bytes(ox.cols, wide::kStages) <= c.shared_limit; });
 }
 
 }  // namespace
@@ -220,37 +197,28 @@ ForwardCovering cover(const Context& c, const Bound& b) {
 double strips_forward_time(const Context& c, const Bound& b) {
     constexpr double kLaunch = 2.6, kStatistics = 1.6, kErrorFunctions = 72e3;  // a microsecond
     const auto& p = b.params<DenseParams>();
-    const auto size = static_cast<std::int64_t>(tensor::size_of(b[dense_forward::y].dtype));
-    const ForwardCovering by = cover(c, b);
+    const Operand& y = b[dense_forward::y];
+    const auto size = static_cast<std::int64_t>(tensor::size_of(y.dtype));
+    const auto by = cover(c, b);
+    const std::int64_t blocks =
+        std::int64_t{y.g} * (c.deterministic ? 1 : y.k) * by.strips.row_tiles * blocks_for(y.cols, 8 * by.strips.tiles);
+    // Blocks of strips come in turns: a multiprocessor holds 512 threads of them.
+    const std::int64_t turns = blocks_for(blocks * by.strips.threads(), 512 * c.multiprocessors);
     // In f32 rounds of loads are as long as in 16 bits and bring as much, and a block that waits for another begins late.
     const double bytes_per_microsecond = size == 4 ? 60e3 : 38e3, turn = size == 2 ? 0 : c.tf32 ? 3.7 : 4.1;
-    const double slow =
-        wide::has_activation(p.activation) ? 0 : static_cast<double>(b[dense_forward::y].count()) / kErrorFunctions;
+    const double slow = wide::has_activation(p.activation) ? 0 : static_cast<double>(y.count()) / kErrorFunctions;
     const double bytes = static_cast<double>(size * by.cost * b[dense_forward::x].cols);
-    return kLaunch + bytes / bytes_per_microsecond + turn * static_cast<double>(by.turns - 1) + slow +
+    return kLaunch + bytes / bytes_per_microsecond + turn * static_cast<double>(turns - 1) + slow +
            (p.norm == Norm::batch_train ? kStatistics : 0);
 }
 
 namespace {
 
 template <class E>
-KernelResult make_strips(Context& c, const Bound& b, const ForwardCovering& by) {
-    using namespace dense_forward;
-    const Operand &ox = b[x], &ow = b[w], &oy = b[y];
-    const Shape& shape = by.shape;
-    const ForwardArgs<tile::Stored<E>> a{layer_forward<tile::Stored<E>>(b),
-                                         ox,
-                                         ow,
-                                         oy.rows,
-                                         ox.cols,
-                                         oy.cols,
-                                         shape.row_tile,
-                                         shape.row_tiles,
-                                         c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
-    if (std::int64_t{oy.k} * shape.row_tiles > 65535)
-        return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
-                           " members is more than a launch takes; use a smaller eval.batch"};
-    const auto kernel = kernel_for<ForwardKernels, E>(shape, by.vector);
+KernelResult make_strips(Context& c, const Bound& b, const Shape& shape) {
+    const Operand& oy = b[dense_forward::y];
+    const auto a = fused_forward<tile::Stored<E>>(c, b, shape.row_tile, shape.row_tiles);
+    const auto kernel = kernel_for<ForwardKernels, E>(shape, reads_pieces(b));
     const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), oy.g, oy.k * shape.row_tiles);
     const dim3 block(shape.threads());
     const auto cluster = static_cast<unsigned>(shape.cluster ? shape.row_tiles : 1);
@@ -264,9 +232,13 @@ KernelResult make_strips(Context& c, const Bound& b, const ForwardCovering& by) 
 KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     const Operand& y = b[dense_forward::y];
     if (y.count() == 0) return make_kernel([] {});
-    const ForwardCovering by = cover(c, b);
+    const auto by = cover(c, b);
+    const int row_tiles = by.tiling.columns > 0 ? by.tiling.row_tiles : by.strips.row_tiles;
+    if (std::int64_t{y.k} * row_tiles > 65535)
+        return base::Error{"a batch of " + std::to_string(y.rows) + " rows for " + std::to_string(y.k) +
+                           " members is more than a launch takes; use a smaller eval.batch"};
     if (by.tiling.columns > 0) return make_wide_forward(c, b, by.tiling);
-    return tile::by_element(y.dtype, c.tf32 && !c.deterministic, [&]<class E>(E) { return make_strips<E>(c, b, by); });
+    return tile::by_element(y.dtype, c.tf32 && !c.deterministic, [&]<class E>(E) { return make_strips<E>(c, b, by.strips); });
 }
 
 }  // namespace millrace::ops::cuda

@@ -4,6 +4,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/forms.h"
 #include "ops/cuda/vector.cuh"
+#include "ops/cuda/weight_copies.h"
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
 #include "ops/dense/tiled.h"
@@ -13,13 +14,6 @@ namespace {
 
 using tensor::DType;
 using tensor::Operand;
-
-KernelPtr one_after_the_other(KernelPtr first, KernelPtr second) {
-    return make_kernel([first = std::shared_ptr<Kernel>(std::move(first)), second = std::shared_ptr<Kernel>(std::move(second))] {
-        first->run();
-        second->run();
-    });
-}
 
 constexpr Form kDgradForms[] = {
     {"tiles", [](const Context& c, std::span<const Bound> r) { return tiled::refuses_dgrad(c, r.front()); },
@@ -67,9 +61,11 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
     const bool by_library = b[w].dtype != DType::f32 && !c.deterministic && b[dz].rows >= c.library_rows && !is_narrow(c, b[dz]);
     if (b[dx].cols == b[w].cols && (!by_library || whole_runs(b[w]))) return make_fitted_dgrad(c, b);
     Bound fitted = b;
-    MILLRACE_LET(copy, share_padded_copy(c, b[w], b[dx].cols, fitted.operands[w]));
+    Kernels steps;
+    MILLRACE_TRY(pad_weights(c, b[w], b[dx].cols, fitted.operands[w], steps));
     MILLRACE_LET(product, make_fitted_dgrad(c, fitted));
-    return one_after_the_other(std::move(copy), std::move(product));
+    steps.push_back(std::move(product));
+    return in_order(std::move(steps));
 }
 
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {
@@ -81,7 +77,7 @@ KernelResult make_linear_wgrad(Context& c, const Bound& b) {
         alone.operands[dbias] = {};
         MILLRACE_LET(product, make_linear_wgrad(c, alone));
         MILLRACE_LET(sums, make_column_sum(c, b[dz], b[dbias], b.accumulates(dbias)));
-        return one_after_the_other(std::move(product), std::move(sums));
+        return in_order({std::move(product), std::move(sums)});
     }
     Operand in = b[x];
     in.cols = b[dw].cols;

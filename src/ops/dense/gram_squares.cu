@@ -2,11 +2,8 @@
 //   sum over all elements of dw^2 = sum over rows i, j of (dz_i . dz_j) (x_i . x_j),
 // which takes rows^2 (outputs + inputs) products instead of rows outputs inputs, and reads each operand once. Terms have both
 // signs, so the sum loses digits where dw is much smaller than its terms: inputs that vary by a tenth around their mean behind a
-// norm cost 0.03 % of the norm on an H200. Where it would lose more, the rows of x are nearly one, and their differences from the
-// first take their place: with r = x_0, e_i = x_i - r and s = the sum of all dz_i,
-//   dw = s r^T + sum over rows i of dz_i e_i^T,
-//   sum of dw^2 = |r|^2 |s|^2 + 2 sum over i of (s . dz_i) (r . e_i) + sum over i, j of (dz_i . dz_j) (e_i . e_j),
-// of which none has large terms that cancel.
+// norm cost 0.03 % of the norm on an H200. Where it would lose more, the rows of x are nearly one, and dw itself is computed, 64
+// x 64 elements at a time.
 
 #include "ops/dense/gram_squares.h"
 
@@ -14,10 +11,10 @@
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/squares.h"
-#include "ops/cuda/tile_product.cuh"
 #include "ops/dense/dense.h"
-#include "ops/tile/half_steps.cuh"
 #include "ops/tile/mma.cuh"
+#include "ops/tile/multiply.cuh"
+#include "ops/tile/warpgroup_product.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -28,8 +25,8 @@ using tensor::Operand;
 constexpr int kThreads = 3 * 128, kRows = 128, kDepth = 128, kStages = 6;
 /// Of operands in parts of 64 columns, each as hopper.cuh says.
 constexpr std::uint32_t kHalfBytes = kRows / 2 * 128, kPartBytes = 2 * kHalfBytes, kStageBytes = kDepth / 64 * kPartBytes;
-constexpr std::size_t kBytes = 1024 + kStages * kStageBytes + kPartBytes;  // the last part holds differences
-/// Less than this of the sum of its terms' sizes is left of a sum of squares: the differences are taken.
+constexpr std::size_t kBytes = 1024 + kStages * kStageBytes + 2 * kPartBytes;  // the last parts hold columns of dz and of x
+/// Less than this of the sum of its terms' sizes is left of a sum of squares: the gradient is computed.
 constexpr float kCancelled = 1.0f / 1024;
 
 /// One matrix of a gradient.
@@ -87,75 +84,37 @@ struct Halves {
     std::uint32_t left, right;  ///< bytes from the beginning of a part to the rows of a warpgroup's two sides
 };
 
-/// Copies the differences of 64 columns of x from the first row, from `column` on; adds r . e_i of the thread's rows to `along`
-/// and, where it has the first row, r . r to `own`. What is not there becomes zero.
+/// The sum of squares from the gradient, by all threads of the block. `parts`: two of shared memory; `shared` as in block_sum.
 template <class T>
-__device__ void stage_differences(const Unit<T>& unit, int column, unsigned char* to, float (&along)[3], float& own) {
-    const int row = static_cast<int>(threadIdx.x) / 8, piece = static_cast<int>(threadIdx.x) % 8, first = column + 8 * piece;
-    float reference[8];
-#pragma unroll
-    for (int e = 0; e < 8; ++e) reference[e] = first + e < unit.inputs ? load(unit.x + first + e) : 0;
-#pragma unroll
-    for (int n = 0; n < 3; ++n) {
-        const int i = row + n * Share<T>::kStep;
-        if (i >= kRows) continue;
-        __align__(16) T differences[8];
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-            const bool there = i < unit.rows && first + e < unit.inputs;
-            const float difference = there ? load(unit.x + i * std::int64_t{unit.ld_x} + first + e) - reference[e] : 0;
-            along[n] += reference[e] * difference;
-            if (i == 0) own += reference[e] * reference[e];
-            store(differences + e, difference);
-        }
-        *reinterpret_cast<uint4*>(to + i * 128 + ((piece ^ (i & 7)) << 4)) = *reinterpret_cast<const uint4*>(differences);
-    }
-}
-
-/// The sum of squares from differences, by all threads of the block. `part`: kPartBytes of shared memory at `address`; `shared`
-/// as in block_sum.
-template <class T>
-__device__ float squares_of_differences(const Unit<T>& unit, const Products& of_dz, const Halves& halves, int group,
-                                        unsigned char* part, std::uint32_t address, float* shared) {
-    __shared__ float along_rows[kRows + 1];  // r . e_i, and r . r behind
-    float along[3] = {}, own = 0;
-    Products of_e = {};
-    for (int column = 0; column < unit.inputs; column += 64) {
-        stage_differences(unit, column, part, along, own);
-        hopper::copies_visible();
-        __syncthreads();
-        hopper::products_begin();
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            tile::multiply_rows_step<T>(of_e, hopper::operand(address + 32 * i + halves.left),
-                                        hopper::operand(address + 32 * i + halves.right));
-        hopper::products_commit();
-        hopper::products_wait<0>();
-        hopper::hold(of_e);
-        __syncthreads();  // the part is read, the next may be written
-    }
-    for (int d = 4; d > 0; d /= 2) {  // the eight threads of a row
-        for (float& value : along) value += __shfl_xor_sync(0xffffffffu, value, d);
-        own += __shfl_xor_sync(0xffffffffu, own, d);
-    }
-    if (threadIdx.x % 8 == 0)
-        for (int n = 0; n < 3; ++n)
-            if (const int i = static_cast<int>(threadIdx.x) / 8 + n * Share<T>::kStep; i < kRows) along_rows[i] = along[n];
-    if (threadIdx.x == 0) along_rows[kRows] = own;
-    __syncthreads();
+__device__ float squares_of_gradient(const Unit<T>& unit, std::uint32_t parts, float* shared) {
+    constexpr int kCopies = 256;  // threads that copy
     float sum = 0;
+    for (int o = 0; o < unit.outputs; o += 64)
+        for (int i = 0; i < unit.inputs; i += 64) {
+            if (threadIdx.x < kCopies) {
+                if (i == 0)
+                    hopper::stage_columns<kCopies, kRows, 64>(unit.dz + o, unit.ld_dz, unit.rows, unit.outputs - o, parts);
+                hopper::stage_columns<kCopies, kRows, 64>(unit.x + i, unit.ld_x, unit.rows, unit.inputs - i, parts + kPartBytes);
+            }
+            commit_copies();
+            await_copies<0>();
+            hopper::copies_visible();
+            __syncthreads();
+            if (threadIdx.x < 128) {
+                const std::uint64_t dz = hopper::summed_rows(parts, kPartBytes),
+                                    x = hopper::summed_rows(parts + kPartBytes, kPartBytes);
+                Products dw = {};
+                hopper::products_begin();
 #pragma unroll
-    for (int i = 0; i < 32; ++i) sum += of_dz[i] * of_e[i];
-    if (group == 1) sum *= 2;
-    for (int o = static_cast<int>(threadIdx.x); o < unit.outputs; o += kThreads) {
-        float s = 0, q = 0;
-        for (int i = 0; i < unit.rows; ++i) {
-            const float dz = load(unit.dz + i * std::int64_t{unit.ld_dz} + o);
-            s += dz;
-            q = fmaf(dz, along_rows[i], q);
+                for (int r = 0; r < kRows / 16; ++r)
+                    tile::multiply_step<T, true, true>(dw, dz + r * (16 * 128 / 16), x + r * (16 * 128 / 16), 1);
+                hopper::products_commit();
+                hopper::products_wait<0>();
+                hopper::hold(dw);
+                for (const float value : dw) sum += value * value;
+            }
+            __syncthreads();  // the parts are read, the next may be written
         }
-        sum += s * (along_rows[kRows] * s + 2 * q);
-    }
     return block_sum(sum, shared);
 }
 
@@ -198,7 +157,8 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit<T>
 #pragma unroll
             for (int i = 0; i < kDepth / 16; ++i) {
                 const std::uint32_t from = stages + read * kStageBytes + i / 4 * kPartBytes + i % 4 * 32;
-                tile::multiply_rows_step<T>(sums, hopper::operand(from + halves.left), hopper::operand(from + halves.right));
+                tile::multiply_step<T, false, false>(sums, hopper::operand(from + halves.left),
+                                                     hopper::operand(from + halves.right), 1);
             }
             hopper::products_commit();
             fetch();
@@ -222,9 +182,7 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit<T>
         sum = block_sum(group == 1 ? 2 * sum : sum, shared);
         terms = block_sum(group == 1 ? 2 * terms : terms, shared);
         if (sum < kCancelled * terms)  // the same in all threads
-            sum = squares_of_differences<T>(unit, of_dz, halves, group,
-                                            memory_of_block + (stages - shared_address(memory_of_block)) + kStages * kStageBytes,
-                                            stages + kStages * kStageBytes, shared);
+            sum = squares_of_gradient(unit, stages + kStages * kStageBytes, shared);
         if (threadIdx.x == 0) *unit.squares = sum < 0 ? 0 : sum;  // NaN stays
         if (n + static_cast<int>(gridDim.x) < count) unit = units[n + gridDim.x];
     }
@@ -261,10 +219,8 @@ KernelResult make_squares(Context& c, std::span<const Bound> wgrads) {
     MILLRACE_LET(table, upload_table(c, units.data(), units.size() * sizeof(Unit<T>)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(gram_squares_kernel<T>)));
     const int count = static_cast<int>(units.size());
-    return make_kernel([=, stream = c.stream, grid = dim3(static_cast<unsigned>(std::min(count, c.multiprocessors)))] {
-        (void)held;
-        launch(gram_squares_kernel<T>, grid, dim3(kThreads), kBytes, stream, table, count);
-    });
+    const dim3 grid(static_cast<unsigned>(std::min(count, c.multiprocessors)));
+    return in_order({make_launch(c, gram_squares_kernel<T>, grid, dim3(kThreads), kBytes, table, count)}, held);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Heads over very many rows: a layer with an activation followed by one with at most four outputs. What comes behind the first
-// layer's product is a matter of bandwidth, so that both heads of a state share one launch forward and one back.
+// layer's product is a matter of bandwidth, so that both heads of a state share one launch forward and one back. The gradient of
+// such a layer's input alone is the same kernel.
 
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/context.h"
 #include "ops/cuda/vector.cuh"
 #include "ops/dense/dense.h"
@@ -30,19 +32,6 @@ struct HeadArgs {
     int count, rows;
 };
 
-__device__ inline float activate_fast(float u, Activation a) {
-    if (a != Activation::gelu) return activate(u, a);
-    float value, slope;
-    gelu_and_slope(u, value, slope);
-    return value;
-}
-__device__ inline float slope_fast(float u, Activation a) {
-    if (a != Activation::gelu) return activation_slope(u, a);
-    float value, slope;
-    gelu_and_slope(u, value, slope);
-    return slope;
-}
-
 /// Bias, activation and the second layer; `lanes` neighbouring threads take a row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) head_forward_kernel(const __grid_constant__ HeadArgs<T> a) {
@@ -53,24 +42,25 @@ __global__ void __launch_bounds__(kThreads) head_forward_kernel(const __grid_con
     const bool valid = row < a.rows;
     float sum[kMostOutputs] = {};
     for (int c = lane * kRun; valid && c < h.cols; c += h.lanes * kRun) {
-        float v[kRun];
-        load_run<kRun>(h.z.row(k, 0, row) + c, v);
+        float v[1][kRun];
+        load_run<kRun>(h.z.row(k, 0, row) + c, v[0]);
 #pragma unroll
         for (int i = 0; i < kRun; ++i) {
-            v[i] += h.bias ? h.bias.row(k, 0, 0)[c + i] : 0.0f;
-            if (h.saved) v[i] = rounded(v[i], static_cast<const T*>(nullptr));
+            v[0][i] += h.bias ? h.bias.row(k, 0, 0)[c + i] : 0.0f;
+            if (h.saved) v[0][i] = rounded(v[0][i], static_cast<const T*>(nullptr));
         }
-        if (h.saved) store_run<kRun>(h.saved.row(k, 0, row) + c, v);
+        if (h.saved) store_run<kRun>(h.saved.row(k, 0, row) + c, v[0]);
+        activate_run<T>(v, h.activation);
 #pragma unroll
-        for (int i = 0; i < kRun; ++i) v[i] = rounded(activate_fast(v[i], h.activation), static_cast<const T*>(nullptr));
-        store_run<kRun>(h.y.row(k, 0, row) + c, v);
+        for (int i = 0; i < kRun; ++i) v[0][i] = rounded(v[0][i], static_cast<const T*>(nullptr));
+        store_run<kRun>(h.y.row(k, 0, row) + c, v[0]);
 #pragma unroll
         for (int o = 0; o < kMostOutputs; ++o)
             if (o < h.outputs) {
                 float w[kRun];
                 load_run<kRun>(h.w.row(k, 0, o) + c, w);
 #pragma unroll
-                for (int i = 0; i < kRun; ++i) sum[o] += w[i] * v[i];
+                for (int i = 0; i < kRun; ++i) sum[o] += w[i] * v[0][i];
             }
     }
 #pragma unroll
@@ -81,43 +71,57 @@ __global__ void __launch_bounds__(kThreads) head_forward_kernel(const __grid_con
     }
 }
 
-template <class T>
+template <class T, class Out>
 struct HeadBack {
-    Mat<const T> du, w, saved;
-    Mat<T> dz;
-    int runs, outputs;  ///< runs of eight columns in a row
+    Mat<const T> du, w, saved;  ///< saved may be absent
+    Mat<Out> dz;
+    int runs, outputs;  ///< runs of columns in a row
     unsigned begin;
     Activation activation;
+    bool add;
 };
 
-template <class T>
+template <class T, class Out>
 struct HeadBackArgs {
-    HeadBack<T> heads[kMostHeads];
-    int count, rows;
+    HeadBack<T, Out> heads[kMostHeads];
+    int count, rows, groups;
 };
 
-/// dz = (du w) act'(saved), a thread per run of columns.
-template <class T>
-__global__ void __launch_bounds__(kThreads) head_backward_kernel(const __grid_constant__ HeadBackArgs<T> a) {
+/// dz (+)= (du w) act'(saved), a thread per run of V columns.
+template <class T, class Out, int V>
+__global__ void __launch_bounds__(kThreads) head_backward_kernel(const __grid_constant__ HeadBackArgs<T, Out> a) {
     begin_kernel();
-    const HeadBack<T>& h = a.heads[a.count > 1 && blockIdx.x >= a.heads[1].begin ? 1 : 0];
+    const HeadBack<T, Out>& h = a.heads[a.count > 1 && blockIdx.x >= a.heads[1].begin ? 1 : 0];
     const std::int64_t index = static_cast<std::int64_t>(blockIdx.x - h.begin) * kThreads + threadIdx.x;
-    const int k = blockIdx.z, row = static_cast<int>(index / h.runs), c = static_cast<int>(index % h.runs) * kRun;
+    const int row = static_cast<int>(index / h.runs), c = static_cast<int>(index % h.runs) * V;
+    const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
     if (row >= a.rows) return;
-    float d[kRun] = {}, u[kRun];
-    load_run<kRun>(h.saved.row(k, 0, row) + c, u);
+    Out* to = h.dz.row(k, g, row) + c;
+    float d[1][V] = {}, u[1][V] = {};
+    if (h.add) load_run<V>(to, d[0]);
+    if (h.saved) load_run<V>(h.saved.row(k, g, row) + c, u[0]);
 #pragma unroll
     for (int o = 0; o < kMostOutputs; ++o)
         if (o < h.outputs) {
-            const float from = load(h.du.row(k, 0, row) + o);
-            float w[kRun];
-            load_run<kRun>(h.w.row(k, 0, o) + c, w);
+            const float from = load(h.du.row(k, g, row) + o);
+            float w[V];
+            load_run<V>(h.w.row(k, g, o) + c, w);
 #pragma unroll
-            for (int i = 0; i < kRun; ++i) d[i] += from * w[i];
+            for (int i = 0; i < V; ++i) d[0][i] += from * w[i];
         }
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) d[i] *= slope_fast(u[i], h.activation);
-    store_run<kRun>(h.dz.row(k, 0, row) + c, d);
+    slope_run<T>(d, u, h.activation);
+    store_run<V>(to, d[0]);
+}
+
+template <class T, class Out, int V>
+KernelResult make_narrow(Context& c, const Operand& dz, const Operand& w, const Operand& dx, bool accumulate) {
+    HeadBackArgs<T, Out> a{};
+    a.heads[0] = {dz, w, {}, dx, dx.cols / V, dz.cols, 0, Activation::none, accumulate};
+    a.count = 1;
+    a.rows = dx.rows;
+    a.groups = dx.g;
+    const dim3 grid(blocks_for(std::int64_t{dx.rows} * a.heads[0].runs, kThreads), 1, dx.k * dx.g);
+    return make_launch(c, head_backward_kernel<T, Out, V>, grid, dim3(kThreads), 0, a);
 }
 
 bool same_place(const Operand& a, const Operand& b) {
@@ -167,6 +171,21 @@ std::size_t count_pairs(const Context& c, std::span<const Bound> records, int ro
 
 }  // namespace
 
+bool is_narrow(const Context& c, const Operand& dz) {
+    return dz.rows >= c.library_rows && dz.cols > 0 && dz.cols <= kMostOutputs;
+}
+
+KernelResult make_narrow_dgrad(Context& c, const Operand& dz, const Operand& w, const Operand& dx, bool accumulate) {
+    if (dx.count() == 0) return make_kernel([] {});
+    const bool whole = dx.cols % kRun == 0 && whole_runs(w) && whole_runs(dx);
+    return by_real(dz.dtype, [&]<class T>(T) -> KernelResult {
+        if (dx.dtype == DType::f32)
+            return whole ? make_narrow<T, float, kRun>(c, dz, w, dx, accumulate)
+                         : make_narrow<T, float, 1>(c, dz, w, dx, accumulate);
+        return whole ? make_narrow<T, T, kRun>(c, dz, w, dx, accumulate) : make_narrow<T, T, 1>(c, dz, w, dx, accumulate);
+    });
+}
+
 Match match_heads_forward(const Context& c, const Window& records) {
     return Match::first(count_pairs(c, records, dense_forward::y, is_head));
 }
@@ -182,30 +201,29 @@ KernelResult make_heads_forward(Context& c, std::span<const Bound> records) {
         HeadArgs<T> a{};
         a.rows = first.rows;
         unsigned blocks = 0;
-        std::vector<std::shared_ptr<Kernel>> products;
+        Kernels steps;
         for (std::size_t r = 0; r < records.size(); r += 2) {
             const Bound &in = records[r], &out = records[r + 1];
             const Operand& z = in[saved].present() ? in[saved] : in[y];
             MILLRACE_LET(product, make_product(c, Product::forward, in[x], in[w], z, false));
-            products.push_back(std::move(product));
+            steps.push_back(std::move(product));
             int lanes = 1;
             while (lanes < 32 && lanes * kRun < z.cols) lanes *= 2;
             a.heads[a.count++] = {z,      in[bias], out[bias],   in[saved], in[y],  out[y],
                                   out[w], z.cols,   out[y].cols, lanes,     blocks, in.params<DenseParams>().activation};
             blocks += blocks_for(z.rows, kThreads / lanes);
         }
-        return make_kernel([stream = c.stream, products, a, grid = dim3(blocks, 1, first.k)] {
-            for (const auto& product : products) product->run();
-            launch(head_forward_kernel<T>, grid, dim3(kThreads), 0, stream, a);
-        });
+        steps.push_back(make_launch(c, head_forward_kernel<T>, dim3(blocks, 1, first.k), dim3(kThreads), 0, a));
+        return in_order(std::move(steps));
     });
 }
 
 KernelResult make_heads_backward(Context& c, std::span<const Bound> records) {
     const Operand& first = records[0][linear_dgrad::dz];
     return by_real(first.dtype, [&]<class T>(T) -> KernelResult {
-        HeadBackArgs<T> a{};
+        HeadBackArgs<T, T> a{};
         a.rows = first.rows;
+        a.groups = 1;
         unsigned blocks = 0;
         for (std::size_t r = 0; r < records.size(); r += 2) {
             const Bound &dgrad = records[r], &back = records[r + 1];
@@ -217,10 +235,11 @@ KernelResult make_heads_backward(Context& c, std::span<const Bound> records) {
                                   dz.cols / kRun,
                                   dgrad[linear_dgrad::dz].cols,
                                   blocks,
-                                  back.params<DenseParams>().activation};
+                                  back.params<DenseParams>().activation,
+                                  false};
             blocks += blocks_for(std::int64_t{dz.rows} * (dz.cols / kRun), kThreads);
         }
-        return make_launch(c, head_backward_kernel<T>, dim3(blocks, 1, first.k), dim3(kThreads), 0, a);
+        return make_launch(c, head_backward_kernel<T, T, kRun>, dim3(blocks, 1, first.k), dim3(kThreads), 0, a);
     });
 }
 

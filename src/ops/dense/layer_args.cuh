@@ -60,4 +60,63 @@ LayerBackward<T> layer_backward(const Bound& b) {
             b.params<DenseParams>()};
 }
 
+/// A layer with its product in one kernel; blocks own `row_tile` rows.
+template <class T>
+struct FusedForward : LayerForward<T> {
+    Mat<const T> x, w;
+    int rows, in, out, row_tile, row_tiles;
+    bool early;  ///< parameters may be read before the predecessor is done
+};
+
+template <class T>
+FusedForward<T> fused_forward(const Context& c, const Bound& b, int row_tile, int row_tiles) {
+    using namespace dense_forward;
+    return {layer_forward<T>(b),
+            b[x],
+            b[w],
+            b[y].rows,
+            b[x].cols,
+            b[y].cols,
+            row_tile,
+            row_tiles,
+            c.reads_early({&b[w], &b[bias], &b[gamma], &b[beta]})};
+}
+
+/// The same of linear_dgrad of the layer above and dense_backward. Without the layer `dz` is null and dx is written; without the
+/// product `dz_above` is null and dy is read.
+template <class T>
+struct FusedBackward : LayerBackward<T> {
+    Mat<const T> dz_above, w;
+    Mat<T> dx;
+    int summed, product_cols;  ///< columns of one group of dz_above, of dx (of dy without a product)
+    int cols;                  ///< columns of one group of dz
+    int rows, row_tile, row_tiles;
+    bool add_dx, early;
+};
+
+template <class T>
+FusedBackward<T> fused_backward(const Context& c, const Bound* d, const Bound* b, int row_tile, int row_tiles) {
+    FusedBackward<T> a{};
+    if (b) {
+        static_cast<LayerBackward<T>&>(a) = layer_backward<T>(*b);
+        a.cols = (*b)[dense_backward::dz].cols;
+        a.rows = (*b)[dense_backward::dz].rows;
+        a.product_cols = (*b)[dense_backward::dy].cols;
+    }
+    if (d) {
+        using namespace linear_dgrad;
+        a.dz_above = (*d)[dz];
+        a.w = (*d)[w];
+        a.dx = (*d)[dx];
+        a.summed = (*d)[dz].cols;
+        a.product_cols = (*d)[dx].cols;
+        a.rows = (*d)[dx].rows;
+        a.add_dx = d->accumulates(dx);
+    }
+    a.row_tile = row_tile;
+    a.row_tiles = row_tiles;
+    a.early = d == nullptr || c.reads_early({&(*d)[linear_dgrad::w]});
+    return a;
+}
+
 }  // namespace millrace::ops::cuda

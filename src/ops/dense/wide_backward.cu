@@ -13,18 +13,12 @@ namespace {
 using tensor::Operand;
 using namespace wide;
 
-/// The layer is absent when `dz` is null, then dx is written.
 template <class E>
-struct WideBackward : LayerBackward<E> {
-    Mat<const E> dz_above, w;
-    Mat<E> dx;
-    int rows, row_tile, row_tiles;
-    int stages;                      ///< of the ring, stages_for
-    int summed, product_cols, cols;  ///< columns of one group of dz_above, of dx, of dz
-    bool whole_runs;                 ///< runs of what is written, of dx and of saved begin at multiples of 16 bytes
-    bool whole_left;                 ///< rows of dz_above are whole pieces
-    bool add_dx, early;
-    int ring;  ///< 16-byte places of the ring in shared memory; xhat follows, four places of each thread
+struct WideBackward : FusedBackward<E> {
+    int stages;       ///< of the ring, stages_for
+    bool whole_runs;  ///< runs of what is written, of dx and of saved begin at multiples of 16 bytes
+    bool whole_left;  ///< rows of dz_above are whole pieces
+    int ring;         ///< 16-byte places of the ring in shared memory; xhat follows, four places of each thread
 };
 
 template <int kColumns>
@@ -168,8 +162,8 @@ __device__ void reverse_rows(const WideBackward<typename T::Element>& a, const P
         for (int j0 = 0; j0 < 8; j0 += 4) {
             float scale[4] = {1, 1, 1, 1}, shift[4] = {};
             if (batch) {
-                load_columns<4>(table.gamma + at.own.column + j0, scale);
-                load_columns<4>(table.beta + at.own.column + j0, shift);
+                load_run<4>(table.gamma + at.own.column + j0, scale);
+                load_run<4>(table.beta + at.own.column + j0, shift);
             }
 #pragma unroll
             for (int j = j0; j < j0 + 4; ++j) {
@@ -202,9 +196,9 @@ __device__ void write_rows(const WideBackward<typename T::Element>& a, const Pla
 #pragma unroll
             for (int j0 = 0; j0 < 8; j0 += 4) {
                 float scale[4], mean[4], along[4];
-                load_columns<4>(table.scale + at.own.column + j0, scale);
-                load_columns<4>(table.sum + at.own.column + j0, mean);
-                load_columns<4>(table.dot + at.own.column + j0, along);
+                load_run<4>(table.scale + at.own.column + j0, scale);
+                load_run<4>(table.sum + at.own.column + j0, mean);
+                load_run<4>(table.dot + at.own.column + j0, along);
 #pragma unroll
                 for (int j = j0; j < j0 + 4; ++j)
                     v[j] = scale[j - j0] * v[j] - mean[j - j0] - value_in<E>(eight, j) * along[j - j0];
@@ -263,27 +257,13 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks)
 
 template <class E>
 KernelResult make_tiles(Context& c, const Bound& d, const Bound* b, const Tiling& tiling) {
-    const Operand &dx = d[linear_dgrad::dx], &dz = d[linear_dgrad::dz], &w = d[linear_dgrad::w];
-    WideBackward<E> a{};
-    bool whole_runs = aligned16(dx);
+    const Operand &dx = d[linear_dgrad::dx], &dz = d[linear_dgrad::dz];
+    WideBackward<E> a{fused_backward<E>(c, &d, b, tiling.row_tile, tiling.row_tiles), kStages, aligned16(dx),
+                      aligned16(dz) && dz.cols % 8 == 0, 0};
     if (b) {
-        static_cast<LayerBackward<E>&>(a) = layer_backward<E>(*b);
         const Operand &out = (*b)[dense_backward::dz], &saved = (*b)[dense_backward::saved];
-        a.cols = out.cols;
-        whole_runs = aligned16(out) && (!d.accumulates(linear_dgrad::dx) || whole_runs) && (!saved.present() || aligned16(saved));
+        a.whole_runs = aligned16(out) && (!a.add_dx || a.whole_runs) && (!saved.present() || aligned16(saved));
     }
-    a.dz_above = dz;
-    a.w = w;
-    a.dx = dx;
-    a.rows = dx.rows;
-    a.summed = dz.cols;
-    a.product_cols = dx.cols;
-    a.whole_left = aligned16(dz) && dz.cols % 8 == 0;
-    a.whole_runs = whole_runs;
-    a.add_dx = d.accumulates(linear_dgrad::dx);
-    a.row_tile = tiling.row_tile;
-    a.row_tiles = tiling.row_tiles;
-    a.early = c.reads_early({&w});
     const dim3 grid(blocks_for(dx.cols, tiling.columns), dx.g, dx.k * tiling.row_tiles);
     const std::int64_t blocks = std::int64_t{grid.x} * grid.y * grid.z;
     const std::size_t kept = a.dz.data != nullptr && a.saved.data != nullptr ? std::size_t{64} * tiling.threads() : 0;

@@ -1,7 +1,5 @@
 // dense_forward in wide tiles (wide_tile.cuh).
 
-#include <string>
-
 #include "ops/cuda/context.h"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
@@ -15,12 +13,9 @@ using tensor::Operand;
 using namespace wide;
 
 template <class E>
-struct WideForward : LayerForward<E> {
-    Mat<const E> x, w;
-    int rows, in, out, row_tile, row_tiles;
+struct WideForward : FusedForward<E> {
     int stages;       ///< of the ring, stages_for
     bool whole_runs;  ///< runs of y and saved begin at multiples of 16 bytes
-    bool early;       ///< parameters may be read before the predecessor is done
 };
 
 /// u = gamma * (z - mean) * inv + beta for each column of a tile; z without its bias, which is in the mean.
@@ -149,8 +144,8 @@ __global__ void __launch_bounds__(kMostThreads, T::kAcross + 1)
         take_row<T::kTiles>(acc, v);
         // Read again for each row: kept in registers the columns' values would cost a third of the warps.
         forget_memory();
-        load_columns<kRun>(table.mean + own.column, first);
-        load_columns<kRun>(table.inv + own.column, second);
+        load_run<kRun>(table.mean + own.column, first);
+        load_run<kRun>(table.inv + own.column, second);
 #pragma unroll
         for (int j = 0; j < kRun; ++j) v[j] = (v[j] - first[j]) * second[j];
         if (rounds) {
@@ -162,8 +157,8 @@ __global__ void __launch_bounds__(kMostThreads, T::kAcross + 1)
             store_words<kRun>(saved, words, count, a.whole_runs);
             saved += 8 * a.saved.stride_row;
         }
-        load_columns<kRun>(table.gamma + own.column, first);
-        load_columns<kRun>(table.beta + own.column, second);
+        load_run<kRun>(table.gamma + own.column, first);
+        load_run<kRun>(table.beta + own.column, second);
 #pragma unroll
         for (int j = 0; j < kRun; ++j) {
             const float u = first[j] * v[j] + second[j];
@@ -179,22 +174,9 @@ __global__ void __launch_bounds__(kMostThreads, T::kAcross + 1)
 template <class E>
 KernelResult make_tiles(Context& c, const Bound& b, const Tiling& tiling) {
     using namespace dense_forward;
-    const Operand &ox = b[x], &ow = b[w], &oy = b[y];
+    const Operand &ox = b[x], &oy = b[y];
     const bool whole_runs = aligned16(oy) && (!b[saved].present() || aligned16(b[saved]));
-    WideForward<E> a{layer_forward<E>(b),
-                     ox,
-                     ow,
-                     oy.rows,
-                     ox.cols,
-                     oy.cols,
-                     tiling.row_tile,
-                     tiling.row_tiles,
-                     kStages,
-                     whole_runs,
-                     c.reads_early({&ow, &b[bias], &b[gamma], &b[beta]})};
-    if (std::int64_t{oy.k} * tiling.row_tiles > 65535)
-        return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
-                           " members is more than a launch takes; use a smaller eval.batch"};
+    WideForward<E> a{fused_forward<E>(c, b, tiling.row_tile, tiling.row_tiles), kStages, whole_runs};
     const dim3 grid(blocks_for(oy.cols, tiling.columns), oy.g, oy.k * tiling.row_tiles);
     a.stages = stages_for(std::int64_t{grid.x} * grid.y * grid.z, c.multiprocessors);
     if (tiling.ring_bytes(ox.cols, a.stages) > c.shared_limit) a.stages = kStages;

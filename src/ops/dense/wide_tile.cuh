@@ -1,6 +1,7 @@
 #pragma once
 // What the fused dense layers in wide tiles (ops/tile/wide_product.cuh) do with a thread's four rows.
 
+#include "ops/cuda/vector.cuh"
 #include "ops/tile/wide_product.cuh"
 
 namespace millrace::ops::cuda::wide {
@@ -16,15 +17,6 @@ __device__ void sum_over_rows(float (&v)[T::kRun]) {
 
 /// What was read of memory before is read again.
 __device__ inline void forget_memory() { asm volatile("" ::: "memory"); }
-
-template <int kRun>
-__device__ void load_columns(const float* at, float (&v)[kRun]) {
-#pragma unroll
-    for (int j = 0; j < kRun; j += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(at + j);
-        v[j] = four.x, v[j + 1] = four.y, v[j + 2] = four.z, v[j + 3] = four.w;
-    }
-}
 
 /// The dropout of a thread's four rows, a bit each. It is drawn while operands are under way.
 template <class T>
@@ -117,16 +109,12 @@ __device__ void store_words(void* at, const std::uint32_t (&words)[kRun / 2], in
 template <class E, int kRun>
 __device__ void pack_run(const float (&v)[kRun], std::uint32_t (&words)[kRun / 2]) {
 #pragma unroll
-    for (int j = 0; j < kRun / 2; ++j) words[j] = pair_bits(v[2 * j], v[2 * j + 1], std::is_same_v<E, f16>);
+    for (int j = 0; j < kRun / 2; ++j) words[j] = pack<E>(v[2 * j], v[2 * j + 1]);
 }
 /// Value j of a run.
 template <class E>
 __device__ inline float value_of(const std::uint32_t* words, int j) {
-    const std::uint32_t word = words[j / 2];
-    if constexpr (std::is_same_v<E, f16>)
-        return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (16 * (j % 2)))));
-    else
-        return __uint_as_float(j % 2 == 0 ? word << 16 : word & 0xffff0000u);  // bf16 is the upper half of a float
+    return j % 2 == 0 ? low_of<E>(words[j / 2]) : high_of<E>(words[j / 2]);
 }
 
 }  // namespace millrace::ops::cuda::wide

@@ -238,30 +238,22 @@ KernelResult make_norm_slices(Context& c, const Bound& b, std::span<const Operan
     const unsigned blocks = norm_blocks(c, members);
     // What a warp reads in four rounds.
     const auto short_piece = [](const Piece& p) { return p.sums != nullptr ? p.parts <= 4 * 32 : p.end - p.begin <= 4 * 1024; };
-    if (in_quads && !c.deterministic && pieces.size() > blocks && pieces.size() <= kNormBlocks &&
-        std::ranges::all_of(pieces, short_piece))
-        return make_kernel([=, stream = c.stream, held = squares, scratch = b[grad_norm::scratch], groups = b[grad_norm::groups],
-                            segments = b[grad_norm::segments], count = static_cast<int>(pieces.size()),
-                            grid = dim3(blocks_for(static_cast<std::int64_t>(pieces.size()), kThreads / 32), members)] {
-            launch(norm_pieces_kernel, grid, dim3(kThreads), 0, stream, g, scratch, groups, segments,
-                   Pieces{static_cast<const Piece*>(table), count});
-        });
-    const Ahead ahead = fetched_ahead(read_next, blocks, members);
-    return make_kernel([=, stream = c.stream, held = squares, quads = in_quads, scratch = b[grad_norm::scratch],
-                        groups = b[grad_norm::groups], segments = b[grad_norm::segments], count = static_cast<int>(pieces.size()),
-                        grid = dim3(blocks, members)] {
-        launch(norm_slices_kernel, grid, dim3(kThreads), 0, stream, g, scratch, quads, groups, segments,
-               Pieces{static_cast<const Piece*>(table), count}, ahead);
-    });
+    const bool warps = in_quads && !c.deterministic && pieces.size() > blocks && pieces.size() <= kNormBlocks &&
+                       std::ranges::all_of(pieces, short_piece);
+    const Operand &scratch = b[grad_norm::scratch], &groups = b[grad_norm::groups], &table_of_segments = b[grad_norm::segments];
+    const Pieces all{static_cast<const Piece*>(table), static_cast<int>(pieces.size())};
+    auto kernel = warps ? make_launch(c, norm_pieces_kernel, dim3(blocks_for(all.count, kThreads / 32), members), dim3(kThreads),
+                                      0, g, scratch, groups, table_of_segments, all)
+                        : make_launch(c, norm_slices_kernel, dim3(blocks, members), dim3(kThreads), 0, g, scratch, in_quads,
+                                      groups, table_of_segments, all, fetched_ahead(read_next, blocks, members));
+    return in_order({std::move(kernel)}, table, squares);
 }
 
 KernelResult make_grad_norm(Context& c, const Bound& b) {
     MILLRACE_LET(slices, make_norm_slices(c, b));
-    return make_kernel([stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), scratch = b[grad_norm::scratch],
-                        s = b[grad_norm::state]] {
-        slices->run();
-        launch(norm_finish_kernel, dim3(s.k), dim3(kNormBlocks), 0, stream, scratch, s);
-    });
+    const Operand& s = b[grad_norm::state];
+    return in_order(
+        {std::move(slices), make_launch(c, norm_finish_kernel, dim3(s.k), dim3(kNormBlocks), 0, b[grad_norm::scratch], s)});
 }
 
 }  // namespace millrace::ops::cuda

@@ -7,7 +7,7 @@
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/optimizer/wgrad_update.cuh"
-#include "ops/tile/half_steps.cuh"
+#include "ops/tile/multiply.cuh"
 #include "ops/tile/warpgroup_product.cuh"
 
 namespace millrace::ops::cuda {
@@ -169,7 +169,7 @@ __device__ void compute_gradients(const UpdateArgs& a, const UpdateTile* tiles, 
                 hopper::products_begin();
 #pragma unroll
                 for (int i = 0; i < kUpdateDepth / 16; ++i)
-                    tile::multiply_columns_step<T>(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16));
+                    tile::multiply_step<T, true, true>(sums[step], x + i * (16 * 128 / 16), dz + i * (16 * 64 / 16), 1);
                 hopper::products_commit();
                 hopper::products_wait<0>();
                 hopper::hold(sums[step]);
@@ -304,10 +304,7 @@ KernelResult make_tile_update(Context& c, const UpdateArgs& a, const std::vector
     const TileUpdate kernel = a.copies_f16 ? kernel_for<f16>(a.p.kind) : kernel_for<bf16>(a.p.kind);
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const int count = static_cast<int>(tiles.size()), blocks = std::min(tile_update_blocks(c), count);
-    return make_kernel([=, stream = c.stream, grid = dim3(static_cast<unsigned>(blocks))] {
-        (void)held;
-        launch(kernel, grid, dim3(kThreads), kBytes, stream, a, table, count);
-    });
+    return in_order({make_launch(c, kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), kBytes, a, table, count)}, held);
 }
 
 }  // namespace millrace::ops::cuda

@@ -191,7 +191,7 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         taken.push_back(b);
         inside.push_back({b, begin, end, segment->group});
     }
-    std::vector<std::shared_ptr<Kernel>> parts;
+    Kernels parts;
     const auto add = [&](KernelResult made) -> base::Status {
         if (!made.ok()) return made.error();
         parts.emplace_back(std::move(made).value());
@@ -223,9 +223,7 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         tiles = balance_tiles(tiles, blocks, arena.at<const float>(0));
         MILLRACE_TRY(add(make_tile_update(c, args, tiles, blocks_done)));
     }
-    return make_kernel([parts] {
-        for (const auto& part : parts) part->run();
-    });
+    return in_order(std::move(parts));
 }
 
 }  // namespace millrace::ops::cuda

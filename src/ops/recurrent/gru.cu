@@ -3,6 +3,7 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/vector.cuh"
+#include "ops/cuda/weight_copies.h"
 #include "ops/recurrent/gru.h"
 #include "ops/recurrent/gru_tile.h"
 #include "ops/recurrent/row_mask.cuh"
@@ -134,12 +135,10 @@ __global__ void gru_backward_kernel(const __grid_constant__ GateBackwardArgs<T> 
 dim3 row_grid(const Operand& o) { return dim3(blocks_for(o.rows, kRowsPerBlock), 1, o.k); }
 
 /// w as the product takes it fastest: itself, or a copy with `cols` columns that `refresh` brings up to date.
-base::Status fit_weights(Context& c, const Operand& w, int cols, Operand& fitted, std::vector<std::shared_ptr<Kernel>>& refresh) {
+base::Status fit_weights(Context& c, const Operand& w, int cols, Operand& fitted, Kernels& refresh) {
     fitted = w;
     if (w.cols == cols && (w.dtype == DType::f32 || whole_runs(w))) return base::ok();
-    MILLRACE_LET(copy, share_padded_copy(c, w, cols, fitted));
-    refresh.push_back(std::move(copy));
-    return base::ok();
+    return pad_weights(c, w, cols, fitted, refresh);
 }
 
 template <class T>
@@ -148,15 +147,15 @@ KernelResult make_forward(Context& c, const Bound& b) {
     const Operand &h = b[at::h], &x = b[at::x], &scratch = b[at::scratch];
     const int width = h.cols;
     Operand w_ih, w_hh, from_x = scratch, from_h = scratch;
-    std::vector<std::shared_ptr<Kernel>> before;
-    MILLRACE_TRY(fit_weights(c, b[at::w_ih], x.cols, w_ih, before));
-    MILLRACE_TRY(fit_weights(c, b[at::w_hh], width, w_hh, before));
+    Kernels steps;
+    MILLRACE_TRY(fit_weights(c, b[at::w_ih], x.cols, w_ih, steps));
+    MILLRACE_TRY(fit_weights(c, b[at::w_hh], width, w_hh, steps));
     from_x.cols = from_h.cols = 3 * width;
     from_h.data = static_cast<float*>(scratch.data) + 3 * static_cast<std::int64_t>(width);
     MILLRACE_LET(first, make_product(c, Product::forward, x, w_ih, from_x, false));
     MILLRACE_LET(second, make_product(c, Product::forward, h, w_hh, from_h, false));
-    before.push_back(std::move(first));
-    before.push_back(std::move(second));
+    steps.push_back(std::move(first));
+    steps.push_back(std::move(second));
 
     const bool whole_bias = whole_runs(b[at::b_ih]) && whole_runs(b[at::b_hh]);
     const GateArgs<T> a{
@@ -165,10 +164,8 @@ KernelResult make_forward(Context& c, const Bound& b) {
     const bool whole =
         width % 8 == 0 && whole_runs(h) && whole_runs(scratch) && whole_runs(b[at::gates]) && whole_runs(b[at::out]);
     const auto kernel = whole ? gru_gate_kernel<T, 8> : gru_gate_kernel<T, 1>;
-    return make_kernel([stream = c.stream, before = std::move(before), kernel, grid = row_grid(h), a] {
-        for (const auto& step : before) step->run();
-        launch(kernel, grid, kBlock, 0, stream, a);
-    });
+    steps.push_back(make_launch(c, kernel, row_grid(h), kBlock, 0, a));
+    return in_order(std::move(steps));
 }
 
 template <class T>
@@ -176,20 +173,18 @@ KernelResult make_backward(Context& c, const Bound& b) {
     namespace at = gru_backward;
     const Operand &h = b[at::h], &dh = b[at::dh];
     bool empty = b.params<GruBackwardParams>().begins;
-    std::vector<std::shared_ptr<Kernel>> before;
+    Kernels steps;
     for (int i = at::a0; i <= at::a3 && b[i].present(); i += 2) {
         MILLRACE_LET(product, make_product(c, Product::dgrad, b[i], b[i + 1], dh, !empty));
-        before.push_back(std::move(product));
+        steps.push_back(std::move(product));
         empty = false;
     }
     const GateBackwardArgs<T> a{dh, b[at::gates], h, row_mask(b[at::mask], b[at::flag]), b[at::dgates], h.rows, h.cols, empty};
     const bool whole =
         h.cols % 8 == 0 && whole_runs(h) && whole_runs(dh) && whole_runs(b[at::gates]) && whole_runs(b[at::dgates]);
     const auto kernel = whole ? gru_backward_kernel<T, 8> : gru_backward_kernel<T, 1>;
-    return make_kernel([stream = c.stream, before = std::move(before), kernel, grid = row_grid(h), a] {
-        for (const auto& step : before) step->run();
-        launch(kernel, grid, kBlock, 0, stream, a);
-    });
+    steps.push_back(make_launch(c, kernel, row_grid(h), kBlock, 0, a));
+    return in_order(std::move(steps));
 }
 
 }  // namespace

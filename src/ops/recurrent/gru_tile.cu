@@ -2,11 +2,12 @@
 
 #include "ops/recurrent/gru_tile.h"
 
-#include "ops/cuda/packed_weights.h"
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/vector.cuh"
+#include "ops/cuda/weight_copies.h"
 #include "ops/recurrent/gru.h"
 #include "ops/recurrent/row_mask.cuh"
+#include "ops/tile/multiply.cuh"
 
 // Before Hopper the kernel of tile_product.cuh is empty, so that nothing uses what follows.
 #ifndef MILLRACE_HOPPER
@@ -143,12 +144,7 @@ struct GruBackward {
     };
 
     static __device__ __forceinline__ void multiply(float (&sums)[kGroups][32], std::uint64_t left, std::uint64_t right) {
-        if constexpr (kGroups == 4)
-            hopper::multiply(sums[0], sums[1], sums[2], sums[3], left, right);
-        else if constexpr (kGroups == 2)
-            hopper::multiply(sums[0], sums[1], left, right);
-        else
-            hopper::multiply(sums[0], left, right);
+        tile::multiply_step<bf16, false, false>(sums, left, right, 1);
     }
     static constexpr bool kAfterFirst = false;
     static __device__ __forceinline__ void after_first(float (&)[kGroups][32]) {}
@@ -228,15 +224,6 @@ struct GruBackward {
 bool tiled(const Operand& o) { return o.dtype == DType::bf16 && o.k == 1 && whole_runs(o); }
 int in_eights(int n) { return (n + 7) / 8 * 8; }
 
-/// `kernel` behind the packing that it needs, whose memory it keeps.
-KernelResult run_after(std::vector<std::shared_ptr<Kernel>> steps, std::shared_ptr<PackedWeights> packed, KernelResult kernel) {
-    if (!kernel.ok()) return kernel.error();
-    steps.push_back(std::move(*kernel));
-    return make_kernel([steps = std::move(steps), packed = std::move(packed)] {
-        for (const auto& step : steps) step->run();
-    });
-}
-
 }  // namespace
 
 bool tiles_gru_forward(const Context& c, const Bound& b) {
@@ -255,19 +242,21 @@ KernelResult make_tiled_gru_forward(Context& c, const Bound& b) {
     shape.tiles = h.cols / kTileGroup;
     shape.group_stride = h.cols;
     shape.tile_stride = kTileGroup;
-    std::vector<std::shared_ptr<Kernel>> steps;
-    MILLRACE_LET(packed, PackedWeights::of(c, {b[at::w_ih], b[at::w_hh]}, shape, steps));
+    Kernels steps;
+    MILLRACE_LET(packed, pack_weights(c, {b[at::w_ih], b[at::w_hh]}, shape, steps));
     TileArgs a;
-    a.segments[0] = {static_cast<const bf16*>(x.data), x.stride_row, in_eights(b[at::w_ih].cols), packed->first(0)};
-    a.segments[1] = {static_cast<const bf16*>(h.data), h.stride_row, h.cols, packed->first(1)};
+    a.segments[0] = {static_cast<const bf16*>(x.data), x.stride_row, in_eights(b[at::w_ih].cols), packed.first[0]};
+    a.segments[1] = {static_cast<const bf16*>(h.data), h.stride_row, h.cols, packed.first[1]};
     a.count = 2;
-    a.packed = static_cast<const bf16*>(packed->data());
+    a.packed = static_cast<const bf16*>(packed.data);
     a.rows = h.rows;
     a.tiles = shape.tiles;
     const auto bias = [&](int slot) { return static_cast<const float*>(b[slot].data); };
     const GruForward::Args work{
         row_mask(b[at::mask], b[at::flag]), h, b[at::gates], b[at::out], bias(at::b_ih), bias(at::b_hh), h.cols};
-    return run_after(std::move(steps), packed, make_tile_kernel<GruForward>(c, a, work));
+    MILLRACE_LET(kernel, make_tile_kernel<GruForward>(c, a, work));
+    steps.push_back(std::move(kernel));
+    return in_order(std::move(steps));
 }
 
 namespace {
@@ -286,19 +275,21 @@ KernelResult make_backward(Context& c, const Bound& b) {
     TileArgs a;
     std::vector<Operand> weights;
     for (int i = at::a0; i <= at::a3 && b[i].present(); i += 2) weights.push_back(b[i + 1]);
-    std::vector<std::shared_ptr<Kernel>> steps;
-    MILLRACE_LET(packed, PackedWeights::of(c, weights, shape, steps));
+    Kernels steps;
+    MILLRACE_LET(packed, pack_weights(c, weights, shape, steps));
     for (int i = at::a0; i <= at::a3 && b[i].present(); i += 2) {
         a.segments[a.count] = {static_cast<const bf16*>(b[i].data), b[i].stride_row, b[i].cols,
-                               packed->first(static_cast<std::size_t>(a.count))};
+                               packed.first[static_cast<std::size_t>(a.count)]};
         ++a.count;
     }
-    a.packed = static_cast<const bf16*>(packed->data());
+    a.packed = static_cast<const bf16*>(packed.data);
     a.rows = h.rows;
     a.tiles = shape.tiles;
     const typename Work::Args work{row_mask(b[at::mask], b[at::flag]),  b[at::dh], b[at::gates], h, b[at::dgates], h.cols,
                                    b.params<GruBackwardParams>().begins};
-    return run_after(std::move(steps), packed, make_tile_kernel<Work>(c, a, work));
+    MILLRACE_LET(kernel, make_tile_kernel<Work>(c, a, work));
+    steps.push_back(std::move(kernel));
+    return in_order(std::move(steps));
 }
 
 }  // namespace

@@ -113,33 +113,11 @@ __device__ inline std::uint64_t operand(std::uint32_t address) {
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-/// Sums += 64 rows at `left` times 64 rows per array at `right`, over 16 columns. Thread t of the warpgroup holds of array g the
-/// sums of rows 16 (t / 32) + t % 32 / 4 (+ 8) and rows 8 j + 2 (t % 4) (+ 1) of the right side's 64: numbers 4 j (+ 1), 4 j + 2
-/// (+ 1).
-__device__ inline void multiply(float (&a)[32], std::uint64_t left, std::uint64_t right) {
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 MILLRACE_REGISTERS_0 "}, %32, %33, p, 1, 1, 0, 0; }"
-                 : MILLRACE_SUMS(a)
-                 : "l"(left), "l"(right), "r"(1));
-}
-__device__ inline void multiply(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, %64, %65, p, 1, 1, 0, 0; }"
-                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
-                 : "l"(left), "l"(right), "r"(1));
-}
+/// Sums += 64 rows at `left` times 64 rows per array at `right`, over 16 columns: tile::multiply_step of three arrays.
 __device__ inline void multiply(float (&a)[32], float (&b)[32], float (&c)[32], std::uint64_t left, std::uint64_t right) {
     MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
                  MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 ", " MILLRACE_REGISTERS_2 "}, %96, %97, p, 1, 1, 0, 0; }"
                  : MILLRACE_SUMS(a), MILLRACE_SUMS(b), MILLRACE_SUMS(c)
-                 : "l"(left), "l"(right), "r"(1));
-}
-__device__ inline void multiply(float (&a)[32], float (&b)[32], float (&c)[32], float (&d)[32], std::uint64_t left,
-                                std::uint64_t right) {
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 ", " MILLRACE_REGISTERS_2 ", " MILLRACE_REGISTERS_3
-                 "}, %128, %129, p, 1, 1, 0, 0; }"
-                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b), MILLRACE_SUMS(c), MILLRACE_SUMS(d)
                  : "l"(left), "l"(right), "r"(1));
 }
 // clang-format on

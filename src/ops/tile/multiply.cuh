@@ -22,8 +22,12 @@ namespace millrace::ops::cuda::tile {
 /// Thread t of the warpgroup holds of sums[g] those of rows 16 (t / 32) + t % 32 / 4 (+ 8) and columns 64 g + 8 j + 2 (t % 4)
 /// (+ 1): numbers 4 j (+ 1), 4 j + 2 (+ 1). add: 0 where the sums begin.
 template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[32], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n64k16", MILLRACE_REGISTERS_0, "%32", "%33", "%34", "%35", "%36", MILLRACE_SUMS(sums));
+}
+template <class T, bool kLeftRows, bool kRightRows>
 __device__ inline void multiply_step(float (&sums)[1][32], std::uint64_t from_left, std::uint64_t from_right, int add) {
-    MILLRACE_STEP("m64n64k16", MILLRACE_REGISTERS_0, "%32", "%33", "%34", "%35", "%36", MILLRACE_SUMS(sums[0]));
+    multiply_step<T, kLeftRows, kRightRows>(sums[0], from_left, from_right, add);
 }
 template <class T, bool kLeftRows, bool kRightRows>
 __device__ inline void multiply_step(float (&sums)[2][32], std::uint64_t from_left, std::uint64_t from_right, int add) {
@@ -36,7 +40,13 @@ __device__ inline void multiply_step(float (&sums)[4][32], std::uint64_t from_le
                   "%128", "%129", "%130", "%131", "%132",
                   MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]), MILLRACE_SUMS(sums[3]));
 }
-/// The same of eight columns: numbers 0 (+ 1) and 2 (+ 1).
+/// The same of 32 columns, and of eight: numbers 0 (+ 1) and 2 (+ 1).
+template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[16], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n32k16", "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "%16", "%17", "%18", "%19", "%20",
+                  "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]),
+                  "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]));
+}
 template <class T, bool kLeftRows, bool kRightRows>
 __device__ inline void multiply_step(float (&sums)[4], std::uint64_t from_left, std::uint64_t from_right, int add) {
     MILLRACE_STEP("m64n8k16", "%0, %1, %2, %3", "%4", "%5", "%6", "%7", "%8", "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]));

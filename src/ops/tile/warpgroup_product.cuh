@@ -88,13 +88,6 @@ __device__ inline void multiply_along(float (&sums)[4][32], const std::uint32_t 
                    MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]), MILLRACE_SUMS(sums[3]));
 }
 #undef MILLRACE_ALONG
-/// Sums += 64 columns at `left` times 128 columns at `right`, over 16 rows: both are summed_rows.
-__device__ inline void multiply_columns(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
-    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, %64, %65, p, 1, 1, 1, 1; }"
-                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
-                 : "l"(left), "l"(right));
-}
 // clang-format on
 
 }  // namespace millrace::ops::cuda::hopper

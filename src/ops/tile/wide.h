@@ -82,4 +82,23 @@ inline Tiling tiling_for(const Extent& e, std::int64_t narrow, int least, int mu
     return best;
 }
 
+/// How the fused kernels cover a layer.
+template <class Shape>
+struct Covering {
+    Shape strips;
+    Tiling tiling;  ///< columns 0: strips
+    std::int64_t cost;
+};
+/// Strips, or wide tiles where a layer `allows` these, they cost less, and a block has room for one: fits(tiling).
+template <class Shape, class Fits>
+Covering<Shape> cover(const Shape& strips, const Extent& e, bool allows, int least, int multiprocessors, Fits fits) {
+    Covering<Shape> by{strips, {}, strip_cost(strips, e, multiprocessors)};
+    const Tiling tiling = allows ? tiling_for(e, by.cost, least, multiprocessors) : Tiling{};
+    if (tiling.columns == 0 || !fits(tiling)) return by;
+    by.tiling = tiling;
+    const std::int64_t blocks = e.count * tiling.row_tiles * ((e.columns + tiling.columns - 1) / tiling.columns);
+    by.cost = cost(blocks, tiling.row_tile, tiling.columns, tiling.threads() / 32, multiprocessors);
+    return by;
+}
+
 }  // namespace millrace::ops::cuda::wide
