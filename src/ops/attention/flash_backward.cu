@@ -45,7 +45,9 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(A
         a.delta.row(place.k, 0, place.row + first + i)[place.head] = deltas[i];
 
     QueryGradient<T, Form> gradient;
-    gradient.begin(form, a, place, block.own, queries + own * form.stride(), douts + own * form.stride(), deltas + own);
+    const auto level = [&](int row) { return a.logsumexp.row(place.k, 0, place.row + row)[place.head]; };
+    gradient.begin(form, shape, filled, block.own, queries + own * form.stride(), douts + own * form.stride(), level,
+                   deltas + own);
     stream_tiles(form, 0, tiles, stage, [&](int tile) {
         const T* keys = streamed + tile % Form::kBuffers * 2 * size;
 #pragma unroll 1

@@ -71,12 +71,14 @@ struct QueryGradient {
     float logsumexp[kTiles][2], delta[kTiles][2];  ///< in base 2
     int own, all_see, some_see;                    ///< first query; keys seen by all, by some
 
-    /// Of the queries from `own` on, whose rows are `queries` and `douts`, and whose `deltas` lie in shared memory.
-    __device__ void begin(const Form& form, const AttentionArgs<T>& a, const AttentionPlace& place, int first, const T* queries,
-                          const T* douts, const float* deltas) {
+    /// Of the queries from `first` on, whose rows are `queries` and `douts`; their logsumexp is level(row), deltas[row] their
+    /// delta.
+    template <class Level>
+    __device__ void begin(const Form& form, const AttentionShape& shape, int filled, int first, const T* queries, const T* douts,
+                          Level level, const float* deltas) {
         own = first;
-        all_see = a.shape.seen(own, place.filled);
-        some_see = own < place.filled ? a.shape.seen(own + kOwn - 1, place.filled) : 0;
+        all_see = shape.seen(own, filled);
+        some_see = own < filled ? shape.seen(own + kOwn - 1, filled) : 0;
         query.load(form, queries);
         dout.load(form, douts);
 #pragma unroll
@@ -84,8 +86,7 @@ struct QueryGradient {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int row = row_of(m, 2 * half);
-                logsumexp[m][half] =
-                    own + row < place.filled ? kLog2E * a.logsumexp.row(place.k, 0, place.row + own + row)[place.head] : 0;
+                logsumexp[m][half] = own + row < filled ? kLog2E * level(own + row) : 0;
                 delta[m][half] = deltas[row];
             }
         clear(sums);

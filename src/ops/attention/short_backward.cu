@@ -55,7 +55,9 @@ __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_bac
                                            deltas + at);
     key_gradient.store(form, a, place, staging, staging);
     QueryGradient<T, Form> query_gradient;
-    query_gradient.begin(form, a, place, mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
+    query_gradient.begin(
+        form, shape, filled, mine, queries + mine * kStride, douts + mine * kStride, [&](int q) { return logsumexp[q]; },
+        deltas + mine);
 #pragma unroll 1
     for (int at = 0; at < filled; at += kChunk)
         query_gradient.template take<kChunk>(form, shape, filled, at, keys + at * kStride, values + at * kStride);

@@ -115,7 +115,6 @@ __device__ __forceinline__ void finish(const RowsProduct<T, kParts>& product, co
         if constexpr (kParts > 1) cluster_wait();              // the other block has begun: its memory may be written
         if constexpr (kDrops && kParts == 1) __syncthreads();  // its place is that of what was multiplied
         put_dout(product, a, at, room);
-        if (const int thread = thread_number(); thread < kHeads * kRows) room.levels[thread] *= -kLog2E;
         if (a.add_dx) {
             __syncthreads();  // the product has read what is changed
             add_old<kParts>(a.dx, at, room.residual());

@@ -3,6 +3,7 @@
 // shared memory (T: bf16 or f16) from the first gradient to the last: all of them, or half where kParts = 2 blocks form a
 // cluster. Everything there is a tile: rows of kWidth columns, kPitch elements apart.
 
+#include "ops/attention/flash_backward.cuh"
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/vector.cuh"
@@ -45,12 +46,8 @@ struct Lane {
     int thread = thread_number(), lane = thread % 32, warp = thread / 32;
     int row = lane / 4, column = lane % 4 * 2;  ///< of the first sum of an 8 x 8 block
 
-    /// Where its row of a 16 x 16 block of a tile begins: for fragments of the left side and for transposed ones of the right,
+    /// Where its row of a 16 x 16 block of a tile begins: for fragments of the left side and for transposed ones of the right.
     [[nodiscard]] __device__ int along() const { return lane % 16 * kPitch + lane / 16 * 8; }
-    /// and for fragments of the right side as it lies.
-    [[nodiscard]] __device__ int across() const { return (lane % 8 + lane / 16 * 8) * kPitch + lane / 8 % 2 * 8; }
-    /// Whether the column of number i of block c of 16 x 16 scores lies behind the row's (> 0), is it, or lies before it.
-    [[nodiscard]] __device__ int behind(int c, int i) const { return 8 * c + column + i % 2 - (row + i / 2 * 8); }
 };
 
 /// Begins copies of kCount rows of kWidth columns to a tile, eight elements a thread and row: zeros from row `rows` on.
@@ -208,63 +205,33 @@ __device__ void norm_back(const T* from, const NormRows<T>& norm, T* to, const f
     store_run<4>(scratch + self.warp * kWidth + 64 * upper + 8 * lane + 4 * odd, four);
 }
 
-/// One head: its columns of tiles, rows that are not filled are zeros. Those rows' gradients come out as zeros: a causal mask
-/// hides them from all others.
+/// How a head lies in tiles, for the kernels of attention.
+struct HeadForm {
+    static constexpr int kWidth = kHeadWidth, kTiles = 1, kUnroll = kWidth / 16, slice = 0;
+    static constexpr bool kHeld = true, kAny = false;
+    __device__ static constexpr int columns() { return kWidth; }
+    __device__ static constexpr int stride() { return kPitch; }
+};
+
+/// One head: its columns of tiles, rows that are not filled are zeros.
 template <class T>
 struct Head {
     const T *queries, *keys, *values, *douts;
-    const float *levels, *deltas;  ///< [kRows]: - log2(e) logsumexp; delta as in ops/attention/attention.h
-    float scale;
+    const float *levels, *deltas;  ///< [kRows]: logsumexp; delta as in ops/attention/attention.h
+    AttentionShape shape;
     int filled;
 };
-
-using HeadFragments = std::uint32_t[kHeadWidth / 16][4];  ///< 16 rows of a head
-using Scores = float[2][4];                               ///< of 16 own rows and 16 streamed ones
-using HeadSums = float[kHeadWidth / 8][4];
-
-template <class T>
-__device__ inline void load_own(HeadFragments& to, const T* rows, const Lane& self) {
-#pragma unroll
-    for (int d = 0; d < kHeadWidth / 16; ++d) load_matrices(to[d], rows + self.along() + 16 * d);
-}
-/// scores = own rows times streamed rows; `rows` has the lane's across().
-template <class T>
-__device__ inline void multiply_across(Scores& scores, const HeadFragments& own, const T* rows) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0;
-#pragma unroll
-    for (int d = 0; d < kHeadWidth / 16; ++d) {
-        std::uint32_t right[4];
-        load_matrices(right, rows + 16 * d);
-        mma16<T>(scores[0], own[d], right[0], right[1]);
-        mma16<T>(scores[1], own[d], right[2], right[3]);
-    }
-}
-/// sums += weights of streamed rows times these; `rows` has the lane's along().
-template <class T>
-__device__ inline void multiply_along(HeadSums& sums, const Scores& weights, const T* rows) {
-    std::uint32_t left[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) left[i] = pack<T>(weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
-#pragma unroll
-    for (int n = 0; n < kHeadWidth / 16; ++n) {
-        std::uint32_t right[4];
-        load_transposed(right, rows + 16 * n);
-        mma16<T>(sums[2 * n], left, right[0], right[1]);
-        mma16<T>(sums[2 * n + 1], left, right[2], right[3]);
-    }
-}
 
 /// 16 rows of a head's gradient as they are stored.
 template <class T>
 struct HeadRows {
     std::uint32_t pairs[kHeadWidth / 8][2];
-    __device__ void keep(const HeadSums& sums, float factor) {
+    __device__ void keep(const Sums<1, kHeadWidth>& sums, float factor) {
 #pragma unroll
         for (int n = 0; n < kHeadWidth / 8; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                pairs[n][half] = pack<T>(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor);
+                pairs[n][half] = pack<T>(sums[0][n][2 * half] * factor, sums[0][n][2 * half + 1] * factor);
     }
     __device__ void put(T* to, const Lane& self) const {
 #pragma unroll
@@ -277,77 +244,31 @@ struct HeadRows {
 
 /// Gradients of queries [16 tile, + 16).
 template <class T>
-__device__ inline void query_back(const Head<T>& head, int tile, const Lane& self, HeadRows<T>& to) {
-    HeadFragments query, dout;
-    load_own(query, head.queries + 16 * tile * kPitch, self);
-    load_own(dout, head.douts + 16 * tile * kPitch, self);
-    float level[2], delta[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        level[half] = head.levels[16 * tile + self.row + 8 * half];
-        delta[half] = head.deltas[16 * tile + self.row + 8 * half];
-    }
-    HeadSums sums = {};
-    const T *keys = head.keys + self.across(), *values = head.values + self.across(), *keys_along = head.keys + self.along();
+__device__ inline void query_back(const Head<T>& head, int tile, HeadRows<T>& to) {
+    constexpr HeadForm form;
+    const int own = 16 * tile * kPitch;
+    QueryGradient<T, HeadForm> gradient;
+    gradient.begin(
+        form, head.shape, head.filled, 16 * tile, head.queries + own, head.douts + own, [&](int q) { return head.levels[q]; },
+        head.deltas + 16 * tile);
 #pragma unroll 1
-    for (int n = 0; n <= tile; ++n, keys += 16 * kPitch, values += 16 * kPitch, keys_along += 16 * kPitch) {
-        Scores weights, gradients;
-        multiply_across(weights, query, keys);
-        multiply_across(gradients, dout, values);
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                gradients[c][i] =
-                    exp2_fast(fmaf(weights[c][i], head.scale * kLog2E, level[i / 2])) * (gradients[c][i] - delta[i / 2]);
-        if (n == tile) {
-#pragma unroll
-            for (int c = 0; c < 2; ++c)
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if (self.behind(c, i) > 0) gradients[c][i] = 0;
-        }
-        multiply_along(sums, gradients, keys_along);
-    }
-    to.keep(sums, head.scale);
+    for (int at = 0; at <= 16 * tile; at += 16)
+        gradient.template take<16>(form, head.shape, head.filled, at, head.keys + at * kPitch, head.values + at * kPitch);
+    to.keep(gradient.sums, head.shape.scale);
 }
 
 /// Gradients of keys and values [16 tile, + 16).
 template <class T>
-__device__ inline void key_back(const Head<T>& head, int tile, const Lane& self, HeadRows<T>& keys, HeadRows<T>& values) {
-    HeadFragments key, value;
-    load_own(key, head.keys + 16 * tile * kPitch, self);
-    load_own(value, head.values + 16 * tile * kPitch, self);
-    HeadSums dkey = {}, dvalue = {};
-    const T *queries = head.queries + 16 * tile * kPitch, *douts = head.douts + 16 * tile * kPitch;
+__device__ inline void key_back(const Head<T>& head, int tile, HeadRows<T>& keys, HeadRows<T>& values) {
+    constexpr HeadForm form;
+    KeyGradient<T, HeadForm> gradient;
+    gradient.begin(form, 16 * tile, head.keys + 16 * tile * kPitch, head.values + 16 * tile * kPitch);
 #pragma unroll 1
-    for (int at = 16 * tile; at < head.filled; at += 16, queries += 16 * kPitch, douts += 16 * kPitch) {
-        Scores weights, gradients;
-        multiply_across(weights, key, queries + self.across());
-        multiply_across(gradients, value, douts + self.across());
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-            const float2 level = *reinterpret_cast<const float2*>(head.levels + at + 8 * c + self.column);
-            const float2 delta = *reinterpret_cast<const float2*>(head.deltas + at + 8 * c + self.column);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float &w = weights[c][i], &g = gradients[c][i];
-                w = exp2_fast(fmaf(w, head.scale * kLog2E, i % 2 == 0 ? level.x : level.y));
-                g = w * (g - (i % 2 == 0 ? delta.x : delta.y));
-            }
-        }
-        if (at == 16 * tile) {
-#pragma unroll
-            for (int c = 0; c < 2; ++c)
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if (self.behind(c, i) < 0) weights[c][i] = gradients[c][i] = 0;
-        }
-        multiply_along(dvalue, weights, douts + self.along());
-        multiply_along(dkey, gradients, queries + self.along());
-    }
-    keys.keep(dkey, head.scale);
-    values.keep(dvalue, 1);
+    for (int at = 16 * tile; at < head.filled; at += 16)
+        gradient.template take<16>(form, head.shape, at, head.queries + at * kPitch, head.douts + at * kPitch, head.levels + at,
+                                   head.deltas + at);
+    keys.keep(gradient.dkey, head.shape.scale);
+    values.keep(gradient.dvalue, 1);
 }
 
 }  // namespace millrace::ops::cuda::layer_back

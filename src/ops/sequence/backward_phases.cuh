@@ -309,11 +309,11 @@ __device__ void attention_back(const LayerArgs<T>& a, const Place& at, Room<T, k
                           room.dout() + column,
                           room.levels + head * kRows,
                           room.deltas + head * kRows,
-                          a.scale,
+                          {a.positions, kHeads, kHeadWidth, 0, true, a.scale},
                           at.filled};
         HeadRows<T> rows[3];
-        if (queries) query_back(own, tile, self, rows[0]);
-        if (keys) key_back(own, tile, self, rows[1], rows[2]);
+        if (queries) query_back(own, tile, rows[0]);
+        if (keys) key_back(own, tile, rows[1], rows[2]);
         __syncthreads();
         const int to = 16 * tile * kPitch + column;
         if (queries) rows[0].put(room.heads(0) + to, self);
