@@ -71,11 +71,15 @@ StepOutcome run_once(testing::Rig& rig, tape::Builder&& builder) {
     EXPECT_TRUE(rig.backend->check().ok());
     for (const ops::Record& record : step.records()) {
         if (ops::fused_params(record) != nullptr) outcome.rewrites[record.op->name].count(record);
-        for (const ops::Record* part : ops::parts_of(record))  // no layer appends one with sums of a bias
+        for (const ops::Record* part : ops::parts_of(record)) {  // no layer appends one with sums of a bias, or this norm
             if (part->op == &ops::linear_wgrad::kDef && part->slots[ops::linear_wgrad::dbias].present()) {
                 outcome.rewrites["wgrad_bias"].count(*part);
                 outcome.rewrites["wgrad_bias"].tensors = 1;  // sums of the gradient that it reads, off: before it was rounded
             }
+            const bool layer = part->op == &ops::dense_forward::kDef || part->op == &ops::dense_backward::kDef;
+            if (layer && part->params_as<ops::DenseParams>().norm == ops::Norm::batch_train)
+                outcome.rewrites["batch_statistics"].count(*part);
+        }
     }
     EXPECT_EQ(testing::norms_apart(*rig.store), "");
     outcome.listing = step.listing();
@@ -225,7 +229,7 @@ TEST(Rewrites, EachOnAgainstOff) {
             if (!on.rewrites.contains(name)) continue;
             SCOPED_TRACE(name);
             seen.insert(name);
-            if (name != "wgrad_bias") {  // which changes records
+            if (name != "wgrad_bias" && name != "batch_statistics") {  // which change records
                 EXPECT_NE(on.listing.find(name + " joins"), std::string::npos) << on.listing;
             }
             const StepOutcome off = step({name});
