@@ -58,6 +58,11 @@ tensor::View Dense::vector_of(const tape::Store& store, tape::ParameterId id) co
     return id == tape::kNoParameter ? tensor::View{} : vector(store.parameter(id));
 }
 
+/// Where moments of the rows of a matrix go.
+static tensor::View moments_of(tape::Builder& builder, const tensor::View& rows, const std::string& name) {
+    return builder.buffer(rows.g, ops::moment_chunks(rows.rows), 2 * rows.cols, builder.stat(), tape::Role::scratch, name);
+}
+
 tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const DensePlacement& placement) const {
     const tape::Store& store = builder.store();
     const bool training = builder.training();
@@ -87,10 +92,21 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
         call.inv_std = builder.buffer(product_groups, 1, product_out, builder.stat(), tape::Role::saved, label_ + ".inv_std");
 
     const tensor::View state = call.params.dropout > 0 ? store.state() : tensor::View{};
-    builder.append(record_of(
-        &ops::dense_forward::kDef, call.params, label_,
-        {call.x, matrix(store.weight(weight_)), vector_of(store, bias_), vector_of(store, gamma_), vector_of(store, beta_),
-         vector_of(store, mean_), vector_of(store, variance_), call.saved, call.inv_std, state, y}));
+    const ops::OpDef* op = &ops::dense_forward::kDef;
+    Slot first = call.x, second = matrix(store.weight(weight_));
+    if (call.params.norm == ops::Norm::batch_train) {  // the product and its moments are records of their own
+        const tensor::View z =
+            builder.buffer(product_groups, rows, product_out, builder.stat(), tape::Role::scratch, label_ + ".z");
+        const tensor::View moments = moments_of(builder, z, label_ + ".moments");
+        builder.append(record_of(op, ops::DenseParams{}, label_, {first, second, {}, {}, {}, {}, {}, {}, {}, {}, z}));
+        builder.append(record_of(&ops::batch_moments::kDef, ops::BatchMomentsParams{}, label_, {z, moments}));
+        op = &ops::batch_apply::kDef;
+        first = z;
+        second = moments;
+    }
+    builder.append(record_of(op, call.params, label_,
+                             {first, second, vector_of(store, bias_), vector_of(store, gamma_), vector_of(store, beta_),
+                              vector_of(store, mean_), vector_of(store, variance_), call.saved, call.inv_std, state, y}));
     if (training) builder.on_backward([layer = *this, &builder, call] { layer.backward(builder, call); });
     return whole;
 }
@@ -112,9 +128,17 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
     const tensor::View state = call.params.dropout > 0 ? store.state() : tensor::View{};
     const Slot dgamma = normed ? gradient_of(gamma_) : Slot{}, dbeta = normed ? gradient_of(beta_) : Slot{};
     const Slot dbias = !normed && options_.bias && !merged ? gradient_of(bias_) : Slot{};
-    builder.append(record_of(
-        &ops::dense_backward::kDef, call.params, label_,
-        {dy, call.saved, vector_of(store, gamma_), vector_of(store, beta_), call.inv_std, state, dz, dgamma, dbeta, dbias}));
+    const tensor::View gamma = vector_of(store, gamma_), beta = vector_of(store, beta_);
+    const ops::OpDef* op = &ops::dense_backward::kDef;
+    Slot last = dbias;
+    if (normed) {
+        last = moments_of(builder, dy, label_ + ".sums");
+        builder.append(
+            record_of(&ops::batch_moments_backward::kDef, call.params, label_, {dy, call.saved, gamma, beta, last, state}));
+        op = &ops::batch_apply_backward::kDef;
+    }
+    builder.append(
+        record_of(op, call.params, label_, {dy, call.saved, gamma, beta, call.inv_std, state, dz, dgamma, dbeta, last}));
     return dz;
 }
 

@@ -11,11 +11,6 @@ namespace {
 using tensor::Operand;
 using tensor::View;
 
-bool same_view(const View& a, const View& b) {
-    return a.buffer == b.buffer && a.dtype == b.dtype && a.offset == b.offset && a.k == b.k && a.g == b.g && a.rows == b.rows &&
-           a.cols == b.cols && a.stride_k == b.stride_k && a.stride_g == b.stride_g && a.stride_row == b.stride_row;
-}
-
 /// The parts as they are bound in a window.
 using Taken = std::vector<const Bound*>;
 
@@ -155,7 +150,7 @@ Record fuse(const OpDef& fused, const Match& match, const Window& window) {
         for_each_slot(*taken[p], [&](int slot, const Box& box) {
             const View& view = part.slots[static_cast<std::size_t>(slot)];
             if (is_in(inner, box)) return;
-            const auto known = std::ranges::find_if(record.slots, [&](const View& v) { return same_view(v, view); });
+            const auto known = std::ranges::find(record.slots, view);
             const auto index = static_cast<std::size_t>(known - record.slots.begin());
             operands[static_cast<std::size_t>(slot)] = static_cast<int>(index);
             const bool fresh = known == record.slots.end(), writes = part.writes(slot);

@@ -59,6 +59,8 @@ struct RewriteTraits {
     const OpDef* fused = nullptr;   ///< what the records become, with FusedParams; null: Match::instead
     const OpDef* begins = nullptr;  ///< the first record's operator; null: any
     int priority = 0;               ///< of several that fit at a record the highest is taken, then the first by name
+    /// Tried at all records before the others are tried at any: those find what it made.
+    bool before_others = false;
     Match (*cpu)(const cpu::Context&, const Window&) = nullptr;
     Match (*cuda)(const cuda::Context&, const Window&) = nullptr;
     Match (*ref)(const Window&) = nullptr;

@@ -39,7 +39,10 @@ std::vector<ops::Uses::Block> blocks_of(const std::vector<Buffer>& buffers, cons
 /// The records of a section while they are rewritten, each with its number among all.
 class Rewriting {
 public:
-    Rewriting(const ops::Backend& backend, const ops::Uses& uses) : backend_(backend), uses_(uses), rewrites_(ops::rewrites()) {}
+    Rewriting(const ops::Backend& backend, const ops::Uses& uses, bool before_others)
+        : backend_(backend), uses_(uses), rewrites_(ops::rewrites()) {
+        std::erase_if(rewrites_, [&](const ops::Rewrite* rewrite) { return rewrite->before_others != before_others; });
+    }
 
     /// Calls `keep` with the records that are left of those given, the first of which has number `first`.
     template <class Keep>
@@ -107,11 +110,11 @@ private:
 
 }  // namespace
 
-void rewrite_records(const ops::Backend& backend, const std::vector<Buffer>& buffers, std::vector<ops::Record>& records,
-                     std::vector<ops::Section>& sections) {
+static void rewrite_pass(const ops::Backend& backend, const std::vector<Buffer>& buffers, bool before_others,
+                         std::vector<ops::Record>& records, std::vector<ops::Section>& sections) {
     const std::vector<ops::Bound> bound = stand_ins(records);
     const ops::Uses uses(bound, sections, blocks_of(buffers, records));
-    Rewriting rewriting(backend, uses);
+    Rewriting rewriting(backend, uses, before_others);
     std::vector<ops::Record> left;
     for (ops::Section& section : sections) {
         const std::size_t first = left.size();
@@ -121,6 +124,11 @@ void rewrite_records(const ops::Backend& backend, const std::vector<Buffer>& buf
         section.count = left.size() - first;
     }
     records = std::move(left);
+}
+
+void rewrite_records(const ops::Backend& backend, const std::vector<Buffer>& buffers, std::vector<ops::Record>& records,
+                     std::vector<ops::Section>& sections) {
+    for (const bool before_others : {true, false}) rewrite_pass(backend, buffers, before_others, records, sections);
 }
 
 void set_lifetimes(const std::vector<ops::Record>& records, const std::vector<ops::Section>& sections,

@@ -19,6 +19,7 @@ struct View {
     std::int64_t offset = 0;                                  ///< elements from the start of the buffer
     std::int64_t stride_k = 0, stride_g = 0, stride_row = 0;  ///< elements
 
+    friend bool operator==(const View&, const View&) = default;
     [[nodiscard]] bool present() const { return buffer != kNoBuffer; }
     [[nodiscard]] std::int64_t count() const { return std::int64_t{k} * g * rows * cols; }
 

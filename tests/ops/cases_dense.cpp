@@ -123,6 +123,61 @@ OpCase backward(const Shape& s, const Config& config, const std::string& note = 
     return c;
 }
 
+OpCase batch_case(const OpDef& op, const Shape& s, std::any params, const std::string& note) {
+    OpCase c;
+    c.name = fmt::format("{}/{}/{}", op.name, note, s.text());
+    c.op = &op;
+    c.params = std::move(params);
+    c.members = s.k;
+    return c;
+}
+
+/// The records of batch statistics, in the shapes of a layer. Moments are those of no z, but a variance follows from them.
+void add_batch_records(std::vector<OpCase>& cases, const Shape& s, const Config& config) {
+    const auto vectors = [&](OpCase& c, std::initializer_list<int> slots, const Values& values) {
+        for (const int slot : slots) c.slot(slot, Element::stat, s.k, s.g, 1, s.out, values);
+    };
+    const auto state = [&](OpCase& c, int slot) {
+        if (config.dropout <= 0) return;
+        c.states = sample_states(s.k);
+        c.state(slot);
+    };
+    const int chunks = moment_chunks(s.b);
+    OpCase sums = batch_case(batch_moments::kDef, s, BatchMomentsParams{}, config.text());
+    sums.slot(batch_moments::z, Element::stat, s.k, s.g, s.b, s.out, uniform(-1, 1));
+    cases.push_back(sums.slot(batch_moments::moments, Element::stat, s.k, s.g, chunks, 2 * s.out, poison()));
+    {
+        namespace at = batch_apply;
+        OpCase c = batch_case(at::kDef, s, config.params(), config.text());
+        c.slot(at::z, Element::stat, s.k, s.g, s.b, s.out, uniform(-1, 3));
+        c.slot(at::moments, Element::stat, s.k, s.g, chunks, 2 * s.out, uniform(0.5, 1.5));
+        vectors(c, {at::bias, at::gamma, at::beta, at::running_mean, at::running_var}, uniform(0.5, 1.5));
+        vectors(c, {at::inv_std}, poison());
+        state(c, at::state);
+        c.slot(at::saved, Element::real, s.k, s.g, s.b, s.out, poison());
+        c.slot(at::y, Element::real, s.k, s.g, s.b, s.out, poison());
+        c.slots[at::y].exact_zeros = config.zeros_are_dropped();
+        cases.push_back(c);
+    }
+    {
+        namespace at = batch_moments_backward;
+        OpCase c = batch_case(at::kDef, s, config.params(), config.text());
+        c.slot(at::dy, Element::real, s.k, s.g, s.b, s.out, away(0.05, 1));
+        c.slot(at::saved, Element::real, s.k, s.g, s.b, s.out, away(0.5, 1.5));
+        vectors(c, {at::gamma}, uniform(0.5, 1.5));
+        vectors(c, {at::beta}, uniform(-0.2, 0.2));
+        c.slot(at::sums, Element::stat, s.k, s.g, chunks, 2 * s.out, poison());
+        state(c, at::state);
+        cases.push_back(c);
+    }
+    namespace at = batch_apply_backward;
+    OpCase c = backward(s, config);
+    c.name = fmt::format("{}/{}/{}", at::kDef.name, config.text(), s.text());
+    c.op = &at::kDef;
+    c.slot(at::sums, Element::stat, s.k, s.g, chunks, 2 * s.out, uniform(-1, 1));
+    cases.push_back(c);
+}
+
 OpCase dgrad(const Shape& s, const std::string& note) {
     OpCase c;
     c.name = fmt::format("linear_dgrad/{}/{}", note, s.text());
@@ -238,6 +293,15 @@ void add_dense_cases(std::vector<OpCase>& cases) {
     cases.push_back(backward({1, 1, 6211, 1, 101}, gelu));
     add_forward_layouts(cases);
     add_backward_layouts(cases);
+    for (const Shape& shape : {kSmall, Shape{1, 1, 1, 1, 1}, Shape{2, 1, 64, 1, 40}, Shape{1, 3, 300, 1, 37}})
+        for (const Config& config : {kHidden, Config{Norm::batch_train, Activation::gelu, 0}})
+            add_batch_records(cases, shape, config);
+    for (const char* note : {"_stat", "_stat_no_bias"}) {  // the product alone, as batch statistics read it
+        OpCase stat = forward({2, 2, 70, 24, 40}, kLinear, note);
+        stat.slots[dense_forward::y].element = Element::stat;
+        stat.slots[dense_forward::bias].present = std::string(note) == "_stat";
+        cases.push_back(stat);
+    }
 }
 
 std::vector<OpCase> tile_cases() {

@@ -88,6 +88,56 @@ TEST_P(DenseGradient, EqualsCentralDifferences) {
     }
 }
 
+/// The records of batch statistics over more rows than one chunk has.
+class BatchGradient : public testing::TestWithParam<Activation> {};
+
+TEST_P(BatchGradient, EqualsCentralDifferences) {
+    namespace f = batch_apply;
+    namespace b = batch_apply_backward;
+    constexpr int K = 2, G = 2, B = kMomentRows + 5, Out = 2, kChunks = 2;
+    const DenseParams params{Norm::batch_train, GetParam(), 0.3f, 1e-5f, 0.1f, 7};
+    RefProgram p;
+    const auto z = p.random(K, G, B, Out, -1, 2), moments = p.tensor(K, G, kChunks, 2 * Out),
+               bias = p.random(K, G, 1, Out, -1, 1);
+    const auto gamma = p.random(K, G, 1, Out, 0.5, 1.5), beta = p.random(K, G, 1, Out, -0.5, 0.5);
+    const auto running_mean = p.random(K, G, 1, Out, -1, 1), running_var = p.random(K, G, 1, Out, 1, 2);
+    const auto saved = p.tensor(K, G, B, Out), inv_std = p.tensor(K, G, 1, Out), state = p.states(sample_states(K));
+    const auto y = p.tensor(K, G, B, Out), dy = p.random(K, G, B, Out, -1, 1), dz = p.tensor(K, G, B, Out);
+    const auto dgamma = p.tensor(K, G, 1, Out), dbeta = p.tensor(K, G, 1, Out), sums = p.tensor(K, G, kChunks, 2 * Out);
+    p.add(&batch_moments::kDef, BatchMomentsParams{}, {{batch_moments::z, z}, {batch_moments::moments, moments}});
+    p.add(&batch_apply::kDef, params,
+          {{f::z, z},
+           {f::moments, moments},
+           {f::bias, bias},
+           {f::gamma, gamma},
+           {f::beta, beta},
+           {f::running_mean, running_mean},
+           {f::running_var, running_var},
+           {f::saved, saved},
+           {f::inv_std, inv_std},
+           {f::state, state},
+           {f::y, y}});
+    namespace m = batch_moments_backward;
+    p.add(&batch_moments_backward::kDef, params,
+          {{m::dy, dy}, {m::saved, saved}, {m::gamma, gamma}, {m::beta, beta}, {m::sums, sums}, {m::state, state}});
+    p.add(&batch_apply_backward::kDef, params,
+          {{b::dy, dy},
+           {b::saved, saved},
+           {b::gamma, gamma},
+           {b::beta, beta},
+           {b::inv_std, inv_std},
+           {b::state, state},
+           {b::dz, dz},
+           {b::dgamma, dgamma},
+           {b::dbeta, dbeta},
+           {b::sums, sums}});
+    const auto objective = functional(p, y, dy);
+    EXPECT_LT(p.gradient_error(z, dz, objective), kTolerance);
+    EXPECT_LT(p.gradient_error(gamma, dgamma, objective), kTolerance);
+    EXPECT_LT(p.gradient_error(beta, dbeta, objective), kTolerance);
+}
+INSTANTIATE_TEST_SUITE_P(All, BatchGradient, testing::Values(Activation::none, Activation::relu, Activation::gelu));
+
 std::vector<Dense> dense_variants() {
     std::vector<Dense> list;
     for (const Norm norm : {Norm::none, Norm::batch_train})

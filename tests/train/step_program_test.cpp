@@ -56,7 +56,8 @@ TEST(TrainingStep, FullAndTailMicroBatchesShareOperatorNumbers) {
     std::vector<std::uint32_t> numbers;
     std::vector<double> scales;
     for (const ops::Record& record : builder.records()) {
-        if (const auto* dense = std::any_cast<ops::DenseParams>(&record.params); dense && record.op == &ops::dense_forward::kDef)
+        if (const auto* dense = std::any_cast<ops::DenseParams>(&record.params);
+            dense && dense->op_number > 0 && record.op->phase == ops::Phase::forward)
             numbers.push_back(dense->op_number);
         if (const auto* loss = std::any_cast<ops::LossParams>(&record.params)) scales.push_back(loss->scale);
         if (record.op == &ops::linear_wgrad::kDef) {

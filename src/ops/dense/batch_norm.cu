@@ -8,15 +8,13 @@ namespace {
 using tensor::Operand;
 
 constexpr int kLanes = 32, kLines = 8;  // a block: 32 columns, 8 rows at a time
-constexpr int kChunkRows = 64;
 
 /// What a thread of a kernel over a chunk of rows works on.
 struct Place {
-    int matrix, k, g, col, begin, end;
+    int k, g, col, begin, end;
     __device__ Place(int groups, int rows, int chunk_rows)
-        : matrix(static_cast<int>(blockIdx.z)),
-          k(matrix / groups),
-          g(matrix % groups),
+        : k(static_cast<int>(blockIdx.z) / groups),
+          g(static_cast<int>(blockIdx.z) % groups),
           col(static_cast<int>(blockIdx.x) * kLanes + static_cast<int>(threadIdx.x)),
           begin(static_cast<int>(blockIdx.y) * chunk_rows),
           end(min(rows, begin + chunk_rows)) {}
@@ -36,7 +34,7 @@ __global__ void __launch_bounds__(kLanes* kLines)
     }
     squares = sum_over_y<kLines>(squares);
     if (!valid || threadIdx.y != 0) return;
-    float* to = chunks.at(at.matrix, static_cast<int>(blockIdx.y), cols) + at.col;
+    float* to = chunks.values.row(at.k, at.g, blockIdx.y) + at.col;
     to[0] = mean;
     to[cols] = squares;
 }
@@ -46,13 +44,14 @@ struct Moments {
 };
 
 /// Of all rows of a column, from those of the chunks. Every thread of the block calls it.
-__device__ Moments join_moments(const Chunks& c, int matrix, int col, int cols, int rows, bool valid) {
+__device__ Moments join_moments(const Chunks& c, const Place& at, int cols, int rows) {
+    const bool valid = at.col < cols;
     const auto weight = [&](int chunk) { return static_cast<float>(min(c.rows, rows - chunk * c.rows)); };
     float sum = 0, squares = 0;
-    for (int i = threadIdx.y; valid && i < c.count; i += kLines) sum += weight(i) * c.at(matrix, i, cols)[col];
+    for (int i = threadIdx.y; valid && i < c.count; i += kLines) sum += weight(i) * c.values.row(at.k, at.g, i)[at.col];
     const float mean = sum_over_y<kLines>(sum) / static_cast<float>(rows);
     for (int i = threadIdx.y; valid && i < c.count; i += kLines) {
-        const float* from = c.at(matrix, i, cols) + col;
+        const float* from = c.values.row(at.k, at.g, i) + at.col;
         const float apart = from[0] - mean;
         squares += from[cols] + weight(i) * apart * apart;
     }
@@ -69,11 +68,10 @@ struct ForwardArgs : LayerForward<T> {
 template <class T>
 __global__ void __launch_bounds__(kLanes* kLines) apply_forward_kernel(const __grid_constant__ ForwardArgs<T> a) {
     begin_kernel();
-    const Place at(a.groups, a.rows, kChunkRows);
+    const Place at(a.groups, a.rows, kMomentRows);
     const int k = at.k, g = at.g, col = at.col;
-    const bool valid = col < a.cols;
-    const Moments moments = join_moments(a.chunks, at.matrix, col, a.cols, a.rows, valid);
-    if (!valid) return;
+    const Moments moments = join_moments(a.chunks, at, a.cols, a.rows);
+    if (col >= a.cols) return;
     const auto n = static_cast<float>(a.rows);
     const float var = moments.squares / n, inv = 1 / sqrtf(var + a.p.eps), mean = moments.mean;
     if (blockIdx.y == 0 && threadIdx.y == 0) {
@@ -141,7 +139,7 @@ __global__ void __launch_bounds__(kLanes* kLines) gradient_sums_kernel(const __g
     sum = sum_over_y<kLines>(sum);
     dot = sum_over_y<kLines>(dot);
     if (!valid || threadIdx.y != 0) return;
-    float* to = a.chunks.at(at.matrix, static_cast<int>(blockIdx.y), a.cols) + at.col;
+    float* to = a.chunks.values.row(at.k, at.g, blockIdx.y) + at.col;
     to[0] = sum;
     to[a.cols] = dot;
 }
@@ -149,11 +147,11 @@ __global__ void __launch_bounds__(kLanes* kLines) gradient_sums_kernel(const __g
 template <class T>
 __global__ void __launch_bounds__(kLanes* kLines) apply_backward_kernel(const __grid_constant__ BackwardArgs<T> a) {
     begin_kernel();
-    const Place at(a.groups, a.rows, kChunkRows);
+    const Place at(a.groups, a.rows, kMomentRows);
     const bool valid = at.col < a.cols;
     float sum = 0, dot = 0;
     for (int i = threadIdx.y; valid && i < a.chunks.count; i += kLines) {
-        const float* from = a.chunks.at(at.matrix, i, a.cols) + at.col;
+        const float* from = a.chunks.values.row(at.k, at.g, i) + at.col;
         sum += from[0];
         dot += from[a.cols];
     }
@@ -178,8 +176,22 @@ dim3 grid_of(const Operand& o, int chunk_rows) {
 
 template <class T>
 BackwardArgs<T> backward_args(const Bound& b, const Chunks& chunks) {
-    const Operand& dz = b[dense_backward::dz];
-    return {layer_backward<T>(b), chunks, dz.g, dz.rows, dz.cols};
+    const Operand& dy = b[dense_backward::dy];
+    return {layer_backward<T>(b), chunks, dy.g, dy.rows, dy.cols};
+}
+
+/// The chunks of z.
+KernelPtr make_moments(Context& c, const Operand& z, const Chunks& chunks) {
+    return make_launch(c, moments_kernel, grid_of(z, chunks.rows), dim3(kLanes, kLines), 0, z, z.g, z.rows, z.cols, chunks);
+}
+
+/// The chunks of dense_backward or batch_moments_backward.
+KernelPtr make_gradient_sums(Context& c, const Bound& b, const Chunks& chunks) {
+    const Operand& dy = b[dense_backward::dy];
+    return by_real(dy.dtype, [&]<class T>(T) {
+        return make_launch(c, gradient_sums_kernel<T>, grid_of(dy, chunks.rows), dim3(kLanes, kLines), 0,
+                           backward_args<T>(b, chunks));
+    });
 }
 
 KernelPtr in_turn(KernelPtr first, KernelPtr second, DeviceTable held) {
@@ -189,6 +201,9 @@ KernelPtr in_turn(KernelPtr first, KernelPtr second, DeviceTable held) {
             second->run();
         });
 }
+
+/// Those that a slot holds.
+Chunks chunks_of(const Operand& moments) { return {moments, moments.rows, kMomentRows}; }
 
 }  // namespace
 
@@ -204,52 +219,56 @@ base::Result<DeviceTable> make_product_memory(Context& c, const Operand& y, Oper
 }
 
 base::Result<DeviceTable> make_chunks(Context& c, const Operand& layer, int rows, Chunks& chunks) {
-    chunks.rows = rows;
-    chunks.count = static_cast<int>(blocks_for(layer.rows, rows));
-    const auto floats = std::size_t{2} * static_cast<std::size_t>(layer.k * layer.g) * static_cast<std::size_t>(chunks.count) *
-                        static_cast<std::size_t>(layer.cols);
-    MILLRACE_LET(table, zero_table(c, sizeof(float) * std::max<std::size_t>(1, floats)));
-    chunks.values = static_cast<float*>(table);
+    Operand numbers = layer;
+    numbers.rows = std::max(1, static_cast<int>(blocks_for(layer.rows, rows)));
+    numbers.cols = 2 * layer.cols;
+    MILLRACE_LET(table, make_product_memory(c, numbers, numbers));
+    chunks = {numbers, numbers.rows, rows};
     return table;
-}
-
-KernelPtr make_moments(Context& c, const Operand& z, const Chunks& chunks) {
-    return make_launch(c, moments_kernel, grid_of(z, chunks.rows), dim3(kLanes, kLines), 0, z, z.g, z.rows, z.cols, chunks);
 }
 
 KernelPtr make_apply_forward(Context& c, const Bound& b, const Operand& z, const Chunks& chunks) {
     return by_real(b[dense_forward::y].dtype, [&]<class T>(T) {
         const ForwardArgs<T> a{layer_forward<T>(b), z, chunks, z.g, z.rows, z.cols};
-        return make_launch(c, apply_forward_kernel<T>, grid_of(z, kChunkRows), dim3(kLanes, kLines), 0, a);
-    });
-}
-
-KernelPtr make_gradient_sums(Context& c, const Bound& b, const Chunks& chunks) {
-    const Operand& dz = b[dense_backward::dz];
-    return by_real(dz.dtype, [&]<class T>(T) {
-        return make_launch(c, gradient_sums_kernel<T>, grid_of(dz, chunks.rows), dim3(kLanes, kLines), 0,
-                           backward_args<T>(b, chunks));
+        return make_launch(c, apply_forward_kernel<T>, grid_of(z, kMomentRows), dim3(kLanes, kLines), 0, a);
     });
 }
 
 KernelPtr make_apply_backward(Context& c, const Bound& b, const Chunks& chunks) {
     const Operand& dz = b[dense_backward::dz];
     return by_real(dz.dtype, [&]<class T>(T) {
-        return make_launch(c, apply_backward_kernel<T>, grid_of(dz, kChunkRows), dim3(kLanes, kLines), 0,
+        return make_launch(c, apply_backward_kernel<T>, grid_of(dz, kMomentRows), dim3(kLanes, kLines), 0,
                            backward_args<T>(b, chunks));
     });
 }
 
 KernelResult make_forward(Context& c, const Bound& b, const Operand& z) {
     Chunks chunks{};
-    MILLRACE_LET(table, make_chunks(c, z, kChunkRows, chunks));
+    MILLRACE_LET(table, make_chunks(c, z, kMomentRows, chunks));
     return in_turn(make_moments(c, z, chunks), make_apply_forward(c, b, z, chunks), table);
 }
 
 KernelResult make_backward(Context& c, const Bound& b) {
     Chunks chunks{};
-    MILLRACE_LET(table, make_chunks(c, b[dense_backward::dz], kChunkRows, chunks));
+    MILLRACE_LET(table, make_chunks(c, b[dense_backward::dz], kMomentRows, chunks));
     return in_turn(make_gradient_sums(c, b, chunks), make_apply_backward(c, b, chunks), table);
 }
 
 }  // namespace millrace::ops::cuda::batch_norm
+
+namespace millrace::ops::cuda {
+
+KernelResult make_batch_moments(Context& c, const Bound& b) {
+    return batch_norm::make_moments(c, b[batch_moments::z], batch_norm::chunks_of(b[batch_moments::moments]));
+}
+KernelResult make_batch_apply(Context& c, const Bound& b) {
+    return batch_norm::make_apply_forward(c, b, b[batch_apply::z], batch_norm::chunks_of(b[batch_apply::moments]));
+}
+KernelResult make_batch_moments_backward(Context& c, const Bound& b) {
+    return batch_norm::make_gradient_sums(c, b, batch_norm::chunks_of(b[batch_moments_backward::sums]));
+}
+KernelResult make_batch_apply_backward(Context& c, const Bound& b) {
+    return batch_norm::make_apply_backward(c, b, batch_norm::chunks_of(b[batch_apply_backward::sums]));
+}
+
+}  // namespace millrace::ops::cuda

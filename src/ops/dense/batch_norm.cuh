@@ -6,28 +6,20 @@
 
 namespace millrace::ops::cuda::batch_norm {
 
-/// Two numbers per column of each chunk of rows, [matrix][chunk][2][cols] with matrix = k * groups + g: forward the mean and the
-/// sum of squared distances from it, backward the sums of du and of du * xhat.
+/// Two numbers per column of each chunk of rows, [K,G,chunks,2 cols]: those of batch_moments and batch_moments_backward.
 struct Chunks {
-    float* values;
+    Mat<float> values;
     int count, rows;  ///< chunks, rows of each but the last
-    __device__ float* at(int matrix, int chunk, int cols) const {
-        return values + (std::int64_t{matrix} * count + chunk) * 2 * cols;
-    }
 };
 
-/// Memory for the product of a layer with output y, f32.
+/// Memory for a product in the shape of y, f32.
 base::Result<DeviceTable> make_product_memory(Context&, const tensor::Operand& y, tensor::Operand& z);
-/// Chunks of `rows` rows in a table of their own.
+/// Chunks of `rows` rows in a table of their own, one behind the other.
 base::Result<DeviceTable> make_chunks(Context&, const tensor::Operand& layer, int rows, Chunks&);
 
-/// The chunks of z, f32 [K,G,B,Out].
-KernelPtr make_moments(Context&, const tensor::Operand& z, const Chunks&);
-/// dense_forward behind its product: z, f32, without the bias; and its chunks.
+/// dense_forward behind its product, or batch_apply: z, f32, without the bias; and its chunks.
 KernelPtr make_apply_forward(Context&, const Bound& forward, const tensor::Operand& z, const Chunks&);
-/// The chunks of dense_backward.
-KernelPtr make_gradient_sums(Context&, const Bound& backward, const Chunks&);
-/// dense_backward with its chunks.
+/// dense_backward or batch_apply_backward with its chunks.
 KernelPtr make_apply_backward(Context&, const Bound& backward, const Chunks&);
 
 /// dense_forward whose product z, f32, is given; dense_backward. Chunks and all.

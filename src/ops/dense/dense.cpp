@@ -35,7 +35,10 @@ void dense_forward::check(Checker& c) {
     const auto [k, g, out, in] = c.shape(w);
     const int rows = c.shape(x).rows;
     c.require({x}, real, {k, g, rows, in}).require({w}, real, {k, g, out, in});
-    c.require({y}, real, {k, g, rows, out}).allow({saved}, real, {k, g, rows, out}).dropout(p.dropout, state, k);
+    const bool is_product = p.norm == Norm::none && p.activation == Activation::none && p.dropout == 0 && !c[saved].present();
+    c.require({y}, is_product ? floating : real, {k, g, rows, out})
+        .allow({saved}, real, {k, g, rows, out})
+        .dropout(p.dropout, state, k);
     c.allow({bias, gamma, beta, running_mean, running_var, inv_std}, stat, {k, g, 1, out});
     c.needs({gamma, beta, running_mean, running_var}, p.norm != Norm::none);
     c.needs({inv_std, saved}, p.norm == Norm::batch_train);

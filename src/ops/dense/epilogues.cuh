@@ -193,7 +193,7 @@ struct MomentsEpilogue {
             const float apart = values[2 * w * pitch] - mean;
             squares += values[(2 * w + 1) * pitch] + weight(w) * apart * apart;
         }
-        float* to = p.args.chunks.at(u.k * p.groups + u.g, u.row_tile, p.cols) + col;
+        float* to = p.args.chunks.values.row(u.k, u.g, u.row_tile) + col;
         to[0] = mean;
         to[p.cols] = squares;
     }

@@ -135,8 +135,9 @@ bool is_head(const Context& c, const Bound& in, const Bound& out) {
     using namespace dense_forward;
     if (in.record->op != &dense_forward::kDef || out.record->op != &dense_forward::kDef) return false;
     const Operand &between = in[y], &narrow = out[y];
-    if (c.deterministic || between.g != 1 || between.rows < c.library_rows || narrow.rows != between.rows || narrow.cols < 1 ||
-        narrow.cols > kMostOutputs || between.cols < 64 || between.cols % kRun != 0)
+    if (c.deterministic || between.g != 1 || between.rows < c.library_rows || narrow.rows != between.rows ||
+        narrow.dtype != between.dtype || narrow.cols < 1 || narrow.cols > kMostOutputs || between.cols < 64 ||
+        between.cols % kRun != 0)
         return false;
     if (!is_plain(in.params<DenseParams>()) || !is_plain(out.params<DenseParams>()) ||
         out.params<DenseParams>().activation != Activation::none || out[saved].present() || !same_place(between, out[x]))

@@ -108,13 +108,13 @@ KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
     MILLRACE_LET(table, batch_norm::make_chunks(c, out, tile::rows_of(plan.shape), chunks));
     const bool sums = batch || b[dbias].present();
     const typename Epilogue::Args args{
-        layer_backward<T>(b), d[linear_dgrad::dx], sums ? chunks.values : nullptr, out.rows, out.cols, out.g,
+        layer_backward<T>(b), d[linear_dgrad::dx], sums ? chunks.values.data : nullptr, out.rows, out.cols, out.g,
         extent.cols,          chunks.count,        d.accumulates(linear_dgrad::dx)};
     const Factors<typename Epilogue::Args> f{d[linear_dgrad::dz], d[linear_dgrad::w], extent, args};
     MILLRACE_LET(product, (tile::make_products<T, false, true, Epilogue>(c, std::span(&f, 1), plan,
                                                                          c.reads_early({&d[linear_dgrad::w]}))));
     if (!batch) {
-        const ChunkSums bias{b[dbias], chunks.values, chunks.count, out.cols, b.accumulates(dbias), table};
+        const ChunkSums bias{b[dbias], chunks.values.data, chunks.count, out.cols, b.accumulates(dbias), table};
         return with_sums(c, in_turn({std::shared_ptr<Kernel>(std::move(product))}, {table}), std::span(&bias, 1));
     }
     std::vector<std::shared_ptr<Kernel>> steps;
@@ -131,8 +131,9 @@ bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
 }  // namespace
 
 const char* refuses_forward(const Context&, const Bound& b) {
-    return b[dense_forward::y].count() == 0 ? "there is nothing to do"
-                                            : refuses_product(b[dense_forward::x], b[dense_forward::w]);
+    using namespace dense_forward;
+    if (b[y].count() == 0) return "there is nothing to do";
+    return b[y].dtype == b[x].dtype ? refuses_product(b[x], b[w]) : "the product is not stored as its operands are";
 }
 const char* refuses_dgrad(const Context&, const Bound& d) {
     if (d[linear_dgrad::dx].count() == 0) return "there is nothing to do";
