@@ -1,6 +1,7 @@
 #pragma once
 // Activations of values that are stored in 16 bits: within 2e-5 of themselves, a twentieth of what rounding to f16 may add.
-// Quotients and exponentials are the plain instructions: those of the language are longer, for arguments that do not occur.
+// Quotients and exponentials are the plain instructions: those of the language are longer, for arguments that do not occur. And
+// dropout of whole runs.
 
 #include "ops/cuda/device.cuh"
 
@@ -96,6 +97,29 @@ __device__ inline void slope_run(float (&v)[1][V], const float (&u)[1][V], Activ
         slope_rounded(v, u, a);
     else
         each_of(v, [&](float d, int, int i) { return d * activation_slope(u[0][i], a); });
+}
+
+/// v times the factors of elements `element` and following, and those of further runs `apart` further on each. A whole run begins
+/// at a multiple of four elements.
+template <int N, int V>
+__device__ inline void drop_runs(const DropoutKey& key, const DropoutRule& rule, std::uint64_t element, std::uint64_t apart,
+                                 bool whole, float (&v)[N][V]) {
+    if (rule.threshold == 0) return;
+    std::uint32_t kept = 0;
+    if (whole) {
+#pragma unroll 2
+        for (int i = 0; i < N * V; i += 4) {
+            const std::uint64_t first = element + i / V * apart + i % V;
+            const auto bits = base::random_block(key.seed, key.step, key.micro, key.op, static_cast<std::uint32_t>(first >> 2));
+#pragma unroll
+            for (int j = 0; j < 4; ++j) kept |= (bits.v[j] >= rule.threshold ? 1u : 0u) << (i + j);
+        }
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < N * V; ++i) kept |= (dropout_factor(key, rule, element + i / V * apart + i % V) != 0 ? 1u : 0u) << i;
+    }
+#pragma unroll
+    for (int i = 0; i < N * V; ++i) v[i / V][i % V] *= (kept >> i & 1) != 0 ? rule.factor : 0;
 }
 
 }  // namespace millrace::ops::cuda

@@ -17,6 +17,12 @@ struct Form {
     KernelResult (*make)(Context&, std::span<const Bound>);
 };
 
+/// For a form of one record: kOf(context, record).
+template <auto kOf>
+constexpr auto one = [](auto& c, std::span<const Bound> records) { return kOf(c, records.front()); };
+/// For a form that does all records.
+inline const char* refuses_nothing(const Context&, std::span<const Bound>) { return nullptr; }
+
 /// The form that is taken, null: none can be. `subject`: what BackendOptions::forms calls the choice, "dense_forward".
 const Form* choose_form(const Context&, const char* subject, std::span<const Form>, std::span<const Bound>);
 /// Whether BackendOptions::forms names it.

@@ -50,28 +50,6 @@ struct Stored {
     }
 };
 
-/// v times the factors of elements `element` and following, and those of the other run `apart` further on. A whole run begins at
-/// a multiple of four elements.
-__device__ inline void drop_runs(const DropoutKey& key, const DropoutRule& rule, std::uint64_t element, std::uint64_t apart,
-                                 bool whole, Runs& v) {
-    if (rule.threshold == 0) return;
-    std::uint32_t kept = 0;
-    if (whole) {
-#pragma unroll 2
-        for (int i = 0; i < 16; i += 4) {
-            const std::uint64_t first = element + i / 8 * apart + i % 8;
-            const auto bits = base::random_block(key.seed, key.step, key.micro, key.op, static_cast<std::uint32_t>(first >> 2));
-#pragma unroll
-            for (int j = 0; j < 4; ++j) kept |= (bits.v[j] >= rule.threshold ? 1u : 0u) << (i + j);
-        }
-    } else {
-#pragma unroll 1
-        for (int i = 0; i < 16; ++i) kept |= (dropout_factor(key, rule, element + i / 8 * apart + i % 8) != 0 ? 1u : 0u) << i;
-    }
-#pragma unroll
-    for (int i = 0; i < 16; ++i) v[i / 8][i % 8] *= (kept >> i & 1) != 0 ? rule.factor : 0;
-}
-
 /// dense_forward without batch statistics of its own.
 template <class T>
 struct ForwardEpilogue {

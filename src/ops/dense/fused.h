@@ -9,9 +9,9 @@
 
 namespace millrace::ops::cuda {
 
-/// Whether dense_forward can run as one kernel: operands of one type and, with batch statistics, at most Context::fused_rows
-/// rows.
-bool fuses_dense_forward(const Context&, const Bound& forward);
+/// Why dense_forward cannot run as one kernel, null: it can. Operands have to be of one type and, with batch statistics, have at
+/// most Context::fused_rows rows.
+const char* refuses_strips(const Context&, const Bound& forward);
 KernelResult make_fused_dense_forward(Context&, const Bound& forward);
 /// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel.
 bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);

@@ -1,12 +1,8 @@
 // From the gradient of the layer above (dz w) through dropout, activation and batch norm to this layer's dz, in one kernel.
 
-#include <vector>
-
 #include "ops/cuda/context.h"
-#include "ops/cuda/forms.h"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
-#include "ops/dense/tiled.h"
 #include "ops/tile/mma.cuh"
 #include "ops/tile/strip.cuh"
 
@@ -310,46 +306,6 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     if (by.tiling.columns > 0) return make_wide_backward(c, *d, b, by.tiling);
     return tile::by_element(shape.dtype, c.tf32 && !c.deterministic,
                             [&]<class E>(E) { return make_strips<E>(c, d, b, by.strips); });
-}
-
-constexpr Form kPairForms[] = {
-    {"tiles", [](const Context& c, std::span<const Bound> r) { return tiled::refuses_pair(c, r[0], r[1]); },
-     [](const Context& c, std::span<const Bound> r) { return tiled::dgrad_time(c, r[0], &r[1]); },
-     [](Context& c, std::span<const Bound> r) { return tiled::make_dgrad(c, r[0], &r[1]); }},
-    {"strips",
-     [](const Context& c, std::span<const Bound> r) {
-         return fuses_backward(c, &r[0], &r[1]) ? nullptr : "types differ, or more rows than blocks can sum over";
-     },
-     [](const Context& c, std::span<const Bound> r) { return strips_backward_time(c, &r[0], &r[1]); },
-     [](Context& c, std::span<const Bound> r) { return make_fused_backward(c, &r[0], &r[1]); }},
-};
-
-/// Predicted microseconds of the two records one after the other.
-double apart_time(const Context& c, const Bound& d, const Bound& b) {
-    const double elements = static_cast<double>(d[linear_dgrad::dx].count());
-    const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    const double product = library_product_time(c, d[linear_dgrad::dx], d[linear_dgrad::dz].cols, d[linear_dgrad::dz].dtype);
-    return product + (batch ? statistics_time(4 * elements) + statistics_time(6 * elements) : statistics_time(6 * elements));
-}
-
-/// linear_dgrad of a layer and dense_backward of the one below it, which reads dx next. dx is stored where the kernels of batch
-/// statistics read it again.
-Match match_backward_pair(const Context& c, const Window& records) {
-    const Operand& dx = records[0][linear_dgrad::dx];
-    const auto below = records.next_reader(dx, 0);
-    if (!below || records[*below].record->op != &dense_backward::kDef) return {};
-    const std::vector<Bound> pair = {records[0], records[*below]};
-    const Form* form = choose_form(c, "backward_pair", kPairForms, pair);
-    const bool wanted = form != nullptr && (c.deterministic || is_asked_for(c, "backward_pair", *form));
-    const bool sooner = form != nullptr && form->predict(c, pair) < apart_time(c, pair[0], pair[1]);
-    if (!wanted && !(decide(c, "join_backward_pair", pair, sooner) && form != nullptr)) return {};
-    Match match{{0, *below}};
-    const bool stored = form == &kPairForms[0] && pair[1].params<DenseParams>().norm == Norm::batch_train;
-    if (!stored && !Box(pair[1][dense_backward::dz]).meets(Box(dx))) match.inner = {{0, linear_dgrad::dx}};
-    return match;
-}
-KernelResult make_backward_pair(Context& c, std::span<const Bound> records) {
-    return make_form(c, "backward_pair", kPairForms, records);
 }
 
 }  // namespace millrace::ops::cuda

@@ -167,11 +167,12 @@ struct ForwardKernels {
 
 }  // namespace
 
-bool fuses_dense_forward(const Context& c, const Bound& b) {
+const char* refuses_strips(const Context& c, const Bound& b) {
     using namespace dense_forward;
     const tensor::DType type = b[y].dtype;
-    if (!tile::has_element(type) || b[x].dtype != type || b[w].dtype != type) return false;
-    return b[y].count() > 0 && (b.params<DenseParams>().norm != Norm::batch_train || b[y].rows <= c.fused_rows);
+    const bool one_type = tile::has_element(type) && b[x].dtype == type && b[w].dtype == type;
+    const bool few_rows = b.params<DenseParams>().norm != Norm::batch_train || b[y].rows <= c.fused_rows;
+    return one_type && few_rows && b[y].count() > 0 ? nullptr : "types differ, or more rows than blocks can sum over";
 }
 
 namespace {

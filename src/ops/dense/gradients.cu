@@ -15,40 +15,52 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
+using Records = std::span<const Bound>;
+/// dense_backward of the layer below, where it is a form's second record.
+const Bound* below(Records r) { return r.size() > 1 ? &r[1] : nullptr; }
+
+/// Of linear_dgrad; the first two of it with dense_backward, too.
 constexpr Form kDgradForms[] = {
-    {"tiles", [](const Context& c, std::span<const Bound> r) { return tiled::refuses_dgrad(c, r.front()); },
-     [](const Context& c, std::span<const Bound> r) { return tiled::dgrad_time(c, r.front(), nullptr); },
-     [](Context& c, std::span<const Bound> r) { return tiled::make_dgrad(c, r.front(), nullptr); }},
+    {"tiles",
+     [](const Context& c, Records r) { return below(r) ? tiled::refuses_pair(c, r[0], r[1]) : tiled::refuses_dgrad(c, r[0]); },
+     [](const Context& c, Records r) { return tiled::dgrad_time(c, r[0], below(r)); },
+     [](Context& c, Records r) { return tiled::make_dgrad(c, r[0], below(r)); }},
     {"strips",
-     [](const Context& c, std::span<const Bound> r) {
-         return fuses_backward(c, &r.front(), nullptr) ? nullptr : "types differ, or too many rows or outputs for a block";
+     [](const Context& c, Records r) {
+         return fuses_backward(c, &r[0], below(r)) ? nullptr : "types differ, or too many rows or outputs for a block";
      },
-     [](const Context& c, std::span<const Bound> r) { return strips_backward_time(c, &r.front(), nullptr); },
-     [](Context& c, std::span<const Bound> r) { return make_fused_backward(c, &r.front(), nullptr); }},
+     [](const Context& c, Records r) { return strips_backward_time(c, &r[0], below(r)); },
+     [](Context& c, Records r) { return make_fused_backward(c, &r[0], below(r)); }},
     {"narrow",
-     [](const Context& c, std::span<const Bound> r) {
-         return is_narrow(c, r.front()[linear_dgrad::dz]) ? nullptr : "more than four outputs, or few rows";
+     [](const Context& c, Records r) {
+         return is_narrow(c, r[0][linear_dgrad::dz]) ? nullptr : "more than four outputs, or few rows";
      },
-     [](const Context&, std::span<const Bound> r) {
-         const Operand& dx = r.front()[linear_dgrad::dx];
+     [](const Context&, Records r) {
+         const Operand& dx = r[0][linear_dgrad::dx];
          return pass_time(static_cast<double>(dx.count()) * static_cast<double>(tensor::size_of(dx.dtype)));
      },
-     [](Context& c, std::span<const Bound> r) {
-         const Bound& b = r.front();
-         return make_narrow_dgrad(c, b[linear_dgrad::dz], b[linear_dgrad::w], b[linear_dgrad::dx],
-                                  b.accumulates(linear_dgrad::dx));
+     [](Context& c, Records r) {
+         using namespace linear_dgrad;
+         return make_narrow_dgrad(c, r[0][dz], r[0][w], r[0][dx], r[0].accumulates(dx));
      }},
-    {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; },
-     [](const Context& c, std::span<const Bound> r) {
-         const Bound& b = r.front();
-         return library_product_time(c, b[linear_dgrad::dx], b[linear_dgrad::dz].cols, b[linear_dgrad::dz].dtype);
+    {"library", refuses_nothing,
+     [](const Context& c, Records r) {
+         return library_product_time(c, r[0][linear_dgrad::dx], r[0][linear_dgrad::dz].cols, r[0][linear_dgrad::dz].dtype);
      },
-     [](Context& c, std::span<const Bound> r) {
-         const Bound& b = r.front();
-         return make_product(c, Product::dgrad, b[linear_dgrad::dz], b[linear_dgrad::w], b[linear_dgrad::dx],
-                             b.accumulates(linear_dgrad::dx));
+     [](Context& c, Records r) {
+         using namespace linear_dgrad;
+         return make_product(c, Product::dgrad, r[0][dz], r[0][w], r[0][dx], r[0].accumulates(dx));
      }},
 };
+constexpr std::span<const Form> kPairForms(kDgradForms, 2);
+
+/// Predicted microseconds of the two records one after the other.
+double apart_time(const Context& c, const Bound& d, const Bound& b) {
+    const double elements = static_cast<double>(d[linear_dgrad::dx].count());
+    const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
+    const double product = library_product_time(c, d[linear_dgrad::dx], d[linear_dgrad::dz].cols, d[linear_dgrad::dz].dtype);
+    return product + (batch ? statistics_time(4 * elements) + statistics_time(6 * elements) : statistics_time(6 * elements));
+}
 
 KernelResult make_fitted_dgrad(Context& c, const Bound& b) { return make_form(c, "linear_dgrad", kDgradForms, std::span(&b, 1)); }
 
@@ -83,6 +95,26 @@ KernelResult make_linear_wgrad(Context& c, const Bound& b) {
     in.cols = b[dw].cols;
     if (is_narrow(c, b[dz])) return make_narrow_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));
     return make_product(c, Product::wgrad, b[dz], in, b[dw], b.accumulates(dw));
+}
+
+/// linear_dgrad of a layer and dense_backward of the one below it, which reads dx next. dx is stored where the kernels of batch
+/// statistics read it again.
+Match match_backward_pair(const Context& c, const Window& records) {
+    const Operand& dx = records[0][linear_dgrad::dx];
+    const auto below = records.next_reader(dx, 0);
+    if (!below || records[*below].record->op != &dense_backward::kDef) return {};
+    const std::vector<Bound> pair = {records[0], records[*below]};
+    const Form* form = choose_form(c, "backward_pair", kPairForms, pair);
+    const bool wanted = form != nullptr && (c.deterministic || is_asked_for(c, "backward_pair", *form));
+    const bool sooner = form != nullptr && form->predict(c, pair) < apart_time(c, pair[0], pair[1]);
+    if (!wanted && !(decide(c, "join_backward_pair", pair, sooner) && form != nullptr)) return {};
+    Match match{{0, *below}};
+    const bool stored = form == &kPairForms[0] && pair[1].params<DenseParams>().norm == Norm::batch_train;
+    if (!stored && !Box(pair[1][dense_backward::dz]).meets(Box(dx))) match.inner = {{0, linear_dgrad::dx}};
+    return match;
+}
+KernelResult make_backward_pair(Context& c, std::span<const Bound> records) {
+    return make_form(c, "backward_pair", kPairForms, records);
 }
 
 }  // namespace millrace::ops::cuda

@@ -51,9 +51,8 @@ KernelResult make_plain_forward(Context& c, const Bound& b) {
 }
 
 /// A product of the library, then what follows it.
-double library_time(const Context& c, std::span<const Bound> records) {
+double library_time(const Context& c, const Bound& b) {
     using namespace dense_forward;
-    const Bound& b = records.front();
     const double elements = static_cast<double>(b[y].count()), size = static_cast<double>(tensor::size_of(b[y].dtype));
     const double product = library_product_time(c, b[y], b[x].cols, b[x].dtype);
     if (adds_only_bias(c, b)) return product;
@@ -63,17 +62,9 @@ double library_time(const Context& c, std::span<const Bound> records) {
 }
 
 constexpr Form kForwardForms[] = {
-    {"tiles", [](const Context& c, std::span<const Bound> r) { return tiled::refuses_forward(c, r.front()); },
-     [](const Context& c, std::span<const Bound> r) { return tiled::forward_time(c, r.front()); },
-     [](Context& c, std::span<const Bound> r) { return tiled::make_forward(c, r.front()); }},
-    {"strips",
-     [](const Context& c, std::span<const Bound> r) {
-         return fuses_dense_forward(c, r.front()) ? nullptr : "types differ, or more rows than blocks can sum over";
-     },
-     [](const Context& c, std::span<const Bound> r) { return strips_forward_time(c, r.front()); },
-     [](Context& c, std::span<const Bound> r) { return make_fused_dense_forward(c, r.front()); }},
-    {"library", [](const Context&, std::span<const Bound>) -> const char* { return nullptr; }, library_time,
-     [](Context& c, std::span<const Bound> r) { return make_plain_forward(c, r.front()); }},
+    {"tiles", one<tiled::refuses_forward>, one<tiled::forward_time>, one<tiled::make_forward>},
+    {"strips", one<refuses_strips>, one<strips_forward_time>, one<make_fused_dense_forward>},
+    {"library", refuses_nothing, one<library_time>, one<make_plain_forward>},
 };
 
 }  // namespace

@@ -28,24 +28,6 @@ struct RowsBackward : LayerBackward<T> {
     int groups, rows, cols;
 };
 
-/// v times the factors of elements `element` and following. A run's elements share their random blocks: cols is a multiple of V.
-template <int V>
-__device__ void drop_run(const DropoutKey& key, const DropoutRule& rule, std::uint64_t element, float (&v)[V]) {
-    if (rule.threshold == 0) return;
-    if constexpr (V % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < V; i += 4) {
-            const auto block = static_cast<std::uint32_t>((element + i) >> 2);
-            const auto bits = base::random_block(key.seed, key.step, key.micro, key.op, block);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) v[i + j] *= bits.v[j] >= rule.threshold ? rule.factor : 0;
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < V; ++i) v[i] *= dropout_factor(key, rule, element + i);
-    }
-}
-
 /// The norm of one column, by running statistics.
 struct ColumnNorm {
     float mean = 0, inv = 1, gamma = 1, beta = 0;
@@ -87,7 +69,7 @@ __global__ void __launch_bounds__(column_sums::kThreads) rows_forward_kernel(con
         }
         if constexpr (V == 1) v[0][0] = norm.gamma * v[0][0] + norm.beta;
         activate_run<T>(v, a.p.activation);
-        drop_run<V>(key, rule, (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + col, v[0]);
+        drop_runs(key, rule, (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + col, 0, V % 4 == 0, v);
         store_run<V>(a.y.row(k, g, r) + col, v[0]);
     };
     over_rows<Run<T, V>>(a.rows, a.chunk_rows, load, use);
@@ -117,7 +99,7 @@ __global__ void __launch_bounds__(column_sums::kThreads)
             load_run<V>(at.saved.v, u[0]);
             slope_run<T>(d, u, a.p.activation);
         }
-        drop_run<V>(key, rule, (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + col, d[0]);
+        drop_runs(key, rule, (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + col, 0, V % 4 == 0, d);
         store_run<V>(a.dz.row(k, g, r) + col, d[0]);
 #pragma unroll
         for (int i = 0; i < V; ++i) sum[i] += d[0][i];
