@@ -24,7 +24,6 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
     namespace at = attention_forward;
     const Operand &qkv = b[at::qkv], &l = b[at::lengths], &logsumexp = b[at::logsumexp], &out = b[at::out];
     const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
-    if (out.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{
             qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out), c.reads_early({&l})};
@@ -39,7 +38,6 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
     const Operand &dout = b[at::dout], &qkv = b[at::qkv], &l = b[at::lengths], &logsumexp = b[at::logsumexp], &out = b[at::out],
                   &delta = b[at::delta], &dqkv = b[at::dqkv];
     const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
-    if (dqkv.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const bool early = c.reads_early({&l, &qkv, &out, &logsumexp});
         const AttentionArgs<Real> a{

@@ -10,7 +10,7 @@ base::Error cuda_error(cudaError_t code, const std::string& what) {
     return base::Error{fmt::format("{} failed: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code))};
 }
 
-bool launches(const Bound& b) {
+bool writes_elements(const Bound& b) {
     for (int slot = 0; slot < b.record->slot_count(); ++slot)
         if (b.record->writes(slot) && b[slot].present() && b[slot].count() > 0) return true;
     return false;
@@ -26,7 +26,7 @@ bool Context::reads_early(std::initializer_list<const tensor::Operand*> operands
     for (std::size_t before = at; before > border;) {
         const Bound& record = records[--before];
         if (record.condition.data != records[at].condition.data) return true;  // nothing goes on behind the end of a region
-        if (!launches(record)) continue;
+        if (!writes_elements(record)) continue;
         return std::none_of(operands.begin(), operands.end(),
                             [&](const tensor::Operand* o) { return o->present() && uses->is_written(*o, before, at); });
     }

@@ -69,10 +69,11 @@ struct Context {
     [[nodiscard]] bool is_current(const tensor::Operand& o, std::size_t made) const { return !uses->is_written(o, made, at); }
 };
 
+/// Whether the record has an element to write; one without does nothing, and its operator is not asked for a kernel.
+bool writes_elements(const Bound& record);
+
 using KernelPtr = std::unique_ptr<Kernel>;
 
-/// Whether a record is sure to launch something: one without elements may not.
-bool launches(const Bound& record);
 
 /// A kernel from a callable that enqueues the launch.
 template <class F>

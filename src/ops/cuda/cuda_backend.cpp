@@ -262,7 +262,9 @@ base::Status CudaBackend::prepare_next(std::size_t at, std::vector<KernelPtr>& k
     context_.at = at;
     const std::size_t used = context_.scratch_used;
     const base::Status fits = check_record(bound);
-    auto made = fits.ok() ? r.op->cuda(context_, bound) : KernelResult(fits.error());
+    auto made = !fits.ok()               ? KernelResult(fits.error())
+                : writes_elements(bound) ? r.op->cuda(context_, bound)
+                                         : KernelResult(make_kernel([] {}));
     if (!made.ok())
         return base::Error{fmt::format("cannot prepare {}{}{}", r.op->name, r.layer.empty() ? "" : " of ", r.layer)}.because(
             made.error());

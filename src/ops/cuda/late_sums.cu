@@ -81,7 +81,7 @@ base::Result<KernelPtr> take_late_sums(Context& c) {
     const auto sums = std::exchange(c.late_sums, {});
     if (sums.empty()) return KernelPtr{};
     const Bound& in_front = c.records[c.at];
-    const bool early = !in_front.condition.present() && launches(in_front) &&
+    const bool early = !in_front.condition.present() && writes_elements(in_front) &&
                        std::ranges::all_of(sums, [&](const auto& s) { return s->made < c.at; });
     return make_sums(c, sums, early);
 }

@@ -50,6 +50,8 @@ template <class P>
 __device__ std::int32_t sample_of(const P& p, const MemberState& m, const std::int32_t* subset, int b) {
     const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
     if (q >= p.samples) return 0;
+    if constexpr (requires { p.window; })
+        if (p.window > 0) return static_cast<std::int32_t>(window_row(p, m.seed, m.epoch, q));
     const std::uint32_t place = p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q;
     return subset != nullptr ? subset[place] : static_cast<std::int32_t>(place);
 }
@@ -143,13 +145,7 @@ __global__ void gather_features_kernel(const __grid_constant__ FeaturesArgs a, M
     const int b = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, k = blockIdx.y, lane = threadIdx.x % 32;
     if (b >= a.rows) return;
     const MemberState& m = a.states[k];
-    int chosen = 0;
-    if (a.p.window == 0) {
-        chosen = sample_of(a.p, m, a.subset, b);
-    } else {
-        const std::uint32_t q = a.p.rank.position((a.p.training ? m.position : m.eval_position) + b);
-        if (q < a.p.samples) chosen = static_cast<int>(window_row(a.p, m.seed, m.epoch, q));
-    }
+    const std::int32_t chosen = sample_of(a.p, m, a.subset, b);
     int first = 0, masked = 0;
     if (a.p.mask > 0) {
         const auto unit = [&](int j) {
@@ -188,7 +184,6 @@ __global__ void gather_windows_kernel(const std::int32_t* stream, std::int64_t s
 
 KernelResult make_gather_images(Context& c, const Bound& b) {
     const Operand &images = b[gather_images::images], &labels = b[gather_images::labels], &x = b[gather_images::x];
-    if (x.count() == 0) return make_kernel([] {});
     // So many rows of a block that all blocks run at once.
     const unsigned rows = blocks_for(std::int64_t{x.rows} * x.k, kImageBlocks * c.multiprocessors);
     const ImagesArgs a{.images = static_cast<const std::uint8_t*>(images.data),
@@ -214,7 +209,6 @@ KernelResult make_gather_rows(Context& c, const Bound& b) {
     const Operand &table = b[gather_rows::table], &subset = b[gather_rows::subset], &s = b[gather_rows::state];
     const Operand& out = b[gather_rows::out];
     const auto& p = b.params<GatherRowsParams>();
-    if (out.count() == 0) return make_kernel([] {});
     auto make = [&]<class From, class T>(From, T) {
         return make_launch(c, gather_rows_kernel<From, T>, dim3(out.rows, out.k), dim3(128), 0,
                            static_cast<const From*>(table.data), table.stride_row, static_cast<const std::int32_t*>(subset.data),
@@ -227,7 +221,6 @@ KernelResult make_gather_rows(Context& c, const Bound& b) {
 KernelResult make_gather_features(Context& c, const Bound& b) {
     using namespace gather_features;
     const Operand& out = b[x];
-    if (out.count() == 0) return make_kernel([] {});
     const FeaturesArgs a{static_cast<const __half*>(b[table].data),
                          b[table].stride_row,
                          b[labels],
@@ -246,7 +239,6 @@ KernelResult make_gather_features(Context& c, const Bound& b) {
 KernelResult make_gather_windows(Context& c, const Bound& b) {
     using namespace gather_windows;
     const Operand &from = b[stream], &to = b[out];
-    if (to.count() == 0) return make_kernel([] {});
     return make_launch(c, gather_windows_kernel, dim3(blocks_for(to.rows, 4), to.k), dim3(128), 0,
                        static_cast<const std::int32_t*>(from.data), from.stride_row,
                        static_cast<const TokenRange*>(b[ranges].data), b[ranges].rows, b[state], to, b[lengths], to.rows, to.cols,

@@ -56,37 +56,34 @@ __global__ void pointwise_backward_kernel(Mat<const T> dy, Mat<const T> x, State
 template <class T>
 __global__ void fill_kernel(Mat<T> out, int groups, int rows, int cols, float value) {
     begin_kernel();
-    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
-    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols;
-         i += std::int64_t{gridDim.x} * blockDim.x)
-        store(out.row(k, g, i / cols) + i % cols, value);
+    for_elements(groups, rows, cols, [&](int k, int g, int r, int c) { store(out.row(k, g, r) + c, value); });
 }
 
 template <class In, class Out>
 __global__ void copy_kernel(Mat<In> in, Mat<Out> out, int groups, int rows, int cols) {
     begin_kernel();
-    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
-    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols;
-         i += std::int64_t{gridDim.x} * blockDim.x) {
-        const In* from = in.row(k, g, i / cols) + i % cols;
-        Out* to = out.row(k, g, i / cols) + i % cols;
+    for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
+        const In* from = in.row(k, g, r) + c;
+        Out* to = out.row(k, g, r) + c;
         if constexpr (sizeof(In) == 2 || sizeof(Out) == 2)
             store(to, static_cast<float>(load(from)));
         else
             *to = static_cast<Out>(*from);
-    }
+    });
+}
+
+/// f with a value of the element type of a number.
+template <class F>
+auto by_number(DType type, F f) {
+    return type == DType::i32 ? f(std::int32_t{}) : type == DType::f64 ? f(double{}) : by_real(type, f);
 }
 
 KernelResult make_constant(Context& c, const Operand& o, float value) {
     if (o.count() == 0) return make_kernel([] {});
-    auto make = [&]<class T>(T) {
+    if (o.dtype == DType::f64) return base::Error{"fill on cuda takes f32, bf16, f16 and i32, not f64"};
+    return by_number(o.dtype, [&]<class T>(T) -> KernelResult {
         return make_launch(c, fill_kernel<T>, element_grid(o), dim3(256), 0, o, o.g, o.rows, o.cols, value);
-    };
-    if (o.dtype == DType::f32) return make(float{});
-    if (o.dtype == DType::bf16) return make(bf16{});
-    if (o.dtype == DType::f16) return make(f16{});
-    if (o.dtype == DType::i32) return make(std::int32_t{});
-    return base::Error{std::string("fill on cuda takes f32, bf16, f16 and i32, not ") + name_of(o.dtype)};
+    });
 }
 
 }  // namespace
@@ -98,27 +95,15 @@ KernelResult make_zeros(Context& c, const Operand& out) { return make_constant(c
 
 KernelResult make_copy(Context& c, const Bound& b) {
     const Operand &in = b[copy::in], &out = b[copy::out];
-    if (out.count() == 0) return make_kernel([] {});
-    auto make = [&]<class In, class Out>(In, Out) {
-        return make_launch(c, copy_kernel<In, Out>, element_grid(out), dim3(256), 0, in, out, out.g, out.rows, out.cols);
-    };
-    auto from = [&]<class In>(In a) -> KernelResult {
-        if (out.dtype == DType::f32) return make(a, float{});
-        if (out.dtype == DType::bf16) return make(a, bf16{});
-        if (out.dtype == DType::f16) return make(a, f16{});
-        if (out.dtype == DType::i32) return make(a, std::int32_t{});
-        return make(a, double{});
-    };
-    if (in.dtype == DType::f32) return from(float{});
-    if (in.dtype == DType::bf16) return from(bf16{});
-    if (in.dtype == DType::f16) return from(f16{});
-    if (in.dtype == DType::i32) return from(std::int32_t{});
-    return from(double{});
+    return by_number(in.dtype, [&]<class In>(In) {
+        return by_number(out.dtype, [&]<class Out>(Out) {
+            return make_launch(c, copy_kernel<In, Out>, element_grid(out), dim3(256), 0, in, out, out.g, out.rows, out.cols);
+        });
+    });
 }
 
 KernelResult make_add(Context& c, const Bound& bound) {
     const Operand &a = bound[add::a], &b = bound[add::b], &out = bound[add::out];
-    if (out.count() == 0) return make_kernel([] {});
     return by_real(out.dtype, [&]<class T>(T) {
         return make_launch(c, add_kernel<T>, element_grid(out), dim3(256), 0, a, b, out, out.g, out.rows, out.cols,
                            bound.accumulates(add::out));
@@ -127,7 +112,6 @@ KernelResult make_add(Context& c, const Bound& bound) {
 
 KernelResult make_pointwise_forward(Context& c, const Bound& b) {
     const Operand &x = b[pointwise_forward::x], &s = b[pointwise_forward::state], &y = b[pointwise_forward::y];
-    if (y.count() == 0) return make_kernel([] {});
     return by_real(y.dtype, [&]<class T>(T) {
         return make_launch(c, pointwise_forward_kernel<T>, element_grid(y), dim3(256), 0, x, s, y, y.g, y.rows, y.cols,
                            b.params<PointwiseParams>());
@@ -137,7 +121,6 @@ KernelResult make_pointwise_forward(Context& c, const Bound& b) {
 KernelResult make_pointwise_backward(Context& c, const Bound& b) {
     using namespace pointwise_backward;
     const Operand &ody = b[dy], &ox = b[x], &s = b[state], &odx = b[dx];
-    if (odx.count() == 0) return make_kernel([] {});
     return by_real(odx.dtype, [&]<class T>(T) {
         return make_launch(c, pointwise_backward_kernel<T>, element_grid(odx), dim3(256), 0, ody, ox, s, odx, odx.g, odx.rows,
                            odx.cols, b.params<PointwiseParams>(), b.accumulates(dx));

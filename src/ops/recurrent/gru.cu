@@ -4,9 +4,9 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/vector.cuh"
 #include "ops/cuda/weight_copies.h"
+#include "ops/recurrent/gates.cuh"
 #include "ops/recurrent/gru.h"
 #include "ops/recurrent/gru_tile.h"
-#include "ops/recurrent/row_mask.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -75,12 +75,7 @@ __global__ void gru_gate_kernel(const __grid_constant__ GateArgs<T> a) {
             next[i] = (1 - z[i]) * n[i] + z[i] * old[i];
         }
         store_run<V>(a.out.row(k, 0, row) + j, next);
-        if (!a.gates) continue;
-        T* saved = a.gates.row(k, 0, row) + j;
-        store_run<V>(saved, r);
-        store_run<V>(saved + width, z);
-        store_run<V>(saved + 2 * width, n);
-        store_run<V>(saved + 3 * width, h_part[2]);
+        if (a.gates) store_gates<V>(a.gates.row(k, 0, row) + j, width, r, z, n, h_part[2]);
     }
 }
 
@@ -100,35 +95,11 @@ __global__ void gru_backward_kernel(const __grid_constant__ GateBackwardArgs<T> 
     const int row = static_cast<int>(blockIdx.x * kRowsPerBlock + threadIdx.y), k = blockIdx.z, width = a.width;
     if (row >= a.rows) return;
     const bool live = a.rows_taken.takes_part(k, row);
-    const T* saved = a.gates.row(k, 0, row);
-    T* back = a.dgates.row(k, 0, row);
-    float* target = a.dh.row(k, 0, row);
     for (int j = static_cast<int>(threadIdx.x) * V; j < width; j += 32 * V) {
-        float d[V] = {}, dr[V] = {}, dz[V] = {}, dn[V] = {}, dhn[V] = {}, kept[V];
-        if (!a.empty) load_run<V>(target + j, d);
-#pragma unroll
-        for (int i = 0; i < V; ++i) kept[i] = d[i];
-        if (live) {
-            float r[V], z[V], n[V], hn[V], old[V];
-            load_run<V>(saved + j, r);
-            load_run<V>(saved + width + j, z);
-            load_run<V>(saved + 2 * width + j, n);
-            load_run<V>(saved + 3 * width + j, hn);
-            load_run<V>(a.h.row(k, 0, row) + j, old);
-#pragma unroll
-            for (int i = 0; i < V; ++i) {
-                dn[i] = d[i] * (1 - z[i]) * (1 - n[i] * n[i]);
-                dr[i] = dn[i] * hn[i] * r[i] * (1 - r[i]);
-                dz[i] = d[i] * (old[i] - n[i]) * z[i] * (1 - z[i]);
-                dhn[i] = dn[i] * r[i];
-                kept[i] = d[i] * z[i];
-            }
-        }
-        store_run<V>(back + j, dr);
-        store_run<V>(back + width + j, dz);
-        store_run<V>(back + 2 * width + j, dn);
-        store_run<V>(back + 3 * width + j, dhn);
-        store_run<V>(target + j, kept);
+        float* target = a.dh.row(k, 0, row) + j;
+        float d[V] = {};
+        if (!a.empty) load_run<V>(target, d);
+        gates_back<V>(live, d, a.gates.row(k, 0, row) + j, a.h.row(k, 0, row) + j, width, a.dgates.row(k, 0, row) + j, target);
     }
 }
 
@@ -191,14 +162,12 @@ KernelResult make_backward(Context& c, const Bound& b) {
 
 KernelResult make_gru_forward(Context& c, const Bound& b) {
     const Operand& h = b[gru_forward::h];
-    if (h.count() == 0) return make_kernel([] {});
     if (c.fuse && tiles_gru_forward(c, b)) return make_tiled_gru_forward(c, b);
     return by_real(h.dtype, [&]<class T>(T) { return make_forward<T>(c, b); });
 }
 
 KernelResult make_gru_backward(Context& c, const Bound& b) {
     const Operand& h = b[gru_backward::h];
-    if (h.count() == 0) return make_kernel([] {});
     if (c.fuse && tiles_gru_backward(c, b)) return make_tiled_gru_backward(c, b);
     return by_real(h.dtype, [&]<class T>(T) { return make_backward<T>(c, b); });
 }

@@ -5,8 +5,8 @@
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/cuda/weight_copies.h"
+#include "ops/recurrent/gates.cuh"
 #include "ops/recurrent/gru.h"
-#include "ops/recurrent/row_mask.cuh"
 #include "ops/tile/multiply.cuh"
 
 // Before Hopper the kernel of tile_product.cuh is empty, so that nothing uses what follows.
@@ -115,12 +115,7 @@ struct GruForward {
                     next[i] = n[i] + z[i] * (old[i] - n[i]);
                 }
                 store_run<8>(out, next);
-                if (!a.gates) continue;
-                bf16* saved = a.gates.row(0, 0, row[half]) + column;
-                store_run<8>(saved, r);
-                store_run<8>(saved + a.width, z);
-                store_run<8>(saved + 2 * a.width, n);
-                store_run<8>(saved + 3 * a.width, hn);
+                if (a.gates) store_gates<8>(a.gates.row(0, 0, row[half]) + column, a.width, r, z, n, hn);
             }
         }
     }
@@ -181,7 +176,6 @@ struct GruBackward {
     static __device__ __forceinline__ void eight(const Args& a, int row, int column, bool live, int half, int run,
                                                  const float (&sums)[32]) {
         float* target = a.dh.row(0, 0, row) + column;
-        bf16* back = a.dgates.row(0, 0, row) + column;
         float d[8];
         run_of(sums, half, run, d);
         if (!a.begins) {
@@ -190,34 +184,8 @@ struct GruBackward {
 #pragma unroll
             for (int i = 0; i < 8; ++i) d[i] += there[i];
         }
-        if (!live) {
-            store_run<8>(target, d);
-#pragma unroll
-            for (int gate = 0; gate < 4; ++gate) *reinterpret_cast<uint4*>(back + gate * a.width) = make_uint4(0, 0, 0, 0);
-            return;
-        }
-        const bf16* saved = a.gates.row(0, 0, row) + column;
-        float r[8], z[8], n[8], hn[8], old[8];
-        load_run<8>(saved, r);
-        load_run<8>(saved + a.width, z);
-        load_run<8>(saved + 2 * a.width, n);
-        load_run<8>(saved + 3 * a.width, hn);
-        load_run<8>(a.h.row(0, 0, row) + column, old);
-        float kept[8];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            const float dn = d[i] * (1 - z[i]) * (1 - n[i] * n[i]);
-            kept[i] = d[i] * z[i];
-            old[i] = d[i] * (old[i] - n[i]) * z[i] * (1 - z[i]);
-            hn[i] = dn * hn[i] * r[i] * (1 - r[i]);
-            r[i] = dn * r[i];
-            n[i] = dn;
-        }
-        store_run<8>(target, kept);
-        store_run<8>(back, hn);
-        store_run<8>(back + a.width, old);
-        store_run<8>(back + 2 * a.width, n);
-        store_run<8>(back + 3 * a.width, r);
+        gates_back<8>(live, d, a.gates.row(0, 0, row) + column, a.h.row(0, 0, row) + column, a.width,
+                      a.dgates.row(0, 0, row) + column, target);
     }
 };
 

@@ -72,7 +72,6 @@ KernelResult make_flow_scatter(Context& c, const Bound& b) {
 KernelResult make_flow_scatter_backward(Context& c, const Bound& b) {
     namespace at = flow_scatter_backward;
     const Operand &table = b[at::flow], &dsurface = b[at::dsurface], &dflow = b[at::dflow];
-    if (dflow.count() == 0) return make_kernel([] {});
     return make_launch(c, scatter_backward_kernel, flow_grid(table), dim3(kFlowThreads), 0, table, dsurface, dflow, table.rows,
                        b.params<FlowGridParams>());
 }

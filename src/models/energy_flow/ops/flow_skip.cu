@@ -74,7 +74,6 @@ static_assert(flow::parent == 7 && kFlowColumns == 8, "a row is two runs of four
 KernelResult make_flow_skip(Context& c, const Bound& b) {
     namespace at = flow_skip;
     const Operand& before = b[at::before];
-    if (before.k == 0) return make_kernel([] {});
     dim3 grid = flow_grid(before);
     grid.x = std::max(grid.x, 1u);  // the rule is applied even without rows
     return make_launch(c, flow_skip_kernel, grid, dim3(kFlowThreads), 0, b[at::counters], before, b[at::after], b[at::next],
@@ -84,7 +83,6 @@ KernelResult make_flow_skip(Context& c, const Bound& b) {
 KernelResult make_flow_skip_backward(Context& c, const Bound& b) {
     namespace at = flow_skip_backward;
     const Operand& dafter = b[at::dafter];
-    if (dafter.count() == 0) return make_kernel([] {});
     return make_launch(c, flow_skip_backward_kernel, flow_grid(dafter), dim3(kFlowThreads), 0, b[at::counters], dafter,
                        b[at::dbefore], dafter.rows);
 }
@@ -102,7 +100,6 @@ KernelResult make_flow_clear(Context& c, const Bound& b) {
                             static_cast<int>(out.cols * size)};
         rows = std::max(rows, out.rows);
     }
-    if (rows == 0) return make_kernel([] {});
     const dim3 grid(std::min(rows, 1024), 1, b[at::out0].k);
     return make_launch(c, flow_clear_kernel, grid, dim3(128), 0, a);
 }

@@ -151,7 +151,6 @@ KernelResult make_flow_spawn(Context& c, const Bound& b) {
 
 KernelResult make_flow_spawn_state(Context& c, const Bound& b) {
     const Operand &table = b[flow_spawn_state::flow], &h = b[flow_spawn_state::h];
-    if (h.count() == 0) return make_kernel([] {});
     return by_real(h.dtype, [&]<class T>(T) {
         return make_launch(c, spawn_state_kernel<T>, warp_grid(h), kWarpBlock, 0, table, h, h.rows, h.cols);
     });
@@ -160,14 +159,12 @@ KernelResult make_flow_spawn_state(Context& c, const Bound& b) {
 KernelResult make_flow_spawn_backward(Context& c, const Bound& b) {
     namespace at = flow_spawn_backward;
     const Operand &moved = b[at::moved], &dafter = b[at::dafter], &dbefore = b[at::dbefore];
-    if (dafter.count() == 0) return make_kernel([] {});
     return make_launch(c, spawn_backward_kernel, flow_grid(dafter), dim3(kFlowThreads), 0, moved, dafter, dbefore, dafter.rows,
                        b.accumulates(at::dbefore));
 }
 
 KernelResult make_flow_spawn_state_backward(Context& c, const Bound& b) {
     const Operand &moved = b[flow_spawn_state_backward::moved], &dh = b[flow_spawn_state_backward::dh];
-    if (dh.count() == 0) return make_kernel([] {});
     return make_launch(c, spawn_state_backward_kernel, warp_grid(dh), kWarpBlock, 0, moved, dh, dh.rows, dh.cols);
 }
 

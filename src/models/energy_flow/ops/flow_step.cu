@@ -178,7 +178,6 @@ MoveArgs<T> move_args(const Bound& b) {
 
 KernelResult make_flow_begin(Context& c, const Bound& b) {
     const Operand &e = b[flow_begin::e], &table = b[flow_begin::flow], &counters = b[flow_begin::counters];
-    if (table.k == 0) return make_kernel([] {});
     dim3 launches = flow_grid(table);
     launches.x = std::max(launches.x, 1u);  // the counters are there even without rows
     return by_real(e.dtype, [&]<class T>(T) {
@@ -189,7 +188,6 @@ KernelResult make_flow_begin(Context& c, const Bound& b) {
 
 KernelResult make_flow_begin_backward(Context& c, const Bound& b) {
     const Operand &dflow = b[flow_begin_backward::dflow], &de = b[flow_begin_backward::de];
-    if (de.count() == 0) return make_kernel([] {});
     return by_real(de.dtype, [&]<class T>(T) {
         return make_launch(c, flow_begin_backward_kernel<T>, flow_grid(dflow), dim3(kFlowThreads), 0, dflow, de,
                            de.rows * de.cols, de.cols);
@@ -198,7 +196,6 @@ KernelResult make_flow_begin_backward(Context& c, const Bound& b) {
 
 KernelResult make_flow_move(Context& c, const Bound& b) {
     const Operand& before = b[flow_move::before];
-    if (before.count() == 0) return make_kernel([] {});
     return by_real(b[flow_move::u].dtype, [&]<class T>(T) {
         return make_launch(c, flow_move_kernel<T, false>, flow_grid(before), dim3(kFlowThreads), 0, move_args<T>(b), CountArgs{});
     });
@@ -227,7 +224,6 @@ KernelResult make_counted_move(Context& c, std::span<const Bound> records) {
 KernelResult make_flow_move_backward(Context& c, const Bound& b) {
     namespace at = flow_move_backward;
     const Operand &dafter = b[at::dafter], &moved = b[at::moved], &du = b[at::du], &dbefore = b[at::dbefore];
-    if (dafter.count() == 0) return make_kernel([] {});
     return by_real(du.dtype, [&]<class T>(T) {
         return make_launch(c, flow_move_backward_kernel<T>, flow_grid(dafter), dim3(kFlowThreads), 0, dafter, moved, du, dbefore,
                            dafter.rows, b.accumulates(at::dbefore));
@@ -236,7 +232,6 @@ KernelResult make_flow_move_backward(Context& c, const Bound& b) {
 
 KernelResult make_flow_count(Context& c, const Bound& b) {
     const Operand &table = b[flow_count::flow], &moved = b[flow_count::moved];
-    if (table.k == 0) return make_kernel([] {});
     MILLRACE_LET(counting, counting_of(c, b));
     dim3 grid = flow_grid(table);
     grid.x = std::max(grid.x, 1u);  // the rule is applied even without rows

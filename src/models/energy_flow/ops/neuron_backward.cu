@@ -274,7 +274,6 @@ __global__ void neuron_parameter_kernel(const float* partial, Mat<float> dparams
 KernelResult make_flow_neuron_backward(Context& c, const Bound& b) {
     namespace at = flow_neuron_backward;
     const Operand &table = b[at::flow], &dout = b[at::dout], &dparams = b[at::dparams];
-    if (table.k == 0) return make_kernel([] {});
     return by_real(dout.dtype, [&]<class T>(T) -> KernelResult {
         BackwardArgs<T> a{};
         a.flows = {table, b[at::counters]};
