@@ -88,8 +88,7 @@ const Hdf5Description* Hdf5File::find(std::string_view name) const {
 
 Result<Hdf5File> Hdf5File::open(const Path& path) {
     auto state = std::make_shared<State>();
-    MILLRACE_LET(bytes, Hdf5Bytes::open(path));
-    state->bytes = std::move(bytes);
+    MILLRACE_SET(state->bytes, Hdf5Bytes::open(path));
     const Hdf5Lock lock;
     const Hdf5Handle access = hdf5_file_access();
     if (!access.valid()) return hdf5_error("cannot be set up", path);
@@ -104,8 +103,7 @@ Result<Hdf5File> Hdf5File::open(const Path& path) {
         MILLRACE_LET(found, describe_dataset(state->file.get(), name, state->bytes));
         state->datasets.push_back(std::move(found.description));
     }
-    MILLRACE_LET(attributes, read_attributes(state->file.get(), path));
-    state->attributes = std::move(attributes);
+    MILLRACE_SET(state->attributes, read_attributes(state->file.get(), path));
     MILLRACE_TRY(state->bytes.still_at_place());
     MILLRACE_TRY(state->bytes.unchanged());
     return Hdf5File(std::move(state));
@@ -132,8 +130,7 @@ Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
     std::size_t address_bytes = 0, length_bytes = 0;
     {
         const Hdf5Lock lock;
-        MILLRACE_LET(found, describe_dataset(state_->file.get(), std::string(name), state_->bytes));
-        state->found = std::move(found);
+        MILLRACE_SET(state->found, describe_dataset(state_->file.get(), std::string(name), state_->bytes));
         state->id = Hdf5Handle(::H5Dopen2(state_->file.get(), state->found.description.name.c_str(), H5P_DEFAULT), ::H5Dclose);
         if (!state->id.valid()) return hdf5_error(fmt::format("data set '{}' cannot be opened", name), place);
         const Hdf5Handle creation(::H5Fget_create_plist(state_->file.get()), ::H5Pclose);
@@ -154,10 +151,7 @@ Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
     MILLRACE_TRY(found.geometry.check(place));
     if (!found.by_library.empty() || found.geometry.chunk.empty()) return Hdf5Dataset(std::move(state));
     std::optional<Hdf5Index> walked;
-    if (address_bytes == 8 && length_bytes == 8) {
-        MILLRACE_LET(index, index_chunks(state_->bytes, found.header, found.geometry));
-        walked = std::move(index);
-    }
+    if (address_bytes == 8 && length_bytes == 8) MILLRACE_SET(walked, index_chunks(state_->bytes, found.header, found.geometry));
     if (walked)
         state->index = std::move(*walked);
     else
