@@ -104,8 +104,7 @@ Result<ChildProcess> ChildProcess::prepare(const std::vector<std::string>& comma
     if (command.empty()) return Error{"no command was given", {}, kCommandNotFound};
     const char* path = std::getenv("PATH");
     ChildProcess child;
-    MILLRACE_LET(program, find_program(command.front(), path != nullptr ? path : "/bin:/usr/bin"));
-    child.program_ = program;
+    MILLRACE_SET(child.program_, find_program(command.front(), path != nullptr ? path : "/bin:/usr/bin"));
     std::vector<std::string> words = command;
     std::vector<char*> argv;
     argv.reserve(words.size() + 1);

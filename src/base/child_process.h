@@ -34,8 +34,6 @@ public:
 
     ChildProcess(ChildProcess&& other) noexcept { *this = std::move(other); }
     ChildProcess& operator=(ChildProcess&& other) noexcept;
-    ChildProcess(const ChildProcess&) = delete;
-    ChildProcess& operator=(const ChildProcess&) = delete;
     ~ChildProcess();  ///< a process that was never released ends without running anything
 
     [[nodiscard]] pid_t pid() const { return pid_; }

@@ -12,8 +12,6 @@ public:
     /// `live` false: draws nothing.
     explicit LiveLines(bool live);
     ~LiveLines();  ///< removes them
-    LiveLines(const LiveLines&) = delete;
-    LiveLines& operator=(const LiveLines&) = delete;
 
     /// Replaces them, each cut to the terminal's width: one that wraps cannot be erased. Empty: removes them.
     void draw(const std::string& lines);

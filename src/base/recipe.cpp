@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/recipe_source.h"
@@ -35,10 +37,25 @@ nlohmann::ordered_json json_value(const RecipeKey& key, const RecipeValue& value
         value);
 }
 
+/// Later layers replace earlier ones; each refuses its own mistakes even where a stronger layer would hide them.
+Result<std::vector<RawEntry>> read_layers(std::string_view text, const std::string& place, const Schema& schema,
+                                          const RecipeOverrides& overrides, Unknown unknown) {
+    MILLRACE_LET(entries, read_toml(text, place));
+    MILLRACE_LET(from_environment, read_environment(overrides.environment, schema, unknown));
+    MILLRACE_LET(from_flags, read_flags(overrides.flags, schema, unknown));
+    for (std::vector<RawEntry>* layer : {&from_environment, &from_flags}) std::ranges::move(*layer, std::back_inserter(entries));
+    return entries;
+}
+
 }  // namespace
 
 Result<Recipe> Recipe::parse(std::string_view text, const std::string& place, const Schema& schema,
                              const RecipeOverrides& overrides) {
+    MILLRACE_LET(entries, read_layers(text, place, schema, overrides, Unknown::refused));
+    return of(entries, schema);
+}
+
+Result<Recipe> Recipe::of(const std::vector<RawEntry>& entries, const Schema& schema) {
     Recipe recipe;
     recipe.schema_ = std::make_shared<const Schema>(schema);
     for (const auto& [name, key] : schema.keys()) {
@@ -48,18 +65,13 @@ Result<Recipe> Recipe::parse(std::string_view text, const std::string& place, co
         MILLRACE_ASSERT(sound.ok(), "default of " + name + ": " + sound.error().message);
         recipe.entries_[name] = {key.initial, "default"};
     }
-    // Later layers replace earlier ones; each refuses its own mistakes even where a stronger layer would hide them.
-    MILLRACE_LET(from_file, read_toml(text, place));
-    MILLRACE_LET(from_environment, read_environment(overrides.environment, schema));
-    MILLRACE_LET(from_flags, read_flags(overrides.flags, schema));
-    for (const auto* layer : {&from_file, &from_environment, &from_flags})
-        for (const RawEntry& raw : *layer) {
-            const RecipeKey* key = schema.find(raw.name);
-            if (key == nullptr) return unknown_key(raw.name, raw.place, schema);
-            auto value = checked_value(*key, raw.value);
-            if (!value.ok()) return Error{value.error().message, raw.place};
-            recipe.entries_[raw.name] = {std::move(value).value(), raw.place};
-        }
+    for (const RawEntry& raw : entries) {
+        const RecipeKey* key = schema.find(raw.name);
+        if (key == nullptr) return unknown_key(raw.name, raw.place, schema);
+        auto value = checked_value(*key, raw.value);
+        if (!value.ok()) return Error{value.error().message, raw.place};
+        recipe.entries_[raw.name] = {std::move(value).value(), raw.place};
+    }
     return recipe;
 }
 
@@ -187,19 +199,11 @@ Result<bool> is_empty_recipe(std::string_view text, const std::string& place) {
 Result<std::optional<std::string>> peek_recipe_text(std::string_view text, const std::string& place, std::string_view name,
                                                     const RecipeOverrides& overrides) {
     Schema schema;
-    const RecipeKey& key = schema.text(name, "", "");
-    MILLRACE_LET(from_file, read_toml(text, place));
-    MILLRACE_LET(from_environment, read_environment(overrides.environment, schema, Unknown::ignored));
-    MILLRACE_LET(from_flags, read_flags(overrides.flags, schema, Unknown::ignored));
-    std::optional<std::string> out;
-    for (const auto* layer : {&from_file, &from_environment, &from_flags})
-        for (const RawEntry& raw : *layer) {
-            if (raw.name != name) continue;
-            const auto value = checked_value(key, raw.value);
-            if (!value.ok()) return Error{value.error().message, raw.place};
-            out = std::get<std::string>(value.value());
-        }
-    return out;
+    schema.text(name, "", "");
+    MILLRACE_LET(entries, read_layers(text, place, schema, overrides, Unknown::ignored));
+    std::erase_if(entries, [&](const RawEntry& raw) { return raw.name != name; });
+    MILLRACE_LET(recipe, Recipe::of(entries, schema));
+    return entries.empty() ? std::nullopt : std::optional(recipe.text(name));
 }
 
 }  // namespace millrace::base

@@ -17,6 +17,8 @@
 
 namespace millrace::base {
 
+struct RawEntry;
+
 /// What stands above the file.
 struct RecipeOverrides {
     std::vector<std::string> flags;        ///< the arguments of --set: "train.epochs=3"
@@ -39,6 +41,8 @@ public:
     /// not be.
     static Result<Recipe> parse(std::string_view text, const std::string& place, const Schema& schema,
                                 const RecipeOverrides& overrides = {});
+    /// The same of entries that were read before; of two with one name the later one holds.
+    static Result<Recipe> of(const std::vector<RawEntry>& entries, const Schema& schema);
 
     [[nodiscard]] bool has(std::string_view name) const { return entries_.contains(name); }
 
@@ -62,6 +66,7 @@ public:
 
     /// Where the value came from: "recipe.toml:12", "--set train.epochs=3", "MILLRACE_SEED", "default".
     [[nodiscard]] const std::string& place(std::string_view name) const;
+    [[nodiscard]] bool is_set(std::string_view name) const { return place(name) != "default"; }
     /// An error about one key, for rules that span keys: bad(name, "train.batch = 64 exceeds the 50 images") is at the key's
     /// place.
     [[nodiscard]] Error bad(std::string_view name, std::string_view what) const;

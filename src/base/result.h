@@ -107,6 +107,14 @@ inline Status ok() { return Unit{}; }
     if (!MILLRACE_JOIN(result_of_, __LINE__).ok()) return MILLRACE_JOIN(result_of_, __LINE__).error(); \
     auto name = std::move(MILLRACE_JOIN(result_of_, __LINE__)).value()
 
+/// `MILLRACE_SET(place, expression)` assigns the value to what is there already or returns the error.
+#define MILLRACE_SET(place, expression) \
+    do { \
+        auto result_ = (expression); \
+        if (!result_.ok()) return result_.error(); \
+        place = std::move(result_).value(); \
+    } while (false)
+
 /// Aborts with context when an invariant of our own code is broken. Never for bad input.
 #define MILLRACE_ASSERT(condition, ...) \
     do { \

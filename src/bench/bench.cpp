@@ -184,18 +184,10 @@ base::Result<OurTimes> time_workload(const Workload& workload, const Options& op
     const bool skips = recipe.has("model.skip_arrived") && recipe.boolean("model.skip_arrived");
     if (times.work && skips) times.work->all_computed = false;
     MILLRACE_TRY(engine->backend().check());
-    if (times.replayed) {
-        MILLRACE_LET(idle, idle_share(*engine, timer));
-        times.idle = idle;
-    }
-    if (options.parts) {
-        MILLRACE_LET(parts, engine->component_step(0));
-        times.parts = parts;
-    }
-    if (options.kernels) {  // last: it leaves parameters and counters as its runs leave them
-        MILLRACE_LET(kernels, engine->time_kernels());
-        times.kernels = std::move(kernels);
-    }
+    if (times.replayed) MILLRACE_SET(times.idle, idle_share(*engine, timer));
+    if (options.parts) MILLRACE_SET(times.parts, engine->component_step(0));
+    // Last: it leaves parameters and counters as its runs leave them
+    if (options.kernels) MILLRACE_SET(times.kernels, engine->time_kernels());
     MILLRACE_TRY(engine->backend().check());
     return times;
 }

@@ -44,16 +44,6 @@ base::Result<ChildOutput> run_child(const std::vector<std::string>& command) {
     return output;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
-    for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = std::min(text.find('\n', begin), text.size());
-        if (end > begin) lines.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return lines;
-}
-
 std::string versions_text(const nlohmann::json& versions) {
     std::string text = "torch " + versions.value("torch", std::string("?"));
     for (const char* key : {"blas", "cuda", "gpu"})
@@ -167,8 +157,8 @@ PeerTimes run_peers(const std::vector<std::string>& command) {
         return times;
     }
     std::string last;
-    for (const std::string& line : lines_of(output->text))
-        if (!read_peer_row(line, times)) last = line;
+    for (const std::string& line : base::split(output->text, '\n'))
+        if (!line.empty() && !read_peer_row(line, times)) last = line;
     if (times.peers.empty())
         times.reason = last.empty() ? fmt::format("{} ended with status {}", command.front(), output->status) : last;
     return times;

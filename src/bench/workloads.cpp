@@ -15,12 +15,6 @@ struct FlowRow {
     std::vector<std::string> settings;
 };
 
-/// Whether a build knows the key that lets arrived flows cost nothing.
-bool can_skip_arrived() {
-    const auto keys = models::schema("energy_flow", "debug");
-    return keys.ok() && keys->find("skip_arrived") != nullptr;
-}
-
 /// A row with nothing skipped, which is what the peers do, and one with arrived flows left out.
 void add_flow_rows(std::vector<Workload>& all, const FlowRow& row, double bar, bool on_request) {
     Workload workload{row.name, "energy_flow", row.preset, row.batch, 1, false};
@@ -30,11 +24,6 @@ void add_flow_rows(std::vector<Workload>& all, const FlowRow& row, double bar, b
     workload.peer = "energy_flow";
     workload.peer_preset = row.peer_preset;
     workload.on_request = on_request;
-    if (!can_skip_arrived()) {
-        workload.bar = bar;
-        all.push_back(workload);
-        return;
-    }
     for (const bool skip : {false, true}) {
         Workload& added = all.emplace_back(workload);
         added.settings.push_back(skip ? "model.skip_arrived=true" : "model.skip_arrived=false");

@@ -79,8 +79,6 @@ class Program : public Command {
 public:
     Program(const std::string& name, const std::string& meaning, const std::string& version);
     ~Program();
-    Program(const Program&) = delete;
-    Program& operator=(const Program&) = delete;
 
     /// Reads the arguments and runs the command's action, or prints help or version; gives the exit status. Bad arguments are an
     /// error with exit status 2 that says where help is.

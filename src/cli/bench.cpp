@@ -37,8 +37,7 @@ public:
         row.settings = options.settings;
         bench::Options half = options;
         half.seconds = with_peers_ ? options.seconds / 2 : options.seconds;
-        MILLRACE_LET(times, bench::time_workload(workload, half));
-        row.ours = std::move(times);
+        MILLRACE_SET(row.ours, bench::time_workload(workload, half));
         if (with_peers_) {
             row.peers = peers_of(workload, options, row.ours.precision);
             MILLRACE_LET(after, bench::time_workload(workload, half));
@@ -46,10 +45,8 @@ public:
         } else {
             row.peers.reason = "--no-peers";
         }
-        if (with_ceiling_ && row.ours.precision != "tf32") {  // a product in f32 is no measure for it
-            MILLRACE_LET(ceiling, ceiling_of(row.ours.precision));
-            row.ceiling = ceiling;
-        }
+        // A product in f32 is no measure for it
+        if (with_ceiling_ && row.ours.precision != "tf32") MILLRACE_SET(row.ceiling, ceiling_of(row.ours.precision));
         return row;
     }
 

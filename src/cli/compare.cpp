@@ -75,12 +75,10 @@ base::Result<std::vector<diagnose::CompareSide>> sides_of(const std::string& fir
 
 base::Result<int> run_compare(const CompareArguments& given) {
     report::ComparisonReport report;
-    MILLRACE_LET(least, share_of("--min-effect", given.min_effect, 1));
-    report.settings.min_effect = least;
+    MILLRACE_SET(report.settings.min_effect, share_of("--min-effect", given.min_effect, 1));
     if (!(given.min_spread >= 0)) return base::Error{"a number from 0 on is wanted", "--min-spread"};
     report.settings.min_spread = given.min_spread;
-    MILLRACE_LET(run_spread, share_of("--run-spread", given.run_spread, 1));
-    report.settings.run_spread = run_spread;
+    MILLRACE_SET(report.settings.run_spread, share_of("--run-spread", given.run_spread, 1));
     if (given.fail_if_slower) {  // an empty one, of a variable that is not set, must not open the gate
         MILLRACE_LET(allowed, share_of("--fail-if-slower", *given.fail_if_slower, 1));
         report.gate = report::SpeedGate{allowed, false};

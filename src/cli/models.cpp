@@ -5,8 +5,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "cli/commands.h"
-#include "train/console.h"
 
 namespace millrace::cli {
 namespace {
@@ -23,7 +23,7 @@ base::Result<int> run_models(bool as_json) {
     say(fmt::format("{:<18} {:<13} {:>12}\n", "model", "preset", "parameters"));
     for (const models::Listing& entry : listed)
         say(fmt::format("{:<18} {:<13} {:>12}\n", entry.model, entry.preset,
-                        train::grouped(static_cast<std::uint64_t>(entry.parameters))));
+                        base::print_count(static_cast<std::uint64_t>(entry.parameters))));
     return 0;
 }
 

@@ -38,8 +38,7 @@ base::Result<int> run_record(RecordArguments given, const Context& context) {
         return base::Error{"no command to record: it follows --, as in millrace record -- python train.py"};
     settings.command = *context.command;
     settings.samples = !given.no_samples;
-    MILLRACE_LET(probe, given.probe.empty() ? record::find_probe_library() : record::check_probe_library(given.probe));
-    settings.probe = probe;
+    MILLRACE_SET(settings.probe, given.probe.empty() ? record::find_probe_library() : record::check_probe_library(given.probe));
     MILLRACE_LET(outcome, record::record_command(settings));
     if (!given.quiet) {
         std::fputs(record::summary_text(outcome).c_str(), stderr);

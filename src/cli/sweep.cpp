@@ -52,8 +52,7 @@ std::string without_password(std::string word) {
 base::Result<sweep::RunRequest> request_of(const SweepArguments& given, const Context& context) {
     sweep::RunRequest request;
     for (int i = 0; i < context.argc; ++i) request.command.push_back(without_password(context.argv[i]));
-    MILLRACE_LET(lanes, parse_lanes(given.lanes));
-    request.lanes = lanes;
+    MILLRACE_SET(request.lanes, parse_lanes(given.lanes));
     if (given.time) {
         const auto time = base::parse_duration(*given.time);
         if (!time.ok()) return base::Error{time.error().message, fmt::format("--time {}", *given.time)};
@@ -65,8 +64,7 @@ base::Result<sweep::RunRequest> request_of(const SweepArguments& given, const Co
             return base::Error{"must be a time from 1s to 24h", fmt::format("--grace {}", *given.grace)};
         request.grace = std::chrono::duration_cast<std::chrono::milliseconds>(*grace);
     }
-    MILLRACE_LET(out, given.directory(given.study, "study"));
-    request.out = out;
+    MILLRACE_SET(request.out, given.directory(given.study, "study"));
     request.number_if_taken = !given.out;
     request.resume = given.resume;
     request.journal = given.journal;

@@ -70,8 +70,7 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
     request.command.assign(context.argv, context.argv + context.argc);
     if (given.init && given.init->empty()) return base::Error{"names no weights; leave it out to draw them", "--init \"\""};
     request.init = given.init.value_or("");
-    MILLRACE_LET(out, given.directory(given.recipe, "recipe"));
-    request.out = out;
+    MILLRACE_SET(request.out, given.directory(given.recipe, "recipe"));
     request.number_if_taken = !given.out;
     request.stop = &signals.stop();
     request.saves = &signals.saves();

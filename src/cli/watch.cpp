@@ -46,12 +46,9 @@ base::Result<std::chrono::nanoseconds> duration_of(const char* option, const std
 
 base::Result<int> run_watch(WatchArguments given, const Context& context) {
     report::WatchSettings& settings = given.settings;
-    MILLRACE_LET(interval, duration_of("--interval", given.interval, report::kShortestInterval));
-    settings.interval = interval;
-    if (!given.duration.empty()) {
-        MILLRACE_LET(duration, duration_of("--duration", given.duration, std::chrono::milliseconds{1}));
-        settings.duration = duration;
-    }
+    MILLRACE_SET(settings.interval, duration_of("--interval", given.interval, report::kShortestInterval));
+    if (!given.duration.empty())
+        MILLRACE_SET(settings.duration, duration_of("--duration", given.duration, std::chrono::milliseconds{1}));
     if (given.port >= 0) settings.prometheus_port = given.port;
     if (context.command) {
         if (context.command->empty()) return base::Error{"no command follows --"};

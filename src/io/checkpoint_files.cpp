@@ -35,8 +35,7 @@ Result<CheckpointFile> write_tensors(const Path& folder, const std::string& name
             return base::ok();
         }
         ZstdSink zstd(writer);
-        MILLRACE_LET(bytes, write_safetensors(zstd, tensors, {{"format", "pt"}}, path));
-        entry.unpacked = bytes;
+        MILLRACE_SET(entry.unpacked, write_safetensors(zstd, tensors, {{"format", "pt"}}, path));
         return zstd.finish();
     };
     MILLRACE_LET(written, write_new_file(path, fill));
@@ -203,10 +202,7 @@ Result<LoadedCheckpoint> read_checkpoint_files(const Path& folder, LoadParts par
         LoadedMember member{std::move(weights), std::nullopt};
         const CheckpointFile* plain = find_entry(state, prefix + kOptimizer);
         const CheckpointFile* optimizer = plain != nullptr ? plain : find_entry(state, prefix + kPackedOptimizer);
-        if (optimizer != nullptr && parts == LoadParts::kAll) {
-            MILLRACE_LET(moments, read_tensors(folder, *optimizer));
-            member.optimizer = std::move(moments);
-        }
+        if (optimizer != nullptr && parts == LoadParts::kAll) MILLRACE_SET(member.optimizer, read_tensors(folder, *optimizer));
         loaded.members.push_back(std::move(member));
     }
     return loaded;

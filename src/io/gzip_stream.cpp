@@ -22,8 +22,6 @@ public:
         MILLRACE_ASSERT(::inflateInit2(&stream_, kGzipWindow) == Z_OK, "no memory to unpack");
     }
     ~GzipSource() override { ::inflateEnd(&stream_); }
-    GzipSource(const GzipSource&) = delete;
-    GzipSource& operator=(const GzipSource&) = delete;
 
     Result<std::size_t> read(std::span<char> into) override {
         if (ended_ || into.empty()) return std::size_t{0};

@@ -17,8 +17,6 @@ class GzipSink : public ByteSink {
 public:
     explicit GzipSink(ByteSink& out, int level = 6);
     ~GzipSink() override;
-    GzipSink(const GzipSink&) = delete;
-    GzipSink& operator=(const GzipSink&) = delete;
 
     Status write(Bytes bytes) override;
     /// Ends the file; nothing may be written afterwards.

@@ -20,8 +20,55 @@ struct Hdf5Dataset::State {
     std::shared_ptr<const Hdf5File::State> file;
     Hdf5Found found;
     Hdf5Index index;
-    Hdf5Handle id;  ///< only where the library reads
+    Hdf5Handle id;
 };
+
+namespace {
+
+Error absent(const char* what, std::string_view name, const std::vector<std::string_view>& known, const Path& place) {
+    return Error{
+        fmt::format("has no {} '{}'; it has: {}", what, name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
+        place.string()};
+}
+
+/// As Hdf5Fetch: the library finds the chunk, whatever its index.
+Status fetch_chunk(hid_t dataset, const Hdf5Found& found, const std::uint64_t* origin, Hdf5Chunk& chunk,
+                   std::vector<std::byte>& stored, const Hdf5Bytes& file) {
+    const Hdf5Lock lock;
+    const std::vector<hsize_t> at(origin, origin + found.geometry.dims.size());
+    hsize_t bytes = 0;
+    const bool is_known = ::H5Dget_chunk_storage_size(dataset, at.data(), &bytes) >= 0 && bytes <= file.size;
+    if (is_known && bytes == 0) return base::ok();
+    stored.resize(is_known ? bytes : 0);
+    if (!is_known || ::H5Dread_chunk(dataset, H5P_DEFAULT, at.data(), &chunk.skipped, stored.data()) < 0) {
+        const Error error =
+            hdf5_error(fmt::format("data set '{}': chunk {} cannot be read", found.description.name, chunk.number), file.place);
+        // Of a set without filters the library does not say before that a chunk was never written.
+        haddr_t address = 0;
+        if (::H5Dget_chunk_info_by_coord(dataset, at.data(), nullptr, &address, &bytes) >= 0 && address == HADDR_UNDEF)
+            return base::ok();
+        return error;
+    }
+    chunk.bytes = bytes;
+    return base::ok();
+}
+
+Status read_by_library(hid_t dataset, const Hdf5Found& found, std::uint64_t first, std::uint64_t count, std::span<std::byte> out,
+                       const Path& place) {
+    const Hdf5Lock lock;
+    std::vector<hsize_t> start(found.geometry.dims.size(), 0), extent(found.geometry.dims.begin(), found.geometry.dims.end());
+    start[0] = first;
+    extent[0] = count;
+    const Hdf5Handle to(::H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), ::H5Sclose);
+    const Hdf5Handle from(::H5Dget_space(dataset), ::H5Sclose), type = hdf5_type_of(*found.description.type);
+    if (!to.valid() || !from.valid() ||
+        ::H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) < 0 ||
+        ::H5Dread(dataset, type.get(), to.get(), from.get(), H5P_DEFAULT, out.data()) < 0)
+        return hdf5_error(fmt::format("data set '{}' cannot be read", found.description.name), place);
+    return base::ok();
+}
+
+}  // namespace
 
 std::string Hdf5Description::text() const {
     std::string out = fmt::format("{} [{}] {}", name, fmt::join(dims, ", "), type_text);
@@ -41,8 +88,7 @@ const Hdf5Description* Hdf5File::find(std::string_view name) const {
 
 Result<Hdf5File> Hdf5File::open(const Path& path) {
     auto state = std::make_shared<State>();
-    MILLRACE_LET(bytes, Hdf5Bytes::open(path));
-    state->bytes = std::move(bytes);
+    MILLRACE_SET(state->bytes, Hdf5Bytes::open(path));
     const Hdf5Lock lock;
     const Hdf5Handle access = hdf5_file_access();
     if (!access.valid()) return hdf5_error("cannot be set up", path);
@@ -57,8 +103,7 @@ Result<Hdf5File> Hdf5File::open(const Path& path) {
         MILLRACE_LET(found, describe_dataset(state->file.get(), name, state->bytes));
         state->datasets.push_back(std::move(found.description));
     }
-    MILLRACE_LET(attributes, read_attributes(state->file.get(), path));
-    state->attributes = std::move(attributes);
+    MILLRACE_SET(state->attributes, read_attributes(state->file.get(), path));
     MILLRACE_TRY(state->bytes.still_at_place());
     MILLRACE_TRY(state->bytes.unchanged());
     return Hdf5File(std::move(state));
@@ -69,9 +114,7 @@ Result<std::string> Hdf5File::attribute(std::string_view name) const {
     if (at != state_->attributes.end()) return at->second;
     std::vector<std::string_view> names;
     for (const auto& [key, value] : state_->attributes) names.push_back(key);
-    return Error{fmt::format("has no text attribute '{}'; it has: {}", name,
-                             names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))),
-                 state_->bytes.place.string()};
+    return absent("text attribute", name, names, state_->bytes.place);
 }
 
 Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
@@ -79,9 +122,7 @@ Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
     if (find(name) == nullptr) {
         std::vector<std::string_view> names;
         for (const Hdf5Description& other : state_->datasets) names.push_back(other.name);
-        return Error{fmt::format("has no data set '{}'; it has: {}", name,
-                                 names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))),
-                     place.string()};
+        return absent("data set", name, names, place);
     }
     MILLRACE_TRY(state_->bytes.unchanged());
     auto state = std::make_shared<Hdf5Dataset::State>();
@@ -89,8 +130,9 @@ Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
     std::size_t address_bytes = 0, length_bytes = 0;
     {
         const Hdf5Lock lock;
-        MILLRACE_LET(found, describe_dataset(state_->file.get(), std::string(name), state_->bytes));
-        state->found = std::move(found);
+        MILLRACE_SET(state->found, describe_dataset(state_->file.get(), std::string(name), state_->bytes));
+        state->id = Hdf5Handle(::H5Dopen2(state_->file.get(), state->found.description.name.c_str(), H5P_DEFAULT), ::H5Dclose);
+        if (!state->id.valid()) return hdf5_error(fmt::format("data set '{}' cannot be opened", name), place);
         const Hdf5Handle creation(::H5Fget_create_plist(state_->file.get()), ::H5Pclose);
         ::H5Pget_sizes(creation.get(), &address_bytes, &length_bytes);
     }
@@ -107,20 +149,16 @@ Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
                         name, found.missing),
             place.string()};
     MILLRACE_TRY(found.geometry.check(place));
-    if (found.by_library.empty() && !found.geometry.chunk.empty()) {
-        if (address_bytes == 8 && length_bytes == 8) {
-            MILLRACE_LET(index, index_chunks(state_->bytes, found.header, found.geometry));
-            state->index = std::move(index);
-            found.by_library = state->index.unknown;
-        } else {
-            found.by_library = fmt::format("its addresses have {} bytes", address_bytes);
-        }
-    }
-    if (!found.by_library.empty()) {
-        const Hdf5Lock lock;
-        state->id = Hdf5Handle(::H5Dopen2(state_->file.get(), found.description.name.c_str(), H5P_DEFAULT), ::H5Dclose);
-        if (!state->id.valid()) return hdf5_error(fmt::format("data set '{}' cannot be opened", name), place);
-    }
+    if (!found.by_library.empty() || found.geometry.chunk.empty()) return Hdf5Dataset(std::move(state));
+    std::optional<Hdf5Index> walked;
+    if (address_bytes == 8 && length_bytes == 8) MILLRACE_SET(walked, index_chunks(state_->bytes, found.header, found.geometry));
+    if (walked)
+        state->index = std::move(*walked);
+    else
+        state->index.fetch = [this_state = state.get()](const std::uint64_t* origin, Hdf5Chunk& chunk,
+                                                        std::vector<std::byte>& stored) {
+            return fetch_chunk(this_state->id.get(), this_state->found, origin, chunk, stored, this_state->file->bytes);
+        };
     return Hdf5Dataset(std::move(state));
 }
 
@@ -133,27 +171,9 @@ bool Hdf5Dataset::direct() const { return state_->found.by_library.empty(); }
 std::string Hdf5Dataset::reading() const {
     if (!direct()) return "by the library: " + state_->found.by_library;
     if (state_->found.geometry.chunk.empty()) return "direct, contiguous";
-    return fmt::format("direct, {} chunks, {}", state_->index.chunks.size(), state_->index.kind);
+    if (state_->index.fetch) return "direct, chunks that the library finds";
+    return fmt::format("direct, {} chunks, version 1 B-tree", state_->index.chunks.size());
 }
-
-namespace {
-
-Status read_by_library(hid_t dataset, const Hdf5Found& found, std::uint64_t first, std::uint64_t count, std::span<std::byte> out,
-                       const Path& place) {
-    const Hdf5Lock lock;
-    std::vector<hsize_t> start(found.geometry.dims.size(), 0), extent(found.geometry.dims.begin(), found.geometry.dims.end());
-    start[0] = first;
-    extent[0] = count;
-    const Hdf5Handle to(::H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), ::H5Sclose);
-    const Hdf5Handle from(::H5Dget_space(dataset), ::H5Sclose), type = hdf5_type_of(*found.description.type);
-    if (!to.valid() || !from.valid() ||
-        ::H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) < 0 ||
-        ::H5Dread(dataset, type.get(), to.get(), from.get(), H5P_DEFAULT, out.data()) < 0)
-        return hdf5_error(fmt::format("data set '{}' cannot be read", found.description.name), place);
-    return base::ok();
-}
-
-}  // namespace
 
 Status Hdf5Dataset::read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const {
     const auto& [file, found, index, id] = *state_;

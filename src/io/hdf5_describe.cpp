@@ -1,7 +1,6 @@
 #include "io/hdf5_describe.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -80,6 +79,10 @@ void find_layout(hid_t dataset, hid_t creation, Hdf5Found& found, const Hdf5Byte
             std::vector<hsize_t> chunk(geometry.dims.size());
             ::H5Pget_chunk(creation, static_cast<int>(chunk.size()), chunk.data());
             geometry.chunk.assign(chunk.begin(), chunk.end());
+            unsigned options = 0;
+            ::H5Pget_chunk_opts(creation, &options);
+            if ((options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0)
+                found.by_library = "chunks at the edges are stored unfiltered";
             found.description.chunk = geometry.chunk;
             find_filters(creation, found);
             return;
@@ -115,10 +118,9 @@ Result<Hdf5Found> describe_dataset(hid_t file, const std::string& name, const Hd
     found.description.type = element;
     found.description.type_text = text;
     found.header = about.addr;
-    std::vector<hsize_t> dims(static_cast<std::size_t>(axes)), most(dims.size());
-    ::H5Sget_simple_extent_dims(space.get(), dims.data(), most.data());
+    std::vector<hsize_t> dims(static_cast<std::size_t>(axes));
+    ::H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr);
     found.geometry.dims.assign(dims.begin(), dims.end());
-    found.geometry.most.assign(most.begin(), most.end());
     found.geometry.element = element ? size_of(*element) : ::H5Tget_size(type.get());
     found.description.dims = found.geometry.dims;
     find_layout(dataset.get(), creation.get(), found, bytes);

@@ -34,23 +34,18 @@ Result<std::vector<std::byte>> Hdf5Walk::take(std::uint64_t address, std::uint64
     return bytes;
 }
 
-Status Hdf5Walk::add_at(const std::uint64_t* origin, Hdf5Chunk chunk) {
-    std::vector<std::uint64_t> scaled(grid_.size());
+Status Hdf5Walk::add(const std::uint64_t* origin, Hdf5Chunk chunk) {
+    chunk.number = 0;
+    bool is_beyond = false;
     for (std::size_t axis = 0; axis < grid_.size(); ++axis) {
-        scaled[axis] = origin[axis] / geometry_.chunk[axis];
         if (origin[axis] % geometry_.chunk[axis] != 0)
             return damaged(
                 fmt::format("a chunk begins at {} along axis {}, no multiple of {}", origin[axis], axis, geometry_.chunk[axis]));
+        const std::uint64_t scaled = origin[axis] / geometry_.chunk[axis];
+        is_beyond = is_beyond || scaled >= grid_[axis];
+        chunk.number = chunk.number * grid_[axis] + scaled;
     }
-    return add_scaled(scaled.data(), chunk);
-}
-
-Status Hdf5Walk::add_scaled(const std::uint64_t* scaled, Hdf5Chunk chunk) {
-    chunk.number = 0;
-    for (std::size_t axis = 0; axis < grid_.size(); ++axis) {
-        if (scaled[axis] >= grid_[axis]) return base::ok();
-        chunk.number = chunk.number * grid_[axis] + scaled[axis];
-    }
+    if (is_beyond) return base::ok();
     const std::uint64_t whole = geometry_.chunk_bytes();
     const auto is_gzip = [&](std::size_t i) {
         return geometry_.filters[i] == Hdf5Filter::kGzip && (chunk.skipped >> i & 1u) == 0;
@@ -83,53 +78,14 @@ Status Hdf5Walk::finish() {
     return base::ok();
 }
 
-Result<Hdf5Index> index_chunks(const Hdf5Bytes& file, std::uint64_t header, const Hdf5Geometry& geometry) {
+Result<std::optional<Hdf5Index>> index_chunks(const Hdf5Bytes& file, std::uint64_t header, const Hdf5Geometry& geometry) {
     MILLRACE_TRY(geometry.check(file.place));
     Hdf5Walk walk(file, geometry);
-    MILLRACE_LET(storage, find_storage(walk, header));
-    using Kind = Hdf5Storage::Kind;
-    if (storage.kind == Kind::kUnknown) {
-        walk.index.unknown = storage.unknown;
-        return std::move(walk.index);
-    }
-    const bool written = storage.address != kHdf5Nowhere;
-    const std::vector<std::uint64_t> origin(geometry.dims.size(), 0);
-    switch (storage.kind) {
-        case Kind::kTree:
-            walk.index.kind = "version 1 B-tree";
-            if (written) MILLRACE_TRY(walk_tree(walk, storage.address));
-            break;
-        case Kind::kSingle:
-            walk.index.kind = "single chunk";
-            if (written)
-                MILLRACE_TRY(walk.add_scaled(
-                    origin.data(), {0, storage.address, geometry.filters.empty() ? geometry.chunk_bytes() : storage.single_bytes,
-                                    storage.single_skipped}));
-            break;
-        case Kind::kImplicit: {
-            walk.index.kind = "implicit";
-            const std::uint64_t bytes = geometry.chunk_bytes();
-            // As many as the file can hold: the chunks lie one after another.
-            const std::uint64_t fit = written && storage.address < file.size ? (file.size - storage.address) / bytes : 0;
-            for (std::uint64_t number = 0; number < fit; ++number) {
-                const std::vector<std::uint64_t> scaled = scaled_of(geometry, number, false);
-                if (scaled.empty()) break;
-                MILLRACE_TRY(walk.add_scaled(scaled.data(), {0, storage.address + number * bytes, bytes, 0}));
-            }
-            break;
-        }
-        case Kind::kFixedArray:
-            walk.index.kind = "fixed array";
-            if (written) MILLRACE_TRY(walk_fixed_array(walk, storage.address));
-            break;
-        case Kind::kGrowingArray:
-            walk.index.kind = "extensible array";
-            if (written) MILLRACE_TRY(walk_growing_array(walk, storage.address));
-            break;
-        case Kind::kUnknown: break;
-    }
+    MILLRACE_LET(tree, find_tree(walk, header));
+    if (!tree) return std::optional<Hdf5Index>{};
+    if (*tree != kHdf5Nowhere) MILLRACE_TRY(walk_tree(walk, *tree));
     MILLRACE_TRY(walk.finish());
-    return std::move(walk.index);
+    return std::optional(std::move(walk.index));
 }
 
 }  // namespace millrace::io

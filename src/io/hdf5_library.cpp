@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #include "io/hdf5_writer.h"
 
 namespace millrace::io {

@@ -67,7 +67,7 @@ Error chunk_error(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const Hdf
                  file.place.string()};
 }
 
-/// Undoes the filters of one chunk; `to` has the chunk's whole size.
+/// Undoes the filters of one chunk; `to` has the chunk's whole size. A fetched one is in the thread's buffer.
 Status unpack_chunk(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const Hdf5Chunk& chunk, std::span<std::byte> to) {
     Unpacker& tools = unpacker();
     bool packed = false, is_shuffled = false;
@@ -82,14 +82,22 @@ Status unpack_chunk(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const H
         plain = tools.shuffled;
     }
     const std::string what = fmt::format("data set '{}': chunk {}", geometry.name, chunk.number);
+    const bool is_fetched = chunk.address == kHdf5Nowhere;
     if (packed) {
-        tools.stored.resize(chunk.bytes);
-        MILLRACE_TRY(file.read(chunk.address, tools.stored, what));
+        if (!is_fetched) {
+            tools.stored.resize(chunk.bytes);
+            MILLRACE_TRY(file.read(chunk.address, tools.stored, what));
+        }
         const libdeflate_result done = ::libdeflate_zlib_decompress(tools.inflater.get(), tools.stored.data(),
                                                                     tools.stored.size(), plain.data(), plain.size(), nullptr);
         if (done == LIBDEFLATE_BAD_DATA) return chunk_error(file, geometry, chunk, "does not unpack: damaged");
         if (done != LIBDEFLATE_SUCCESS)
             return chunk_error(file, geometry, chunk, fmt::format("does not unpack to its {} bytes: damaged", plain.size()));
+    } else if (is_fetched) {
+        if (tools.stored.size() != plain.size())
+            return Error{fmt::format("{} has {} bytes instead of {}: damaged", what, tools.stored.size(), plain.size()),
+                         file.place.string()};
+        std::ranges::copy(tools.stored, plain.begin());
     } else {
         MILLRACE_TRY(file.read(chunk.address, plain, what));
     }
@@ -206,7 +214,15 @@ Status read_chunked_rows(const Hdf5Bytes& file, const Hdf5Geometry& geometry, co
             std::uint64_t number = 0;
             for (std::size_t axis = 0; axis < axes; ++axis) number = number * grid[axis] + scaled[axis];
             const Window window = window_of(geometry, scaled, first, count);
-            MILLRACE_TRY(copy_chunk(file, geometry, index.find(number), window, out.data()));
+            if (index.fetch) {
+                std::array<std::uint64_t, 32> origin{};
+                for (std::size_t axis = 0; axis < axes; ++axis) origin[axis] = scaled[axis] * geometry.chunk[axis];
+                Hdf5Chunk chunk{number, kHdf5Nowhere, 0, 0};
+                MILLRACE_TRY(index.fetch(origin.data(), chunk, unpacker().stored));
+                MILLRACE_TRY(copy_chunk(file, geometry, chunk.bytes > 0 ? &chunk : nullptr, window, out.data()));
+            } else {
+                MILLRACE_TRY(copy_chunk(file, geometry, index.find(number), window, out.data()));
+            }
             std::size_t axis = axes - 1;
             while (axis > 0 && ++scaled[axis] == grid[axis]) scaled[axis--] = 0;
             if (axis == 0) ++scaled[0];

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 
 #include "io/hdf5_walk.h"
@@ -46,7 +45,7 @@ Status walk_tree(Hdf5Walk& walk, std::uint64_t root) {
             if (level > 0)
                 waiting.push_back({chunk.address, level});
             else
-                MILLRACE_TRY(walk.add_at(origin.data(), chunk));
+                MILLRACE_TRY(walk.add(origin.data(), chunk));
         }
     }
     return base::ok();

@@ -58,12 +58,9 @@ public:
     Result<std::vector<std::byte>> take(std::uint64_t address, std::uint64_t length, std::string_view what);
     [[nodiscard]] Error damaged(std::string_view what) const;
     [[nodiscard]] const Hdf5Geometry& geometry() const { return geometry_; }
-    [[nodiscard]] std::uint64_t file_size() const { return file_.size; }
 
-    /// A chunk whose first element has these coordinates.
-    Status add_at(const std::uint64_t* origin, Hdf5Chunk chunk);
-    /// A chunk by its place in units of chunks; one beyond the present shape is left out, as the library does.
-    Status add_scaled(const std::uint64_t* scaled, Hdf5Chunk chunk);
+    /// A chunk whose first element has these coordinates; one beyond the present shape is left out, as the library does.
+    Status add(const std::uint64_t* origin, Hdf5Chunk chunk);
     /// Sorts the chunks and refuses those that overlap or come twice.
     Status finish();
     Hdf5Index index;
@@ -75,23 +72,8 @@ private:
     std::vector<std::uint64_t> grid_;  // chunks along each axis
 };
 
-/// The layout of a chunked data set as its object header has it.
-struct Hdf5Storage {
-    enum class Kind : std::uint8_t { kUnknown, kTree, kSingle, kImplicit, kFixedArray, kGrowingArray };
-    Kind kind = Kind::kUnknown;
-    std::string unknown;  ///< why
-    std::uint64_t address = kHdf5Nowhere;
-    std::uint64_t single_bytes = 0;  ///< of a single compressed chunk
-    std::uint32_t single_skipped = 0;
-};
-
-Result<Hdf5Storage> find_storage(Hdf5Walk& walk, std::uint64_t header);
+/// The address of the B-tree of chunks, kHdf5Nowhere where no chunk was ever written. Nothing: the chunks are kept otherwise.
+Result<std::optional<std::uint64_t>> find_tree(Hdf5Walk& walk, std::uint64_t header);
 Status walk_tree(Hdf5Walk& walk, std::uint64_t root);
-Status walk_fixed_array(Hdf5Walk& walk, std::uint64_t header);
-Status walk_growing_array(Hdf5Walk& walk, std::uint64_t header);
-/// The chunk with this number in an array: its coordinates in units of chunks. `growing`: the unlimited axis counts slowest.
-std::vector<std::uint64_t> scaled_of(const Hdf5Geometry& geometry, std::uint64_t number, bool growing);
-/// Entries of an array, each an address or, with filters, also stored size and mask.
-Status add_entries(Hdf5Walk& walk, Bytes entries, std::size_t width, std::uint64_t first, bool growing);
 
 }  // namespace millrace::io

@@ -87,8 +87,6 @@ struct Hdf5Writer::State {
     std::optional<Error> failed;
 
     explicit State(PendingFile to) : pending(std::move(to)) {}
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
     ~State() { abandon(); }
 
     [[nodiscard]] const Path& place() const { return pending.path(); }

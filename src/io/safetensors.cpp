@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/half.h"
 #include "io/safetensors_header.h"
 
 namespace millrace::io {
@@ -47,18 +48,6 @@ Result<TensorView> checked_view(const HeaderEntry& entry, Bytes data, const Path
                             fmt::format("of shape {} and type {} does not fit its {} bytes", shape_text(entry.shape), entry.type,
                                         entry.end - entry.begin));
     return TensorView{entry.name, *type, entry.shape, data.data() + entry.begin, static_cast<std::size_t>(*wanted)};
-}
-
-float half_to_float(std::uint16_t half) {
-    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
-    const std::uint32_t exponent = (half >> 10) & 0x1fu;
-    const std::uint32_t fraction = half & 0x3ffu;
-    if (exponent == 0) {
-        const float value = static_cast<float>(fraction) * 0x1p-24f;
-        return sign != 0 ? -value : value;
-    }
-    const std::uint32_t wide = exponent == 31 ? 0x7f800000u : (exponent + 112) << 23;
-    return std::bit_cast<float>(sign | wide | (fraction << 13));
 }
 
 template <class From, class Convert>
@@ -181,7 +170,7 @@ Status SafetensorsFile::copy_floats(std::string_view name, std::span<const std::
         case ElementType::kF64:
             convert_elements<double>(tensor->data, into, [](double value) { return static_cast<float>(value); });
             break;
-        case ElementType::kF16: convert_elements<std::uint16_t>(tensor->data, into, half_to_float); break;
+        case ElementType::kF16: convert_elements<std::uint16_t>(tensor->data, into, base::from_half); break;
         case ElementType::kBF16:
             convert_elements<std::uint16_t>(tensor->data, into, [](std::uint16_t value) {
                 return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);

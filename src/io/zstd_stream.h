@@ -15,8 +15,6 @@ class ZstdSink : public ByteSink {
 public:
     explicit ZstdSink(ByteSink& out, int level = 3);
     ~ZstdSink() override;
-    ZstdSink(const ZstdSink&) = delete;
-    ZstdSink& operator=(const ZstdSink&) = delete;
 
     Status write(Bytes bytes) override;
     /// Ends the frame; nothing may be written afterwards.

@@ -128,15 +128,11 @@ void ThreadLook::look_at(Member& member, std::uint32_t number, Thread& thread, s
 }
 
 CpuSampler::CpuSampler(pid_t root) : look_(root) {
-    thread_ = std::thread([this] { loop(); });
+    thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
 }
 
 void CpuSampler::stop() {
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
-    wake_.notify_all();
+    thread_.request_stop();
     if (thread_.joinable()) thread_.join();
 }
 
@@ -158,7 +154,7 @@ std::uint64_t CpuSampler::dropped() const {
     return dropped_;
 }
 
-void CpuSampler::loop() {
+void CpuSampler::loop(const std::stop_token& stop) {
     std::vector<CpuSample> samples;
     std::vector<SeenProcess> seen;
     std::set<std::uint32_t> busy;
@@ -185,7 +181,8 @@ void CpuSampler::loop() {
         if (processes_.size() < kMostSeen) processes_.insert(processes_.end(), seen.begin(), seen.end());
         seen.clear();
         busy = busy_;
-        if (wake_.wait_until(lock, due, [this] { return stopping_; })) return;
+        wake_.wait_until(lock, stop, due, [] { return false; });
+        if (stop.stop_requested()) return;
     }
 }
 

@@ -76,9 +76,6 @@ private:
 class CpuSampler {
 public:
     explicit CpuSampler(pid_t root);
-    ~CpuSampler() { stop(); }
-    CpuSampler(const CpuSampler&) = delete;
-    CpuSampler& operator=(const CpuSampler&) = delete;
 
     /// Processes with a GPU: their main threads are looked at in every round.
     void set_busy(std::set<std::uint32_t> pids);
@@ -89,17 +86,16 @@ public:
     void stop();
 
 private:
-    void loop();
+    void loop(const std::stop_token& stop);
 
     ThreadLook look_;
     mutable std::mutex mutex_;  ///< guards what follows
-    std::condition_variable wake_;
-    bool stopping_ = false;
+    std::condition_variable_any wake_;
     std::set<std::uint32_t> busy_;
     std::vector<CpuSample> samples_;
     std::vector<SeenProcess> processes_;
     std::uint64_t dropped_ = 0;
-    std::thread thread_;
+    std::jthread thread_;
 };
 
 }  // namespace millrace::record

@@ -38,8 +38,6 @@ public:
     static base::Result<std::unique_ptr<HttpResponder>> start(const std::string& address, int port, Handler handler,
                                                               HttpLimits limits = {});
     ~HttpResponder();
-    HttpResponder(const HttpResponder&) = delete;
-    HttpResponder& operator=(const HttpResponder&) = delete;
 
     [[nodiscard]] const std::string& address() const { return address_; }  ///< "127.0.0.1:9100", "[::1]:9100"
     [[nodiscard]] int port() const { return port_; }

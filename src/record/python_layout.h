@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 
 namespace millrace::record {
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -12,7 +11,6 @@
 #include <csignal>
 #include <ctime>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -51,8 +49,6 @@ public:
         });
     }
     ~MachineSamples() { stop(); }
-    MachineSamples(const MachineSamples&) = delete;
-    MachineSamples& operator=(const MachineSamples&) = delete;
 
     /// Null until the sensors are open.
     [[nodiscard]] const sense::MachineFacts* facts() const { return facts_.load(std::memory_order_acquire); }

@@ -13,7 +13,6 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
-#include <utility>
 
 #include "base/version.h"
 #include "io/json_nesting.h"
@@ -213,10 +212,7 @@ base::Result<RunDirectory> RunDirectory::open(const io::Path& folder, RunStart s
         MILLRACE_LET(empty, holds_nothing(folder));
         if (!empty) return prepare(folder, start, std::move(manifest)).error();
     }
-    if (!held) {
-        MILLRACE_LET(taken, take_lock(folder));
-        held = std::move(taken);
-    }
+    if (!held) MILLRACE_SET(held, take_lock(folder));
     remove_halves(folder);
     manifest.format = kManifestFormat;
     manifest.millrace = base::version();

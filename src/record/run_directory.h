@@ -75,8 +75,7 @@ public:
 
     [[nodiscard]] const io::Path& path() const { return folder_; }
     [[nodiscard]] io::Path checkpoints() const { return folder_ / "checkpoints"; }
-    [[nodiscard]] io::Path samples() const { return folder_ / "samples.jsonl"; }    ///< for json_lines_sink with kAppend
-    [[nodiscard]] io::Path tensorboard() const { return folder_ / "tensorboard"; }  ///< for tensorboard_sink
+    [[nodiscard]] io::Path samples() const { return folder_ / "samples.jsonl"; }  ///< for json_lines_sink with kAppend
     [[nodiscard]] const Manifest& manifest() const { return manifest_; }
     [[nodiscard]] MetricsWriter& metrics() { return metrics_; }
     [[nodiscard]] EventWriter& events() { return events_; }  ///< from any thread

@@ -13,18 +13,7 @@ std::string_view name_of(RowKind kind) {
 
 SinkThread::SinkThread(std::vector<std::unique_ptr<Sink>> sinks, std::size_t capacity)
     : sinks_(std::move(sinks)), idle_for_good_(sinks_.empty()), capacity_(capacity) {
-    if (!idle_for_good_) thread_ = std::thread([this] { loop(); });
-}
-
-SinkThread::~SinkThread() {
-    if (idle_for_good_) return;
-    drain();
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
-    wake_.notify_one();
-    thread_.join();
+    if (!idle_for_good_) thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
 }
 
 void SinkThread::post(SinkRow row) {
@@ -73,10 +62,10 @@ void SinkThread::for_each_sink(const std::function<base::Status(Sink&)>& act) {
     }
 }
 
-void SinkThread::loop() {
+void SinkThread::loop(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     for (;;) {
-        wake_.wait(lock, [this] { return stopping_ || !rows_.empty() || drains_ != drained_; });
+        wake_.wait(lock, stop, [this] { return !rows_.empty() || drains_ != drained_; });
         if (drains_ != drained_ && written_ >= drain_at_) {
             const std::uint64_t serving = drains_;
             lock.unlock();

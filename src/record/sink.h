@@ -44,9 +44,7 @@ public:
 class SinkThread {
 public:
     explicit SinkThread(std::vector<std::unique_ptr<Sink>> sinks, std::size_t capacity = 4096);
-    ~SinkThread();
-    SinkThread(const SinkThread&) = delete;
-    SinkThread& operator=(const SinkThread&) = delete;
+    ~SinkThread() { drain(); }
 
     /// Never waits: when `capacity` rows are under way the row is dropped and counted.
     void post(SinkRow row);
@@ -56,7 +54,7 @@ public:
     [[nodiscard]] std::vector<std::string> failed() const;  ///< names and reasons of sinks that were left out
 
 private:
-    void loop();
+    void loop(const std::stop_token& stop);
     /// Calls `act` on every sink that has not failed, and lets go those that fail now.
     void for_each_sink(const std::function<base::Status(Sink&)>& act);
 
@@ -64,15 +62,15 @@ private:
     const bool idle_for_good_;                  ///< there is no sink at all
     const std::size_t capacity_;
     mutable std::mutex mutex_;  ///< guards what follows
-    std::condition_variable wake_, served_;
+    std::condition_variable_any wake_;
+    std::condition_variable served_;
     std::deque<SinkRow> rows_;
     std::uint64_t posted_ = 0, written_ = 0;  ///< rows taken in; rows the sinks are done with
     std::uint64_t drains_ = 0, drained_ = 0;  ///< asked for; served
     std::uint64_t drain_at_ = 0;              ///< posted_ when the newest drain was asked for
-    bool stopping_ = false;
     std::uint64_t dropped_ = 0;
     std::vector<std::string> failed_;
-    std::thread thread_;
+    std::jthread thread_;
 };
 
 }  // namespace millrace::record

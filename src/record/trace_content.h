@@ -51,7 +51,7 @@ public:
         static_assert(std::is_trivially_copyable_v<T>);
         bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     }
-    void put_text(std::string_view text) {
+    void put(std::string_view text) {
         text = text.substr(0, kTraceTextCap);
         put(static_cast<std::uint32_t>(text.size()));
         bytes_.append(text);

@@ -32,7 +32,7 @@ TraceKeeper::TraceKeeper(ProbeFolder& folder, TraceWriter& trace, EventWriter& e
       start_(base::monotonic_ns()),
       outcome_(std::move(outcome)) {
     note_clock(start_);
-    thread_ = std::thread([this] { loop(); });
+    thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
 }
 
 void TraceKeeper::keep_alive() {
@@ -42,22 +42,18 @@ void TraceKeeper::keep_alive() {
 }
 
 void TraceKeeper::stop() {
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
-    wake_.notify_all();
+    thread_.request_stop();
     if (thread_.joinable()) thread_.join();
 }
 
-void TraceKeeper::loop() {
+void TraceKeeper::loop(const std::stop_token& stop) {
     auto due = std::chrono::steady_clock::now();
-    while (true) {
+    while (!stop.stop_requested()) {
         tick(base::monotonic_ns());
         const bool early = std::ranges::any_of(entries_, [](const Entry& entry) { return entry.process.schedule().is_early(); });
         due = std::max(due + (early ? kEarlyTick : kTick), std::chrono::steady_clock::now());
         std::unique_lock lock(mutex_);
-        if (wake_.wait_until(lock, due, [this] { return stopping_; })) break;
+        wake_.wait_until(lock, stop, due, [] { return false; });
     }
     const std::uint64_t now = base::monotonic_ns();
     tick(now);

@@ -26,9 +26,6 @@ public:
     /// Starts at once. `sampler` may be null. Everything is borrowed until stop(). `outcome` is what finish() adds to.
     TraceKeeper(ProbeFolder& folder, TraceWriter& trace, EventWriter& events, CpuSampler* sampler,
                 const ScheduleSettings& settings, RecordOutcome outcome);
-    ~TraceKeeper() { stop(); }
-    TraceKeeper(const TraceKeeper&) = delete;
-    TraceKeeper& operator=(const TraceKeeper&) = delete;
 
     /// Tells all probes that `record` lives, also when the disk holds the thread up. From another thread, a few times a second.
     void keep_alive();
@@ -45,7 +42,7 @@ private:
         io::Path mapping;
         std::uint64_t gone_at = 0;  ///< when its process ended; 0: it runs
     };
-    void loop();
+    void loop(const std::stop_token& stop);
     void tick(std::uint64_t now);
     void find_new(std::uint64_t now);
     void let_go(std::uint64_t now);
@@ -73,10 +70,9 @@ private:
     std::string write_error_;
     RecordOutcome outcome_;  ///< with the processes that are closed
 
-    std::mutex mutex_;  ///< guards stopping_
-    std::condition_variable wake_;
-    bool stopping_ = false;
-    std::thread thread_;
+    std::mutex mutex_;  ///< of the pauses
+    std::condition_variable_any wake_;
+    std::jthread thread_;
 };
 
 }  // namespace millrace::record

@@ -36,7 +36,14 @@ struct TraceWriter::State {
         return base::ok();
     }
 
-    base::Status frame(FrameKind kind, io::Bytes content) { return append(pack_frame(kind, content)); }
+    base::Status frame(FrameKind kind, ContentWriter& content) { return append(pack_frame(kind, io::bytes_of(content.bytes()))); }
+    /// A frame of these rows and texts one after the other.
+    template <class... Parts>
+    base::Status frame_of(FrameKind kind, const Parts&... parts) {
+        ContentWriter content;
+        (content.put(parts), ...);
+        return frame(kind, content);
+    }
 
     base::Status flush_lane(const Lane& lane, std::vector<Record>& slots) {
         if (slots.empty()) return base::ok();
@@ -45,7 +52,7 @@ struct TraceWriter::State {
         spread_rows(std::as_bytes(std::span(slots)), sizeof(Record), content.bytes());
         waiting -= slots.size();
         slots.clear();
-        return frame(FrameKind::kRecords, io::bytes_of(content.bytes()));
+        return frame(FrameKind::kRecords, content);
     }
 
     base::Status flush_lanes() {
@@ -61,7 +68,7 @@ struct TraceWriter::State {
         ContentWriter content;
         spread_rows(std::as_bytes(std::span(samples)), sizeof(SampleRow), content.bytes());
         samples.clear();
-        return frame(FrameKind::kSamples, io::bytes_of(content.bytes()));
+        return frame(FrameKind::kSamples, content);
     }
 };
 
@@ -74,8 +81,7 @@ TraceWriter::~TraceWriter() {
 
 base::Result<TraceWriter> TraceWriter::create(const io::Path& path) {
     auto state = std::make_unique<State>();
-    MILLRACE_LET(file, io::open_file(path, O_RDWR | O_CREAT | O_EXCL));
-    state->file = std::move(file);
+    MILLRACE_SET(state->file, io::open_file(path, O_RDWR | O_CREAT | O_EXCL));
     state->path = path;
     MILLRACE_TRY(state->append(io::bytes_of(kTraceMagic)));
     return TraceWriter(std::move(state));
@@ -102,31 +108,21 @@ base::Status TraceWriter::sample(const TraceSample& sample) {
 }
 
 base::Status TraceWriter::block(const TraceBlock& block) {
-    ContentWriter content;
-    content.put(
-        BlockRow{block.begin, block.end, block.steps, block.pid, block.calls_per_step, static_cast<std::uint8_t>(block.call), 0});
-    return state_->frame(FrameKind::kBlocks, io::bytes_of(content.bytes()));
+    return state_->frame_of(FrameKind::kBlocks, BlockRow{block.begin, block.end, block.steps, block.pid, block.calls_per_step,
+                                                         static_cast<std::uint8_t>(block.call), 0});
 }
 
 base::Status TraceWriter::process(const TraceProcess& process) {
-    ContentWriter content;
-    content.put(ProcessHead{process.appeared, process.ended, process.pid, process.parent, process.main_thread,
-                            process.has_gpu ? 1u : 0u});
-    content.put_text(process.command);
-    return state_->frame(FrameKind::kProcess, io::bytes_of(content.bytes()));
+    const ProcessHead head{process.appeared, process.ended,       process.pid,
+                           process.parent,   process.main_thread, process.has_gpu ? 1u : 0u};
+    return state_->frame_of(FrameKind::kProcess, head, std::string_view(process.command));
 }
 
 base::Status TraceWriter::clock(const TraceClock& clock) {
-    ContentWriter content;
-    content.put(ClockRow{clock.monotonic, clock.wall});
-    return state_->frame(FrameKind::kClock, io::bytes_of(content.bytes()));
+    return state_->frame_of(FrameKind::kClock, ClockRow{clock.monotonic, clock.wall});
 }
 
-base::Status TraceWriter::note(std::string_view text) {
-    ContentWriter content;
-    content.put_text(text);
-    return state_->frame(FrameKind::kNote, io::bytes_of(content.bytes()));
-}
+base::Status TraceWriter::note(std::string_view text) { return state_->frame_of(FrameKind::kNote, text); }
 
 std::uint32_t TraceWriter::stack(std::span<const TraceFrame> frames) {
     if (frames.empty()) return 0;
@@ -146,7 +142,7 @@ std::uint32_t TraceWriter::stack(std::span<const TraceFrame> frames) {
         content.put(frame.native ? 1u : 0u);
     }
     state_->stacks.emplace(std::move(key), id);
-    (void)state_->frame(FrameKind::kStack, io::bytes_of(content.bytes()));
+    (void)state_->frame(FrameKind::kStack, content);
     return id;
 }
 
@@ -158,10 +154,7 @@ std::uint32_t TraceWriter::name(std::string_view text) {
     if (state_->names.size() >= kMostNames) return 0;
     const auto id = static_cast<std::uint32_t>(state_->names.size() + 1);
     state_->names.emplace(text, id);
-    ContentWriter content;
-    content.put(id);
-    content.put_text(text);
-    (void)state_->frame(FrameKind::kName, io::bytes_of(content.bytes()));
+    (void)state_->frame_of(FrameKind::kName, id, text);
     return id;
 }
 

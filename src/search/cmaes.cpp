@@ -1,4 +1,4 @@
-#include "search/cmaes.h"
+#include "search/sampler.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "search/median_scheduler.h"
+#include "search/scheduler.h"
 
 #include <algorithm>
 

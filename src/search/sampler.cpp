@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/nearest.h"
-#include "search/cmaes.h"
 #include "search/sobol.h"
 #include "search/stream.h"
-#include "search/tpe.h"
 
 namespace millrace::search {
 namespace {

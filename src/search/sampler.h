@@ -34,6 +34,19 @@ public:
 /// Refuses unknown names, options out of range, and spaces that the sampler cannot search.
 base::Result<std::unique_ptr<Sampler>> make_sampler(const Space& space, const SamplerOptions& options);
 
+/// The tree-structured Parzen estimator, multivariate as in Optuna 5: one density of the good trials, one of the others, and the
+/// configuration among some drawn from the good ones where their ratio is largest. The best tenth (at most 25, by best_first:
+/// constraints first, several objectives by front) is good; running trials count as bad ones, so that trials asked for at the
+/// same time keep apart. Refuses fewer than one startup trial or candidate.
+base::Result<std::unique_ptr<Sampler>> make_tpe_sampler(const Space& space, const SamplerOptions& options);
+
+/// Covariance matrix adaptation (Hansen, "The CMA Evolution Strategy: a tutorial") in the unit cube: weighted recombination,
+/// rank-one and rank-mu updates, cumulative step size adaptation. Coordinates outside of the cube are reflected at its faces.
+/// Trials g * population .. (g + 1) * population - 1 are generation g. The distribution that a trial is drawn from is computed
+/// from the earlier generations' trials, in their order by best_first; a generation of which less than half is known is left out.
+/// Refuses choices and parameters with an alternative: they have no direction to go.
+base::Result<std::unique_ptr<Sampler>> make_cmaes_sampler(const Space& space, const SamplerOptions& options);
+
 /// One configuration, uniform in the unit cube, as the random sampler gives it to trial `number`.
 Configuration random_configuration(const Space& space, uint64_t seed, int64_t number);
 

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "base/nearest.h"
-#include "search/median_scheduler.h"
 #include "search/population.h"
 #include "search/successive_halving.h"
 

@@ -89,4 +89,9 @@ protected:
 /// `space` is what pbt perturbs within. Refuses unknown names and options out of range.
 base::Result<std::unique_ptr<Scheduler>> make_scheduler(const Space& space, const SchedulerOptions& options);
 
+/// Stops trials that are worse than the median of the others at the same step: a trial is pruned when more than half of the
+/// others with a finite report at its step are better: feasible where it is not, or on an earlier Pareto front, which with one
+/// objective means a smaller value.
+base::Result<std::unique_ptr<Scheduler>> make_median_scheduler(const SchedulerOptions& options);
+
 }  // namespace millrace::search

@@ -3,7 +3,6 @@
 // of their first use.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,6 +10,10 @@
 #include "base/result.h"
 
 namespace millrace::storage {
+
+using base::Error;
+using base::Result;
+using base::Status;
 
 /// monostate is NULL.
 using Value = std::variant<std::monostate, int64_t, double, std::string>;

@@ -9,8 +9,6 @@
 namespace millrace::storage {
 namespace {
 
-using base::Status;
-
 enum class Operation { create_study = 0, study_system_attribute = 3, create_trial = 4 };
 
 std::string operation(Operation code, const std::string& fields) {

@@ -14,10 +14,6 @@
 namespace millrace::storage {
 namespace {
 
-using base::Error;
-using base::Result;
-using base::Status;
-
 constexpr std::chrono::seconds kLongestWait{60};  // for a server that is not there, as one that restarts
 constexpr Oid kInt2 = 21, kInt4 = 23, kInt8 = 20, kFloat4 = 700, kFloat8 = 701;
 constexpr const char* kCreationLock = "SELECT pg_advisory_xact_lock(7310578029)::text";
@@ -212,18 +208,10 @@ private:
 
     Status create() {
         MILLRACE_TRY(run(kCreationLock));
-        MILLRACE_LET(tables, run("SELECT table_name::text FROM information_schema.tables "
-                                 "WHERE table_schema = current_schema() ORDER BY table_name"));
-        std::vector<std::string> names, revisions;
-        for (const Row& row : tables) names.push_back(std::get<std::string>(row.front()));
-        for (const std::string& name : names) {
-            if (name != "alembic_version") continue;
-            MILLRACE_LET(rows, run("SELECT version_num::text FROM alembic_version"));
-            for (const Row& row : rows)
-                if (const auto* text = std::get_if<std::string>(row.data())) revisions.push_back(*text);
-        }
-        MILLRACE_TRY(check_schema(names, revisions, place_));
-        if (!names.empty()) return base::ok();
+        MILLRACE_LET(is_empty, is_new(*this,
+                                      "SELECT table_name::text FROM information_schema.tables "
+                                      "WHERE table_schema = current_schema() ORDER BY table_name"));
+        if (!is_empty) return base::ok();
         for (const std::string& statement : postgres_schema()) MILLRACE_TRY(run(statement));
         return base::ok();
     }

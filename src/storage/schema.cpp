@@ -53,6 +53,14 @@ constexpr Table kTables[] = {
     {"alembic_version", "version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)"},
 };
 
+/// The first column, where it is text.
+std::vector<std::string> texts_of(const std::vector<Row>& rows) {
+    std::vector<std::string> out;
+    for (const Row& row : rows)
+        if (const auto* text = std::get_if<std::string>(row.data())) out.push_back(*text);
+    return out;
+}
+
 void add_indices_and_version(std::vector<std::string>& statements) {
     statements.emplace_back("CREATE UNIQUE INDEX ix_studies_study_name ON studies (study_name)");
     statements.emplace_back("CREATE INDEX ix_trials_study_id ON trials (study_id)");
@@ -97,25 +105,28 @@ std::vector<std::string> postgres_schema() {
     return statements;
 }
 
-base::Status check_schema(const std::vector<std::string>& tables, const std::vector<std::string>& revisions,
-                          const std::string& place) {
-    if (tables.empty()) return base::ok();
-    const auto has = [&](const char* name) { return std::find(tables.begin(), tables.end(), name) != tables.end(); };
+Result<bool> is_new(Database& database, const std::string& tables) {
+    MILLRACE_LET(rows, database.run(tables));
+    const std::vector<std::string> names = texts_of(rows);
+    if (names.empty()) return true;
+    const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
     if (!has("alembic_version") || !has("version_info") || !has("studies"))
-        return base::Error{
+        return Error{
             fmt::format("is a database of another program (it has a table '{}'); name a new file or one that holds studies",
-                        tables.front().substr(0, 64)),
-            place};
+                        names.front().substr(0, 64)),
+            database.place()};
+    MILLRACE_LET(versions, database.run("SELECT version_num FROM alembic_version"));
+    const std::vector<std::string> revisions = texts_of(versions);
     if (revisions.size() != 1 || revisions.front() != kSchemaRevision)
-        return base::Error{
-            fmt::format("has revision '{}' of Optuna's schema, {} is needed; `optuna storage upgrade` of Optuna 3.2 or "
-                        "later brings it there",
-                        revisions.empty() ? "none" : revisions.front().substr(0, 64), kSchemaRevision),
-            place};
+        return Error{fmt::format("has revision '{}' of Optuna's schema, {} is needed; `optuna storage upgrade` of Optuna 3.2 or "
+                                 "later brings it there",
+                                 revisions.empty() ? "none" : revisions.front().substr(0, 64), kSchemaRevision),
+                     database.place()};
     for (const Table& table : kTables)
         if (!has(table.name))
-            return base::Error{fmt::format("lacks the table '{}' of Optuna's schema {}", table.name, kSchemaRevision), place};
-    return base::ok();
+            return Error{fmt::format("lacks the table '{}' of Optuna's schema {}", table.name, kSchemaRevision),
+                         database.place()};
+    return false;
 }
 
 }  // namespace millrace::storage

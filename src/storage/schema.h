@@ -19,9 +19,8 @@ std::vector<std::string> sqlite_schema();
 /// The same for PostgreSQL, where enumerations are types and keys count by themselves.
 std::vector<std::string> postgres_schema();
 
-/// Whether a database with these tables and rows of alembic_version is one that study.h works on. `tables` may be empty: then
-/// the database is new. Refuses tables of others and other revisions, naming what would be right.
-base::Status check_schema(const std::vector<std::string>& tables, const std::vector<std::string>& revisions,
-                          const std::string& place);
+/// Whether the database is new. `tables` is the statement that lists its tables in order. Refuses tables of others and other
+/// revisions, naming what would be right.
+base::Result<bool> is_new(Database& database, const std::string& tables);
 
 }  // namespace millrace::storage

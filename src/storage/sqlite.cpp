@@ -12,12 +12,9 @@
 namespace millrace::storage {
 namespace {
 
-using base::Error;
-using base::Result;
-using base::Status;
-
 constexpr int kBusyMilliseconds = 60'000;
 constexpr int kLongestValue = 64 << 20;  // bytes of a text or a row
+constexpr const char* kTableNames = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name";
 
 struct CloseConnection {
     void operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }
@@ -45,11 +42,11 @@ public:
         sqlite3_db_config(raw, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
         sqlite3_limit(raw, SQLITE_LIMIT_LENGTH, kLongestValue);
         // Looked at before anything is written, so that a file of another program stays as it is.
-        MILLRACE_LET(is_new, inspect());
+        MILLRACE_LET(is_empty, is_new(*this, kTableNames));
         MILLRACE_TRY(write_ahead());
         MILLRACE_TRY(run("PRAGMA foreign_keys = ON"));
         MILLRACE_TRY(run("PRAGMA synchronous = FULL"));
-        return is_new ? create() : base::ok();
+        return is_empty ? create() : base::ok();
     }
 
     Result<std::vector<Row>> run(const std::string& sql, const std::vector<Value>& values = {}) override {
@@ -133,33 +130,12 @@ private:
         return row;
     }
 
-    static std::vector<std::string> texts(const std::vector<Row>& rows) {
-        std::vector<std::string> out;
-        for (const Row& row : rows)
-            if (const auto* text = std::get_if<std::string>(row.data())) out.push_back(*text);
-        return out;
-    }
-
-    /// Whether the database is empty; an error when it is somebody else's.
-    Result<bool> inspect() {
-        MILLRACE_LET(tables, run("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"));
-        const auto names = texts(tables);
-        std::vector<std::string> revisions;
-        for (const std::string& name : names) {
-            if (name != "alembic_version") continue;
-            MILLRACE_LET(rows, run("SELECT version_num FROM alembic_version"));
-            revisions = texts(rows);
-        }
-        MILLRACE_TRY(check_schema(names, revisions, file_));
-        return names.empty();
-    }
-
     /// SQLite does not wait when two processes change the mode at once, so this does.
     Status write_ahead() {
         for (int waited = 0;; waited += 10) {
             const auto mode = run("PRAGMA journal_mode = WAL");
             if (mode.ok()) {
-                if (texts(*mode) == std::vector<std::string>{"wal"}) return base::ok();
+                if (*mode == std::vector<Row>{{Value{"wal"}}}) return base::ok();
                 return Error{"cannot be written ahead (journal mode WAL): is it on a network file system?", file_};
             }
             const int kind = sqlite3_errcode(connection_.get()) & 0xff;
@@ -170,8 +146,8 @@ private:
 
     Status create() {
         MILLRACE_LET(transaction, Transaction::begin(*this));
-        MILLRACE_LET(is_new, inspect());  // another process may have been first
-        if (is_new)
+        MILLRACE_LET(is_empty, is_new(*this, kTableNames));  // another process may have been first
+        if (is_empty)
             for (const std::string& statement : sqlite_schema()) MILLRACE_TRY(run(statement));
         return transaction.commit();
     }

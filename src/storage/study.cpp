@@ -11,10 +11,6 @@
 namespace millrace::storage {
 namespace {
 
-using base::Error;
-using base::Result;
-using base::Status;
-
 constexpr const char* kSpaceKey = "millrace:space";
 constexpr const char* kMetricsKey = "study:metric_names";
 

@@ -134,7 +134,9 @@ private:
     base::Status release(int64_t id);
     /// The key of a trial in the database.
     base::Result<int64_t> id_of(int64_t number);
-    /// Keys by number of the trials that run and are this worker's.
+    /// Keys by number, of rows of both.
+    base::Result<std::map<int64_t, int64_t>> ids_in(const std::vector<Row>& rows) const;
+    /// The same of the trials that run and are this worker's.
     base::Result<std::map<int64_t, int64_t>> owned();
     [[nodiscard]] double signed_value(size_t objective, double value) const {
         return description_.objectives[objective].signed_value(value);
@@ -142,8 +144,8 @@ private:
     [[nodiscard]] std::string now() const;
     [[nodiscard]] base::Error damaged(const std::string& what) const;
     /// Runs `write(id, entry)` for each entry whose trial is owned, and returns the numbers of the others.
-    template <class Entry, class Number, class Write>
-    base::Result<std::vector<int64_t>> for_owned(std::span<const Entry> entries, Number number, Write write);
+    template <class Entry, class Write>
+    base::Result<std::vector<int64_t>> for_owned(std::span<const Entry> entries, Write write);
 
     friend class TrialReader;
 

@@ -8,10 +8,6 @@
 
 namespace millrace::storage {
 
-using base::Error;
-using base::Result;
-using base::Status;
-
 /// Reads the tables of a study one after the other into its trials.
 class TrialReader {
 public:

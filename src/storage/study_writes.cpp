@@ -9,10 +9,6 @@
 namespace millrace::storage {
 namespace {
 
-using base::Error;
-using base::Result;
-using base::Status;
-
 constexpr const char* kWorkerKey = "millrace:worker";
 constexpr const char* kPausedKey = "millrace:paused";
 
@@ -25,11 +21,8 @@ const char* value_type(double value) {
 /// SQL has no numbers that are not finite; their kind stands in value_type.
 Value finite_or_null(double value) { return std::isfinite(value) ? Value{value} : Value{}; }
 
-int64_t itself(int64_t number) { return number; }
-template <class Entry>
-int64_t number_of_entry(const Entry& entry) {
-    return entry.number;
-}
+int64_t number_of(int64_t number) { return number; }
+int64_t number_of(const auto& entry) { return entry.number; }
 
 constexpr const char* kReplaceAttribute = "ON CONFLICT (trial_id, key) DO UPDATE SET value_json = excluded.value_json";
 
@@ -63,15 +56,21 @@ Status Study::release(int64_t id) {
     return base::ok();
 }
 
+Result<std::map<int64_t, int64_t>> Study::ids_in(const std::vector<Row>& rows) const {
+    std::map<int64_t, int64_t> ids;
+    for (const Row& row : rows) {
+        const auto* number = std::get_if<int64_t>(&row[0]);
+        const auto* id = std::get_if<int64_t>(&row[1]);
+        if (number == nullptr || id == nullptr) return damaged("trials.number");
+        ids[*number] = *id;
+    }
+    return ids;
+}
+
 Result<int64_t> Study::id_of(int64_t number) {
     if (!ids_.contains(number)) {
         MILLRACE_LET(rows, database_->run("SELECT number, trial_id FROM trials WHERE study_id = $1", {study_id_}));
-        for (const Row& row : rows) {
-            const auto* known = std::get_if<int64_t>(&row[0]);
-            const auto* id = std::get_if<int64_t>(&row[1]);
-            if (known == nullptr || id == nullptr) return damaged("trials.number");
-            ids_[*known] = *id;
-        }
+        MILLRACE_SET(ids_, ids_in(rows));
     }
     const auto found = ids_.find(number);
     if (found == ids_.end())
@@ -85,14 +84,7 @@ Result<std::map<int64_t, int64_t>> Study::owned() {
                                       "JOIN trial_system_attributes a ON a.trial_id = t.trial_id "
                                       "WHERE t.study_id = $1 AND t.state = 'RUNNING' AND a.key = $2 AND a.value_json = $3",
                                       {study_id_, kWorkerKey, json_text(worker_)}));
-    std::map<int64_t, int64_t> ids;
-    for (const Row& row : rows) {
-        const auto* number = std::get_if<int64_t>(&row[0]);
-        const auto* id = std::get_if<int64_t>(&row[1]);
-        if (number == nullptr || id == nullptr) return damaged("trials.number");
-        ids[*number] = *id;
-    }
-    return ids;
+    return ids_in(rows);
 }
 
 Status Study::upsert(const std::string& insert, const std::string& update, const std::vector<Row>& rows) {
@@ -113,18 +105,18 @@ Status Study::upsert(const std::string& insert, const std::string& update, const
     return base::ok();
 }
 
-template <class Entry, class Number, class Write>
-Result<std::vector<int64_t>> Study::for_owned(std::span<const Entry> entries, Number number, Write write) {
+template <class Entry, class Write>
+Result<std::vector<int64_t>> Study::for_owned(std::span<const Entry> entries, Write write) {
     std::vector<int64_t> lost;
     MILLRACE_LET(ids, owned());
     for (const Entry& entry : entries) {
-        const auto found = ids.find(number(entry));
+        const auto found = ids.find(number_of(entry));
         if (found != ids.end()) {
             MILLRACE_TRY(write(found->second, entry));
             continue;
         }
-        MILLRACE_TRY(id_of(number(entry)));
-        lost.push_back(number(entry));
+        MILLRACE_TRY(id_of(number_of(entry)));
+        lost.push_back(number_of(entry));
     }
     return lost;
 }
@@ -219,7 +211,7 @@ Status Study::prune_paused() {
 Result<std::vector<int64_t>> Study::heartbeat(std::span<const int64_t> numbers) {
     MILLRACE_LET(transaction, Transaction::begin(*database_));
     std::set<int64_t> alive;
-    MILLRACE_LET(lost, for_owned(numbers, itself, [&](int64_t id, int64_t) {
+    MILLRACE_LET(lost, for_owned(numbers, [&](int64_t id, int64_t) {
                      alive.insert(id);
                      return base::ok();
                  }));
@@ -230,7 +222,7 @@ Result<std::vector<int64_t>> Study::heartbeat(std::span<const int64_t> numbers) 
 
 Result<std::vector<int64_t>> Study::give_back(std::span<const int64_t> numbers) {
     MILLRACE_LET(transaction, Transaction::begin(*database_));
-    MILLRACE_LET(lost, for_owned(numbers, itself, [&](int64_t id, int64_t) { return give_back_one(id); }));
+    MILLRACE_LET(lost, for_owned(numbers, [&](int64_t id, int64_t) { return give_back_one(id); }));
     MILLRACE_TRY(transaction.commit());
     return lost;
 }
@@ -251,7 +243,7 @@ Result<std::vector<int64_t>> Study::report(std::span<const Report> reports) {
     std::map<std::pair<int64_t, int64_t>, double> steps;
     std::map<std::pair<int64_t, std::string>, std::string> attributes;
     std::set<int64_t> alive;
-    MILLRACE_LET(lost, for_owned(reports, number_of_entry<Report>, [&](int64_t id, const Report& report) {
+    MILLRACE_LET(lost, for_owned(reports, [&](int64_t id, const Report& report) {
                      search::Objectives values = report.values;
                      for (size_t i = 0; i < values.size(); ++i) values[i] = signed_value(i, values[i]);
                      steps[{id, report.step}] = values[0];
@@ -277,8 +269,7 @@ Result<std::vector<int64_t>> Study::report(std::span<const Report> reports) {
 
 Result<std::vector<int64_t>> Study::finish(std::span<const Outcome> outcomes) {
     MILLRACE_LET(transaction, Transaction::begin(*database_));
-    MILLRACE_LET(lost, for_owned(outcomes, number_of_entry<Outcome>,
-                                 [&](int64_t id, const Outcome& outcome) { return write_outcome(id, outcome); }));
+    MILLRACE_LET(lost, for_owned(outcomes, [&](int64_t id, const Outcome& outcome) { return write_outcome(id, outcome); }));
     MILLRACE_TRY(transaction.commit());
     return lost;
 }

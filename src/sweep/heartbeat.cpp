@@ -3,26 +3,19 @@
 namespace millrace::sweep {
 
 Heartbeat::Heartbeat(std::function<base::Result<storage::Study>()> open, std::chrono::milliseconds interval)
-    : open_(std::move(open)), interval_(interval), thread_([this] { beat(); }) {}
-
-Heartbeat::~Heartbeat() {
-    {
-        const std::lock_guard lock(mutex_);
-        is_ending_ = true;
-    }
-    ended_.notify_all();
-    thread_.join();
-}
+    : open_(std::move(open)), interval_(interval), thread_([this](const std::stop_token& stop) { beat(stop); }) {}
 
 void Heartbeat::hold(std::vector<std::int64_t> numbers) {
     const std::lock_guard lock(mutex_);
     numbers_ = std::move(numbers);
 }
 
-void Heartbeat::beat() {
+void Heartbeat::beat(const std::stop_token& stop) {
     std::optional<storage::Study> study;
     std::unique_lock lock(mutex_);
-    while (!ended_.wait_for(lock, interval_, [this] { return is_ending_; })) {
+    for (;;) {
+        ended_.wait_for(lock, stop, interval_, [] { return false; });
+        if (stop.stop_requested()) return;
         const std::vector<std::int64_t> numbers = numbers_;
         if (numbers.empty()) continue;
         lock.unlock();

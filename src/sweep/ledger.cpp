@@ -6,11 +6,10 @@
 
 #include "base/log.h"
 #include "storage/postgres.h"
+#include "sweep/study_file.h"
 
 namespace millrace::sweep {
 
-using base::Result;
-using base::Status;
 using search::TrialState;
 using storage::StoredTrial;
 

@@ -1,13 +1,11 @@
 #pragma once
 // Programs by structure: built once, kept while there is room for several.
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "sweep/lane_runner.h"
 
 namespace millrace::sweep {

@@ -15,9 +15,6 @@
 namespace millrace::sweep {
 namespace {
 
-using base::Result;
-using base::Status;
-
 std::string worker_name() {
     char host[256] = "host";
     (void)gethostname(host, sizeof host - 1);
@@ -99,10 +96,7 @@ Result<RunReport> run_study(const StudyFile& study, const RunRequest& request, L
     manifest.device = study.recipe.text("device");
     manifest.versions = {{"compiler", base::compiler()}};
     io::Path out = request.out;
-    if (request.number_if_taken && !request.resume) {
-        MILLRACE_LET(claimed, train::claim_run_directory(out));
-        out = claimed;
-    }
+    if (request.number_if_taken && !request.resume) MILLRACE_SET(out, train::claim_run_directory(out));
     std::int64_t epochs = 0;
     RunRequest counted = request;
     counted.on_epoch = [&](const Progress& progress) {

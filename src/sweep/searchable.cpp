@@ -12,9 +12,7 @@
 namespace millrace::sweep {
 namespace {
 
-using base::Error;
 using base::KeyKind;
-using base::Status;
 using search::Parameter;
 using search::ParameterKind;
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
-#include <set>
 
 #include "base/recipe_source.h"
 #include "base/recipe_toml.h"
@@ -18,10 +16,7 @@
 namespace millrace::sweep {
 namespace {
 
-using base::Error;
 using base::RawEntry;
-using base::Result;
-using base::Status;
 using Entries = std::vector<RawEntry>;
 
 /// The keys of the file outside of [set] and [space].
@@ -51,42 +46,29 @@ base::Schema file_schema() {
 /// One table of a list: [study] objectives or constraints.
 struct Table {
     std::string place;
-    std::map<std::string, const RawEntry*> keys;
+    base::Recipe values;
 };
 
-/// The tables of `list`. Other forms than a list of tables are refused; no entry at all gives none.
-Result<std::vector<Table>> tables_of(const Entries& entries, const std::string& list, const std::string& example) {
-    std::vector<Table> out;
+/// The tables of `list`, each with its `metric`. Other forms than a list of tables are refused; no entry at all gives none.
+Result<std::vector<Table>> tables_of(const Entries& entries, const std::string& list, const base::Schema& schema,
+                                     const std::string& example) {
+    std::vector<Entries> keys;
     for (const RawEntry& entry : entries) {
         if (entry.name != list && !entry.name.starts_with(list + "[")) continue;
         const std::size_t end = entry.name.find("].");
         if (end == std::string::npos)
             return Error{fmt::format("{} must be a list of tables such as [{}]", list, example), entry.place};
         const auto index = static_cast<std::size_t>(std::stoul(entry.name.substr(list.size() + 1)));
-        if (out.size() <= index) out.resize(index + 1);
-        if (out[index].place.empty()) out[index].place = entry.place;
-        out[index].keys[entry.name.substr(end + 2)] = &entry;
+        if (keys.size() <= index) keys.resize(index + 1);
+        keys[index].push_back({entry.name.substr(end + 2), entry.value, entry.place, entry.line});
     }
-    return out;
-}
-
-Result<base::RecipeValue> value_of(const base::RecipeKey& key, const RawEntry& entry) {
-    auto value = base::checked_value(key, entry.value);
-    if (!value.ok()) return Error{value.error().message, entry.place};
-    return value;
-}
-
-/// A table's values by key, each checked and the required ones present.
-Result<std::map<std::string, base::RecipeValue>> read_table(const Table& table, const base::Schema& schema,
-                                                            const std::string& required, const std::string& example) {
-    std::map<std::string, base::RecipeValue> out;
-    for (const auto& [name, entry] : table.keys) {
-        const base::RecipeKey* key = schema.find(name);
-        if (key == nullptr) return base::unknown_key(name, entry->place, schema);
-        MILLRACE_LET(value, value_of(*key, *entry));
-        out[name] = std::move(value);
+    std::vector<Table> out;
+    for (const Entries& table : keys) {
+        MILLRACE_LET(values, base::Recipe::of(table, schema));
+        const std::string place = table.empty() ? "" : table.front().place;
+        if (!values.is_set("metric")) return Error{fmt::format("lacks \"metric\"; write for example {}", example), place};
+        out.push_back({place, std::move(values)});
     }
-    if (!out.contains(required)) return Error{fmt::format("lacks \"{}\"; write for example {}", required, example), table.place};
     return out;
 }
 
@@ -104,16 +86,15 @@ Result<std::vector<storage::Objective>> read_objectives(const Entries& entries, 
     base::Schema schema;
     schema.text("metric", "", "what is measured");
     schema.choice("direction", "minimize", {"minimize", "maximize"}, "which values are better");
-    MILLRACE_LET(tables, tables_of(entries, "study.objectives", example));
+    MILLRACE_LET(tables, tables_of(entries, "study.objectives", schema, example));
     std::vector<storage::Objective> out;
-    for (const Table& table : tables) {
-        MILLRACE_LET(values, read_table(table, schema, "metric", example));
-        if (!values.contains("direction")) return Error{"lacks \"direction\"; write minimize or maximize", table.place};
-        const auto& metric = std::get<std::string>(values["metric"]);
-        MILLRACE_TRY(check_metric(metric, table.place));
+    for (const auto& [place, values] : tables) {
+        if (!values.is_set("direction")) return Error{"lacks \"direction\"; write minimize or maximize", place};
+        const std::string& metric = values.text("metric");
+        MILLRACE_TRY(check_metric(metric, place));
         for (const storage::Objective& other : out)
-            if (other.metric == metric) return Error{fmt::format("objective {} is given twice", metric), table.place};
-        out.push_back({metric, std::get<std::string>(values["direction"]) == "maximize"});
+            if (other.metric == metric) return Error{fmt::format("objective {} is given twice", metric), place};
+        out.push_back({metric, values.text("direction") == "maximize"});
     }
     if (out.empty()) return Error{fmt::format("[study] has no objectives; write for example objectives = [{}]", example), path};
     return out;
@@ -125,45 +106,25 @@ Result<std::vector<Constraint>> read_constraints(const Entries& entries) {
     schema.text("metric", "", "what is measured");
     schema.real("at_most", 0, "upper bound");
     schema.real("at_least", 0, "lower bound");
-    MILLRACE_LET(tables, tables_of(entries, "study.constraints", example));
+    MILLRACE_LET(tables, tables_of(entries, "study.constraints", schema, example));
     std::vector<Constraint> out;
-    for (const Table& table : tables) {
-        MILLRACE_LET(values, read_table(table, schema, "metric", example));
-        if (values.contains("at_most") == values.contains("at_least"))
-            return Error{fmt::format("needs either at_most or at_least, as in {}", example), table.place};
-        const bool is_upper = values.contains("at_most");
-        const auto& metric = std::get<std::string>(values["metric"]);
-        MILLRACE_TRY(check_metric(metric, table.place));
-        out.push_back({metric, is_upper, std::get<double>(values[is_upper ? "at_most" : "at_least"])});
+    for (const auto& [place, values] : tables) {
+        const bool is_upper = values.is_set("at_most");
+        if (is_upper == values.is_set("at_least"))
+            return Error{fmt::format("needs either at_most or at_least, as in {}", example), place};
+        MILLRACE_TRY(check_metric(values.text("metric"), place));
+        out.push_back({values.text("metric"), is_upper, values.real(is_upper ? "at_most" : "at_least")});
     }
     return out;
 }
 
-/// Values of file_schema() with the place of those that the file sets.
-struct FileValues {
-    std::map<std::string, base::RecipeValue> values;
-    std::map<std::string, std::string> places;
-
-    [[nodiscard]] std::int64_t integer(const std::string& name) const { return std::get<std::int64_t>(values.at(name)); }
-    [[nodiscard]] const std::string& text(const std::string& name) const { return std::get<std::string>(values.at(name)); }
-};
-
-Result<FileValues> read_values(const Entries& entries) {
-    const base::Schema schema = file_schema();
-    FileValues out;
-    for (const auto& [name, key] : schema.keys()) out.values[name] = key.initial;
-    for (const RawEntry& entry : entries) {
-        const bool is_elsewhere = entry.name.starts_with("set.") || entry.name.starts_with("space.") || entry.name == "set" ||
-                                  entry.name == "space" || entry.name.starts_with("study.objectives") ||
-                                  entry.name.starts_with("study.constraints");
-        if (is_elsewhere) continue;
-        const base::RecipeKey* key = schema.find(entry.name);
-        if (key == nullptr) return base::unknown_key(entry.name, entry.place, schema);
-        MILLRACE_LET(value, value_of(*key, entry));
-        out.values[entry.name] = std::move(value);
-        out.places[entry.name] = entry.place;
-    }
-    return out;
+/// The keys of file_schema().
+Result<base::Recipe> read_values(Entries entries) {
+    std::erase_if(entries, [](const RawEntry& entry) {
+        return entry.name.starts_with("set.") || entry.name.starts_with("space.") || entry.name == "set" ||
+               entry.name == "space" || entry.name.starts_with("study.objectives") || entry.name.starts_with("study.constraints");
+    });
+    return base::Recipe::of(entries, file_schema());
 }
 
 /// [set] as arguments of --set, each checked at its own line.
@@ -175,8 +136,9 @@ Result<std::vector<std::string>> read_fixed(const Entries& entries, const base::
         std::erase(name, '"');
         const base::RecipeKey* key = schema.find(name);
         if (key == nullptr) return base::unknown_key(name, entry.place, schema);
-        MILLRACE_LET(value, value_of(*key, entry));
-        out.push_back(fmt::format("{}={}", name, base::value_literal(*key, value)));
+        const auto value = base::checked_value(*key, entry.value);
+        if (!value.ok()) return Error{value.error().message, entry.place};
+        out.push_back(fmt::format("{}={}", name, base::value_literal(*key, *value)));
     }
     return out;
 }
@@ -204,7 +166,7 @@ std::vector<std::string> layered(std::vector<std::string> fixed, const std::vect
     return fixed;
 }
 
-Status read_search(const FileValues& values, StudyFile& out) {
+Status read_search(const base::Recipe& values, StudyFile& out) {
     out.name = values.text("study.name").empty() ? std::filesystem::path(out.path).stem().string() : values.text("study.name");
     out.trials = values.integer("study.trials");
     out.replicates = values.integer("study.replicates");
@@ -221,15 +183,15 @@ Status read_search(const FileValues& values, StudyFile& out) {
     out.scheduler.population = values.integer("study.population");
     out.scheduler.rungs = {values.integer("study.rungs.first"), values.integer("study.rungs.factor"),
                            values.integer("study.rungs.last")};
-    if (!values.places.contains("study.rungs.last")) out.scheduler.rungs.last = out.recipe.integer("train.epochs");
+    if (!values.is_set("study.rungs.last")) out.scheduler.rungs.last = out.recipe.integer("train.epochs");
     if (const std::string& metric = values.text("study.prune_by"); !metric.empty()) {
         const auto found = std::ranges::find(out.objectives, metric, &storage::Objective::metric);
         if (found == out.objectives.end())
             return Error{fmt::format("prune_by = \"{}\" is no metric of [study] objectives", metric),
-                         values.places.at("study.prune_by")};
+                         values.place("study.prune_by")};
         out.scheduler.objective = static_cast<std::size_t>(found - out.objectives.begin());
     }
-    const auto place_of = [&](const char* key) { return values.places.contains(key) ? values.places.at(key) : out.path; };
+    const auto place_of = [&](const char* key) { return values.is_set(key) ? values.place(key) : out.path; };
     if (const auto made = search::make_scheduler(out.space, out.scheduler); !made.ok())
         return Error{made.error().message, place_of("study.rungs.last")};
     if (const auto made = search::make_sampler(out.space, out.sampler); !made.ok())
@@ -253,10 +215,9 @@ Result<StudyFile> load_study(const std::string& path, const std::vector<std::str
     base::RecipeOverrides overrides{layered(model_flags(entries), flags), base::recipe_environment()};
     auto schema = train::schema_of_recipe(recipe_path, {layered(model_flags(entries), {}), overrides.environment});
     if (!schema.ok())
-        return Error{fmt::format("cannot read the recipe {}", recipe_path), values.places.at("recipe")}.because(schema.error());
+        return Error{fmt::format("cannot read the recipe {}", recipe_path), values.place("recipe")}.because(schema.error());
     MILLRACE_LET(fixed, read_fixed(entries, *schema));
-    MILLRACE_LET(space, search::parse_space(entries));
-    out.space = std::move(space);
+    MILLRACE_SET(out.space, search::parse_space(entries));
     for (const search::Parameter& parameter : out.space.parameters) MILLRACE_TRY(check_searchable(parameter, *schema));
     for (const std::vector<std::string>* layer : std::initializer_list<const std::vector<std::string>*>{&fixed, &flags})
         for (const std::string& flag : *layer)
@@ -266,12 +227,9 @@ Result<StudyFile> load_study(const std::string& path, const std::vector<std::str
                                              layer == &fixed ? "[set]" : "--set"),
                                  parameter.place};
     overrides.flags = layered(fixed, flags);
-    MILLRACE_LET(recipe, train::load_recipe(recipe_path, overrides));
-    out.recipe = std::move(recipe);
-    MILLRACE_LET(objectives, read_objectives(entries, path));
-    out.objectives = std::move(objectives);
-    MILLRACE_LET(constraints, read_constraints(entries));
-    out.constraints = std::move(constraints);
+    MILLRACE_SET(out.recipe, train::load_recipe(recipe_path, overrides));
+    MILLRACE_SET(out.objectives, read_objectives(entries, path));
+    MILLRACE_SET(out.constraints, read_constraints(entries));
     MILLRACE_TRY(read_search(values, out));
     MILLRACE_TRY(fit_to_trials(out));
     return out;

@@ -12,6 +12,10 @@
 
 namespace millrace::sweep {
 
+using base::Error;
+using base::Result;
+using base::Status;
+
 /// A metric that must not leave its bound; trials that do are never finalists.
 struct Constraint {
     std::string metric;

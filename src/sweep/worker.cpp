@@ -12,10 +12,6 @@
 
 namespace millrace::sweep {
 
-using base::Error;
-using base::Result;
-using base::Status;
-
 namespace {
 
 constexpr double kLongEpoch = 10;  ///< seconds: beyond it a stop does not wait for the end of the epoch

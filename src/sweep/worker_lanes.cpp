@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -11,9 +10,6 @@
 
 namespace millrace::sweep {
 
-using base::Error;
-using base::Result;
-using base::Status;
 using search::Action;
 using search::TrialState;
 

@@ -9,8 +9,6 @@
 
 namespace millrace::sweep {
 
-using base::Result;
-using base::Status;
 using search::Configuration;
 using search::TrialState;
 

@@ -20,7 +20,7 @@ std::string number(double value, const char* format) {
 
 std::string per_second(double value) {
     if (!(value > 0)) return "-";
-    return value < 10 ? fmt::format("{:.2f}", value) : grouped(static_cast<std::uint64_t>(std::llround(value)));
+    return value < 10 ? fmt::format("{:.2f}", value) : base::print_count(static_cast<std::uint64_t>(std::llround(value)));
 }
 
 std::string flops_text(double per_second) {
@@ -65,13 +65,6 @@ std::string score_text(const char* name, const std::vector<Score>& scores, bool 
 }
 
 }  // namespace
-
-std::string grouped(std::uint64_t number) {
-    std::string digits = std::to_string(number);
-    for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
-        digits.insert(static_cast<std::size_t>(at), ",");
-    return digits;
-}
 
 std::string loss_text(double loss) { return number(loss, std::abs(loss) < 1e4 ? "{:.4f}" : "{:.4g}"); }
 
@@ -160,7 +153,7 @@ std::string epoch_text(const EpochReport& report, Detail detail) {
 
 std::string start_text(const StartReport& report) {
     std::string text = fmt::format("{} {}: {} parameters{}\n", report.model, report.preset,
-                                   grouped(static_cast<std::uint64_t>(report.parameters)),
+                                   base::print_count(static_cast<std::uint64_t>(report.parameters)),
                                    report.members > 1 ? fmt::format(", {} members", report.members) : "");
     if (!report.make.empty()) text += fmt::format("model   {}\n", report.make);
     text += fmt::format("data    {}\n", report.data);

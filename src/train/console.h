@@ -11,8 +11,6 @@
 
 namespace millrace::train {
 
-/// 12345678 as "12,345,678".
-std::string grouped(std::uint64_t number);
 /// Four digits behind the point, or four in all once a loss has left the range where those mean something; "-" when not finite.
 std::string loss_text(double loss);
 /// How much the lines show: the log level info stands for production and shows losses and times alone.

@@ -49,10 +49,7 @@ base::Result<models::Course> course_of(const base::Recipe& recipe, const RunSett
     course.seeds = settings.seeds;
     course.compare = recipe.text("eval.compare");
     course.groups.assign(settings.seeds.size(), "all");
-    if (!course.compare.empty()) {
-        MILLRACE_LET(values, values_of(recipe, course.compare, settings.seeds.size()));
-        course.groups = std::move(values);
-    }
+    if (!course.compare.empty()) MILLRACE_SET(course.groups, values_of(recipe, course.compare, settings.seeds.size()));
     if (const std::string& controls = recipe.text("eval.controls"); !controls.empty())
         course.controls = base::split(controls, ',');
     for (const std::string& control : course.controls)

@@ -210,8 +210,7 @@ base::Status Engine::add_phase_programs(bool capture) {
     for (const models::Component& component : model_->components()) layers.push_back(component.layers);
     for (Step& step : steps_) {
         if (!step.program) continue;
-        MILLRACE_LET(made, tape::PhaseProgram::create(*step.program, *backend_, capture, layers));
-        step.phases = std::move(made);
+        MILLRACE_SET(step.phases, tape::PhaseProgram::create(*step.program, *backend_, capture, layers));
     }
     return base::ok();
 }

@@ -89,13 +89,9 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
                                        "scores them",
                                        setup.data.name, setup.unit),
                            run.string()};
-    if (pictures) {
-        MILLRACE_LET(drawn, draw(setup, best, part, *pictures, run));
-        report.pictures = std::move(drawn);
-    }
+    if (pictures) MILLRACE_SET(report.pictures, draw(setup, best, part, *pictures, run));
     const auto begin = std::chrono::steady_clock::now();
-    MILLRACE_LET(members, setup.engine->evaluate(part));
-    report.members = std::move(members);
+    MILLRACE_SET(report.members, setup.engine->evaluate(part));
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     MILLRACE_TRY(setup.engine->backend().check());
     if (report.members.empty())

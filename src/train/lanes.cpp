@@ -100,8 +100,7 @@ base::Result<Lanes::Impl::Trial> Lanes::Impl::trial_of(const base::Recipe& recip
     }
     MILLRACE_TRY(check_trial(recipe));
     Trial trial;
-    MILLRACE_LET(settings, read_settings(recipe, setup.settings.rank.share(static_cast<std::int32_t>(setup.data.train))));
-    trial.settings = std::move(settings);
+    MILLRACE_SET(trial.settings, read_settings(recipe, setup.settings.rank.share(static_cast<std::int32_t>(setup.data.train))));
     MILLRACE_LET(model, models::make(recipe, setup.engine->source().fields()));
     tape::StoreOptions options = store().options();
     options.members = 1;

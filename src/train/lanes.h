@@ -47,8 +47,6 @@ public:
     /// Equal for recipes that share a program.
     static std::string structure(const base::Recipe& recipe);
     ~Lanes();
-    Lanes(const Lanes&) = delete;
-    Lanes& operator=(const Lanes&) = delete;
 
     /// A fresh trial: parameters drawn from the recipe's seed, moments and state reset, hyper-parameters of the recipe. Refuses
     /// another structure and names the key. Many are drawn side by side when the next epoch begins.

@@ -182,11 +182,9 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
     metrics_->exclude(launched_);
     TimedStep timed{step_, epoch_of(step_), metrics_->totals().seconds};
     if (timing == Timing::kernels) {
-        MILLRACE_LET(times, engine().operator_step(index));
-        timed.kernels = std::move(times);
+        MILLRACE_SET(timed.kernels, engine().operator_step(index));
     } else {
-        MILLRACE_LET(times, engine().component_step(index));
-        timed.phases = std::move(times);
+        MILLRACE_SET(timed.phases, engine().component_step(index));
     }
     for (Listener* listener : listeners_) listener->on_timed_step(timed);
     MILLRACE_TRY(settle());

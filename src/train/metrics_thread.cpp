@@ -23,23 +23,14 @@ MetricsThread::MetricsThread(MetricsReader& reader, const std::vector<Listener*>
       interval_start_(clock.now()),
       paused_at_(clock.now()) {
     speed_.start(clock_.now());
-    thread_ = std::thread([this] { loop(); });
+    thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
 }
 
-MetricsThread::~MetricsThread() {
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
-    wake_.notify_all();
-    thread_.join();
-}
-
-void MetricsThread::loop() {
+void MetricsThread::loop(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     const auto period = std::min(kPollPeriod, plan_.interval);
-    while (!stopping_) {
-        wake_.wait_for(lock, period, [this] { return stopping_; });
+    while (!stop.stop_requested()) {
+        wake_.wait_for(lock, stop, period, [] { return false; });
         drain_locked();
         const auto now = clock_.now();
         if (now - interval_start_ >= plan_.interval && interval_.sums.steps() > 0) report_locked(now);

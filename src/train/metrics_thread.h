@@ -33,9 +33,6 @@ public:
     /// `reader`, `listeners` and `clock` outlive the thread. `epoch` holds what an interrupted epoch had already summed.
     MetricsThread(MetricsReader& reader, const std::vector<Listener*>& listeners, const base::Clock& clock, MetricsPlan plan,
                   StepSums epoch);
-    ~MetricsThread();
-    MetricsThread(const MetricsThread&) = delete;
-    MetricsThread& operator=(const MetricsThread&) = delete;
 
     /// Returns when push number `sequence` has been summed. The steps must have been launched.
     void wait_for(std::uint64_t sequence);
@@ -64,7 +61,7 @@ public:
     [[nodiscard]] Totals totals();
 
 private:
-    void loop();
+    void loop(const std::stop_token& stop);
     void drain_locked();
     void report_locked(std::chrono::nanoseconds now);
 
@@ -75,8 +72,7 @@ private:
 
     std::mutex mutex_;  ///< guards everything below
     MetricsPlan plan_;
-    std::condition_variable wake_;
-    bool stopping_ = false;
+    std::condition_variable_any wake_;
     struct Stretch {
         StepSums sums;
         record::Series step_ms{};
@@ -89,7 +85,7 @@ private:
     std::uint64_t excluded_ = 0;               ///< sequence; 0: none
     std::chrono::nanoseconds interval_start_{}, paused_at_{};
     SpeedMeter speed_;
-    std::thread thread_;
+    std::jthread thread_;
 };
 
 }  // namespace millrace::train

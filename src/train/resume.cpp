@@ -110,8 +110,7 @@ base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
         MILLRACE_LOG(info, "{} ended before its first checkpoint: training begins anew", run.string());
         return standing;
     }
-    MILLRACE_LET(now, check_same_run(standing, recipe));
-    standing.recipe = std::move(now);
+    MILLRACE_SET(standing.recipe, check_same_run(standing, recipe));
     if (standing.state.best.any && !is_whole(checkpoints / "best", standing.checkpoint->folder)) {
         MILLRACE_LOG(warn, "{} is missing or damaged: the best weights are chosen anew", (checkpoints / "best").string());
         standing.state.best = {};

@@ -65,8 +65,7 @@ base::Result<optim::OptimizerSettings> read_optimizer(const base::Recipe& recipe
     settings.momentum = recipe.reals("optim.momentum");
     settings.clip_norm = recipe.reals("optim.clip_norm");
     settings.accumulation = static_cast<std::int32_t>(recipe.integer("train.accumulate"));
-    MILLRACE_LET(schedule, read_schedule(recipe, steps_per_epoch));
-    settings.schedule = schedule;
+    MILLRACE_SET(settings.schedule, read_schedule(recipe, steps_per_epoch));
     return settings;
 }
 
@@ -126,8 +125,7 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     if (std::uint64_t{settings.epochs} * static_cast<std::uint64_t>(epoch.count()) > std::numeric_limits<std::uint32_t>::max())
         return recipe.bad("train.epochs",
                           fmt::format("{} epochs of {} steps exceed 4294967295 steps", settings.epochs, epoch.count()));
-    MILLRACE_LET(optimizer, read_optimizer(recipe, epoch.count()));
-    settings.optimizer = optimizer;
+    MILLRACE_SET(settings.optimizer, read_optimizer(recipe, epoch.count()));
     MILLRACE_TRY(optim::validate(settings.optimizer, settings.members));
     settings.dropout_scale = recipe.reals("train.dropout_scale");
     settings.checkpoint.every_epochs = static_cast<std::uint32_t>(recipe.integer("checkpoint.every_epochs"));

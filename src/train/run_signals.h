@@ -18,8 +18,6 @@ public:
     enum class OnUser1 { save, stop };
     explicit RunSignals(OnUser1 on_user1 = OnUser1::save);
     ~RunSignals();
-    RunSignals(const RunSignals&) = delete;
-    RunSignals& operator=(const RunSignals&) = delete;
 
     /// 0 until the process was asked to stop, then the number of the signal.
     [[nodiscard]] const std::atomic<int>& stop() const { return stop_; }

@@ -12,8 +12,7 @@
 namespace millrace::train {
 
 base::Status Selection::on_epoch(EpochReport& report) {
-    MILLRACE_LET(validation, loop_.engine().evaluate(data::Part::validation));
-    report.validation = std::move(validation);
+    MILLRACE_SET(report.validation, loop_.engine().evaluate(data::Part::validation));
     note_best(report);
     return base::ok();
 }

@@ -9,7 +9,6 @@
 #include "data/load.h"
 #include "models/backend_options.h"
 #include "models/registry.h"
-#include "train/console.h"
 #include "train/memory_plan.h"
 
 namespace millrace::train {
@@ -79,8 +78,7 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
     setup.data = data.identity;
     setup.unit = data::unit_of(family->data);
     setup.notes = data.source->notes();
-    MILLRACE_LET(settings, read_settings(recipe, rank.share(static_cast<std::int32_t>(setup.data.train))));
-    setup.settings = std::move(settings);
+    MILLRACE_SET(setup.settings, read_settings(recipe, rank.share(static_cast<std::int32_t>(setup.data.train))));
     setup.settings.rank = rank;
     setup.settings.domains = std::move(data.domains);
     if (setup.settings.micro_batch == 0 && micro_batch > 0 && setup.settings.batch % micro_batch == 0)
@@ -115,8 +113,8 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
     engine_options.training = training;
     engine_options.class_reports = class_reports;
     engine_options.no_room = &no_room;
-    MILLRACE_LET(engine, Engine::create(std::move(backend), std::move(model), std::move(source), setup.settings, engine_options));
-    setup.engine = std::move(engine);
+    MILLRACE_SET(setup.engine,
+                 Engine::create(std::move(backend), std::move(model), std::move(source), setup.settings, engine_options));
     return setup;
 }
 
@@ -141,7 +139,7 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
 }
 
 std::string data_text(const data::DataIdentity& data, const std::string& unit) {
-    const auto count = [](std::int64_t number) { return grouped(static_cast<std::uint64_t>(number)); };
+    const auto count = [](std::int64_t number) { return base::print_count(static_cast<std::uint64_t>(number)); };
     return fmt::format("{}: {} {} to train on, {} to select by{}", data.name, count(data.train), unit, count(data.validation),
                        data.test > 0 ? fmt::format(", {} to test", count(data.test)) : "");
 }

@@ -96,13 +96,11 @@ base::Result<StructureChanges::Outcome> StructureChanges::attempt(const models::
     MILLRACE_LET(recipe, parse_recipe(parts_.recipe.to_toml(), "the recipe of the run", {change.settings, {}}));
     Outcome outcome;
     if (parts_.settings.trial_steps == 0) {
-        MILLRACE_LET(before, trial_loss(engine, done));
-        outcome.before = before;
+        MILLRACE_SET(outcome.before, trial_loss(engine, done));
     } else {  // a copy: what trains is not touched
         MILLRACE_LET(copy, build(parts_.recipe, true));
         copy_member(engine, *copy);
-        MILLRACE_LET(before, trial_loss(*copy, done));
-        outcome.before = before;
+        MILLRACE_SET(outcome.before, trial_loss(*copy, done));
     }
     MILLRACE_LET(made, build(recipe, true));
     const auto take_over = [&] {
@@ -153,8 +151,7 @@ base::Result<Engine*> StructureChanges::engine_of(const io::LoadedCheckpoint& ch
     base::Recipe recipe = parts_.recipe;
     MILLRACE_TRY(take_structure(recipe, before));
     if (recipe == parts_.recipe) return &parts_.loop.engine();
-    MILLRACE_LET(made, build(recipe, false));
-    other_ = std::move(made);
+    MILLRACE_SET(other_, build(recipe, false));
     return other_.get();
 }
 

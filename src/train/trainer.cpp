@@ -100,13 +100,11 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, ba
 base::Result<std::optional<InitialWeights>> initial_weights(const TrainRequest& request, const Standing& standing) {
     std::optional<InitialWeights> found;
     if (!request.resume && !request.init.empty()) {
-        MILLRACE_LET(loaded, load_initial_weights(request.init));
-        found = std::move(loaded);
+        MILLRACE_SET(found, load_initial_weights(request.init));
     } else if (request.resume && !standing.checkpoint) {
         MILLRACE_LET(manifest, record::read_manifest(request.out));
         if (!manifest.init) return found;
-        MILLRACE_LET(loaded, reload_initial_weights(*manifest.init));
-        found = std::move(loaded);
+        MILLRACE_SET(found, reload_initial_weights(*manifest.init));
     }
     return found;
 }
@@ -125,8 +123,7 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
     std::optional<io::FileDescriptor> lock;
     if (request.resume) {
         // First of all: a process that still writes this run may be about to replace the checkpoint.
-        MILLRACE_LET(held, record::lock_run(request.out));
-        lock = std::move(held);
+        MILLRACE_SET(lock, record::lock_run(request.out));
         auto found = stand_of(request.out, recipe);
         if (!found.ok())
             return base::Error{fmt::format("cannot resume {}", request.out.string()), {}, found.error().exit_status}.because(
@@ -137,8 +134,7 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
     MILLRACE_LET(init, initial_weights(request, standing));
     data::StoredData stored;
     if (standing.checkpoint || init) {
-        MILLRACE_LET(found, models::stored_data(recipe, init ? init->weights : *standing.checkpoint));
-        stored = std::move(found);
+        MILLRACE_SET(stored, models::stored_data(recipe, init ? init->weights : *standing.checkpoint));
         if (standing.checkpoint) stored.streamed = standing.state.data.streamed;
     }
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
@@ -170,10 +166,7 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
         init.reset();
     }
     Path out = request.out;
-    if (request.number_if_taken && !request.resume) {
-        MILLRACE_LET(claimed, claim_run_directory(request.out));
-        out = claimed;
-    }
+    if (request.number_if_taken && !request.resume) MILLRACE_SET(out, claim_run_directory(request.out));
     MILLRACE_LET(directory, record::RunDirectory::open(out, request.resume ? record::RunStart::kResume : record::RunStart::kNew,
                                                        manifest, std::move(lock)));
     auto result = run_in(directory, setup, recipe, standing.state, stored, std::move(course), request, listeners, clock);

@@ -89,13 +89,10 @@ private:
                              {"train.batch", rows},
                              {"train.accumulate", "1"},
                              {"train.micro_batch", rows}};
-        MILLRACE_LET(trained, Stepper::open(request_.recipe, request_.settings));
-        trained_ = std::move(trained);
-        MILLRACE_LET(small, Stepper::open(request_.recipe, joined(request_.settings, still)));
-        small_ = std::move(small);
-        MILLRACE_LET(big, Stepper::open(request_.recipe, joined(joined(request_.settings, still),
-                                                                {{"train.accumulate", fmt::format("{}", times_)}})));
-        big_ = std::move(big);
+        MILLRACE_SET(trained_, Stepper::open(request_.recipe, request_.settings));
+        MILLRACE_SET(small_, Stepper::open(request_.recipe, joined(request_.settings, still)));
+        MILLRACE_SET(big_, Stepper::open(request_.recipe, joined(joined(request_.settings, still),
+                                                                 {{"train.accumulate", fmt::format("{}", times_)}})));
         for (Stepper* stepper : {small_.get(), big_.get()}) stepper->change_order();
         return base::ok();
     }

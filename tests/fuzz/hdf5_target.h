@@ -35,8 +35,7 @@ inline Hdf5Input hdf5_input(std::string_view bytes) {
     if ((filters & 2u) != 0) input.geometry.filters.push_back(io::Hdf5Filter::kGzip);
     for (std::uint64_t axes = take() % 4 + 1; axes > 0; --axes) {
         input.geometry.dims.push_back(take());
-        const std::uint64_t most = take();
-        input.geometry.most.push_back(most == 0 ? io::kHdf5Unlimited : most);
+        take();  // its most, which a B-tree does not ask for
         input.geometry.chunk.push_back(take());
     }
     input.file = bytes;
@@ -58,13 +57,13 @@ inline void read_hdf5_bytes(std::string_view bytes, const io::Path& path) {
                         "an error without reason or place");
         return;
     }
-    if (!index->unknown.empty()) return;
+    if (!*index) return;
     const std::uint64_t rows = input.geometry.dims[0], row = input.geometry.row_bytes();
     if (rows == 0 || row == 0 || rows * row > (1u << 16)) return;
     std::vector<std::byte> all(rows * row), single(row);
-    const bool sound = io::read_chunked_rows(*file, input.geometry, *index, 0, rows, all).ok();
+    const bool sound = io::read_chunked_rows(*file, input.geometry, **index, 0, rows, all).ok();
     for (std::uint64_t i = 0; i < rows; ++i) {
-        const bool one = io::read_chunked_rows(*file, input.geometry, *index, i, 1, single).ok();
+        const bool one = io::read_chunked_rows(*file, input.geometry, **index, i, 1, single).ok();
         MILLRACE_ASSERT(one || !sound, "a row of a sound set is not");
         if (sound)
             MILLRACE_ASSERT(std::equal(single.begin(), single.end(), all.begin() + static_cast<std::ptrdiff_t>(i * row)),

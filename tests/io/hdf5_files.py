@@ -34,7 +34,7 @@ def add_all(file, latest):
     file.create_dataset("library_big_endian", data=data.astype(">f4"), chunks=(5, 2))
     file.create_dataset("library_checked", data=data, chunks=(5, 2), fletcher32=True)
     file.create_dataset("lzf", data=data, chunks=(5, 2), compression="lzf")
-    file.create_dataset("library_two_growing" if latest else "two_growing", data=data, chunks=(5, 2), maxshape=(None, None))
+    file.create_dataset("two_growing", data=data, chunks=(5, 2), maxshape=(None, None))
     file.create_dataset("second_axis_grows", data=data, chunks=(5, 2), maxshape=(53, None))
     file.create_dataset("room_to_grow", data=data, chunks=(5, 2), maxshape=(500, 9))
     file.create_dataset("one_chunk", data=data, chunks=(53, 6))

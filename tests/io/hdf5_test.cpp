@@ -122,16 +122,9 @@ TEST_P(Hdf5OfOthers, IsDescribed) {
     EXPECT_NE(absent.error().message.find("has no data set 'labels'; it has: "), std::string::npos);
     EXPECT_EQ(absent.error().place, path().string());
     const bool is_new = name() == "new";
-    EXPECT_EQ(file->dataset("many")->reading(),
-              is_new ? "direct, 5000 chunks, fixed array" : "direct, 5000 chunks, version 1 B-tree");
-    EXPECT_EQ(file->dataset("many_growing")->reading(),
-              is_new ? "direct, 10000 chunks, extensible array" : "direct, 10000 chunks, version 1 B-tree");
-    if (is_new) {
-        EXPECT_EQ(file->dataset("paged")->reading(), "direct, 150000 chunks, extensible array");
-        EXPECT_EQ(file->dataset("early")->reading(), "direct, 33 chunks, implicit");
-        EXPECT_EQ(file->dataset("one_chunk")->reading(), "direct, 1 chunks, single chunk");
-        EXPECT_EQ(file->dataset("library_two_growing")->reading(), "by the library: the chunk index is a version 2 B-tree");
-    }
+    const std::string fetched = "direct, chunks that the library finds";
+    EXPECT_EQ(file->dataset("many")->reading(), is_new ? fetched : "direct, 5000 chunks, version 1 B-tree");
+    EXPECT_EQ(file->dataset("many_growing")->reading(), is_new ? fetched : "direct, 10000 chunks, version 1 B-tree");
 }
 
 TEST_P(Hdf5OfOthers, RangesAndSizesAreChecked) {

@@ -35,13 +35,6 @@ private:
     std::FILE* file_;
 };
 
-TEST(Console, NumbersAreGroupedByThree) {
-    EXPECT_EQ(grouped(0), "0");
-    EXPECT_EQ(grouped(999), "999");
-    EXPECT_EQ(grouped(1000), "1,000");
-    EXPECT_EQ(grouped(12345678), "12,345,678");
-}
-
 TEST(Console, ProgressLineSaysWhereTheRunIs) {
     EXPECT_EQ(progress_text(some_interval()),
               "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left");
