@@ -74,7 +74,6 @@ bool writes_elements(const Bound& record);
 
 using KernelPtr = std::unique_ptr<Kernel>;
 
-
 /// A kernel from a callable that enqueues the launch.
 template <class F>
 class Launch final : public Kernel {
