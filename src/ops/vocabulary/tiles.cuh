@@ -7,7 +7,6 @@
 
 namespace millrace::ops::cuda::vocabulary {
 
-constexpr int kMostParts = 8;  ///< blocks of a cluster, which share the vocabulary of the same rows
 /// Sums are only rescaled when a logit exceeds the reference by this much (e^6 leaves f32 and bf16 their precision), unless the
 /// largest one is to be found.
 constexpr float kMargin = 6;
@@ -28,23 +27,6 @@ __device__ inline int target_of(const Mat<const std::int32_t>& ids, const Mat<co
     const std::int32_t id = ids.row(k, 0, sequence)[t];
     return id >= 0 && id < shape.vocabulary ? id : -2;
 }
-
-/// Where rows of sums go, from the first of a warpgroup on: to (+) = factor * sum. Pairs lie at multiples of 8 bytes.
-struct Target {
-    float* to;
-    std::int64_t stride;
-    float factor = 1;
-    bool add = false;
-
-    /// Returns the sum of the squares of what was written.
-    __device__ float put_pair(int row, int column, float first, float second) const {
-        auto* at = reinterpret_cast<float2*>(to + row * stride + column);
-        const float2 before = add ? *at : make_float2(0, 0);
-        const float2 now = make_float2(before.x + factor * first, before.y + factor * second);
-        *at = now;
-        return now.x * now.x + now.y * now.y;
-    }
-};
 
 /// Sum over the four lanes that share a row.
 __device__ inline float row_sum(float value) {

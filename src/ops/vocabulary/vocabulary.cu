@@ -47,6 +47,7 @@ int counted_members(const Context& c, const Bound& b) { return c.deterministic ?
 
 /// Blocks of a cluster for the same rows of the batch. Joining their sums costs about as much as one and a half tiles.
 Sharing forward_sharing(const Context& c, const Bound& b) {
+    constexpr int kMostParts = 8;
     constexpr double kJoin = 1.5;
     const int tiles = tiles_of(b[at::weight].rows), clusters = tiles_of(b[at::x].rows) * counted_members(c, b);
     Sharing best;
