@@ -206,9 +206,12 @@ __device__ inline void multiply_ring(const Memory<kChunks>& memory, Sums<kChunks
         for (int n = 0; n < count; ++n) {
             const bool adds = kSums && last >= 0;
             hopper::await_turn(turn);
-            if (adds && !Room::kOverlaps) {
-                begin_sums();
-                end_sums();
+            if (!Room::kOverlaps) {  // the other one's second product runs beside this one's first
+                if (adds) {
+                    begin_sums();
+                    end_sums();
+                }
+                hopper::give_turn(other);
             }
             multiply_across<T, kChunks>(numbers, own, memory, ring);
             hopper::products_commit();
@@ -217,7 +220,7 @@ __device__ inline void multiply_ring(const Memory<kChunks>& memory, Sums<kChunks
                 hopper::give_turn(other);
                 hopper::products_wait<1>();
             } else {
-                hopper::give_turn(other);
+                if (Room::kOverlaps) hopper::give_turn(other);
                 hopper::products_wait<0>();
             }
             hold(numbers);
