@@ -89,7 +89,7 @@ base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape&
 }
 
 base::Status compare(const Shape& shape, ops::DeviceKind device) {
-    MILLRACE_LET(backend, ops::make_backend(device, {}));
+    MILLRACE_LET(backend, ops::make_backend(device, {.forms = {"vocabulary_loss=tiles"}}));
     MILLRACE_LET(by_library, ops::make_backend(device, {.forms = {"vocabulary_loss=library"}}));
     fmt::print("{} x {} rows x {} columns, vocabulary of {}, on {}\n", shape.members, shape.rows(), shape.cols, shape.vocabulary,
                backend->description());

@@ -7,7 +7,6 @@
 
 namespace millrace::ops::cuda::vocabulary {
 
-constexpr int kMostParts = 8;  ///< blocks of a cluster, which share the vocabulary of the same rows
 /// Sums are only rescaled when a logit exceeds the reference by this much (e^6 leaves f32 and bf16 their precision), unless the
 /// largest one is to be found.
 constexpr float kMargin = 6;
@@ -29,23 +28,6 @@ __device__ inline int target_of(const Mat<const std::int32_t>& ids, const Mat<co
     return id >= 0 && id < shape.vocabulary ? id : -2;
 }
 
-/// Where rows of sums go, from the first of a warpgroup on: to (+) = factor * sum. Pairs lie at multiples of 8 bytes.
-struct Target {
-    float* to;
-    std::int64_t stride;
-    float factor = 1;
-    bool add = false;
-
-    /// Returns the sum of the squares of what was written.
-    __device__ float put_pair(int row, int column, float first, float second) const {
-        auto* at = reinterpret_cast<float2*>(to + row * stride + column);
-        const float2 before = add ? *at : make_float2(0, 0);
-        const float2 now = make_float2(before.x + factor * first, before.y + factor * second);
-        *at = now;
-        return now.x * now.x + now.y * now.y;
-    }
-};
-
 /// Sum over the four lanes that share a row.
 __device__ inline float row_sum(float value) {
     value += __shfl_xor_sync(0xffffffffu, value, 1);
@@ -63,11 +45,10 @@ struct Args : TokenSums {
     int members = 0, rows = 0, cols = 0;
     bool exact = false;  ///< the largest logit's entry is wanted
     bool add_dx = false, add_weight = false, add_bias = false;
-    bool sums_tokens = false;   ///< the kernel of the weights also adds up what was found
-    int parts = 1;              ///< of the vocabulary for a block of rows
-    int blocks = 1, lines = 1;  ///< of the kernel for the weights: that share a line of tiles evenly, and of all members or each
-    float* sums = nullptr;      ///< handed over from block to block
-    std::int32_t* handed_over = nullptr;  ///< [lines * blocks][8]: whether they are there, zeros
+    int parts = 1;                        ///< of the vocabulary for a block of rows
+    int blocks = 1;                       ///< of the kernel for the weights, which share its tiles evenly
+    float* sums = nullptr;                ///< handed over from block to block
+    std::int32_t* handed_over = nullptr;  ///< [blocks][8]: whether they are there, zeros
     float* shares = nullptr;              ///< [K]: factor of a token's gradients in the mean over the member's, 0 without tokens
     RowInfo* info = nullptr;
     float* squares = nullptr;  ///< [K][square_parts]: sums of squares of dweight, for the norm; null: not computed
@@ -111,7 +92,7 @@ struct Maps;  // warpgroups.cuh
 int active_clusters(const Context& c, int parts);
 /// Logits and their sums: info, found, shares, logsumexp and dx. `type`: of the elements.
 KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
-/// dweight and dbias from info.
+/// dweight and dbias from info; the warps that copy also add up what was found.
 KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
 
 /// The same for all shapes and precisions. What `found` points to stays valid as long as the kernel lives.

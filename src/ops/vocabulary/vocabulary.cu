@@ -42,13 +42,13 @@ struct Sharing {
 constexpr double kEnds = 2;
 
 int tiles_of(int rows) { return (rows + warpgroups::kRows - 1) / warpgroups::kRows; }
-/// Members whose work is shared: in pinned runs one, so that others beside it change nothing.
-int counted_members(const Context& c, const Bound& b) { return c.deterministic ? 1 : b[at::x].k; }
 
-/// Blocks of a cluster for the same rows of the batch. Joining their sums costs about as much as one and a half tiles.
+/// Blocks of a cluster for the same rows of the batch. Joining their sums costs about as much as one and a half tiles. In pinned
+/// runs one member counts, so that others beside it change nothing.
 Sharing forward_sharing(const Context& c, const Bound& b) {
+    constexpr int kMostParts = 8;
     constexpr double kJoin = 1.5;
-    const int tiles = tiles_of(b[at::weight].rows), clusters = tiles_of(b[at::x].rows) * counted_members(c, b);
+    const int tiles = tiles_of(b[at::weight].rows), clusters = tiles_of(b[at::x].rows) * (c.deterministic ? 1 : b[at::x].k);
     Sharing best;
     for (int parts = 1; parts <= std::min(tiles, kMostParts); ++parts) {
         const int active = parts == 1 ? c.multiprocessors : active_clusters(c, parts);
@@ -60,11 +60,12 @@ Sharing forward_sharing(const Context& c, const Bound& b) {
 }
 
 /// Blocks for all entries of the vocabulary, which get the same number of tiles each. Handing over sums costs about as much as a
-/// tile, for each of the blocks that have parts of the same entries.
+/// tile, for each of the blocks that have parts of the same entries. In pinned runs none are handed over.
 Sharing weight_sharing(const Context& c, const Bound& b) {
     constexpr double kHandOver = 1;
-    const int tiles = tiles_of(b[at::x].rows);
-    const std::int64_t parts = std::int64_t{tiles_of(b[at::weight].rows)} * counted_members(c, b), all = parts * tiles;
+    const int tiles = tiles_of(b[at::x].rows), parts = tiles_of(b[at::weight].rows) * b[at::x].k;
+    if (c.deterministic) return {parts, (parts + c.multiprocessors - 1) / c.multiprocessors * (tiles + kEnds)};
+    const std::int64_t all = std::int64_t{parts} * tiles;
     Sharing best;
     for (int blocks = 1; blocks <= std::min<std::int64_t>(all, c.multiprocessors); ++blocks) {
         const std::int64_t each = (all + blocks - 1) / blocks, links = parts % blocks == 0 ? 0 : (tiles + each - 1) / each;
@@ -101,8 +102,6 @@ KernelResult make_tiles(Context& c, const Bound& b) {
     const auto members = static_cast<std::size_t>(x.k);
     args.parts = forward_sharing(c, b).blocks;
     args.blocks = weight_sharing(c, b).blocks;
-    args.lines = c.deterministic ? x.k : 1;
-    args.sums_tokens = dweight.present();
     args.square_parts = 8 * tiles_of(weight.rows);
     DeviceTable squares;
     if (dweight.present()) {
@@ -110,7 +109,7 @@ KernelResult make_tiles(Context& c, const Bound& b) {
         squares = left;
         args.squares = static_cast<float*>(squares);
     }
-    const auto blocks = static_cast<std::size_t>(dweight.present() ? args.blocks * args.lines : 0),
+    const auto blocks = static_cast<std::size_t>(dweight.present() && !c.deterministic ? args.blocks : 0),
                each = static_cast<std::size_t>(warpgroups::handed_over_by(warpgroups::chunks_of(x.cols)));
     MILLRACE_LET(sums, zero_table(c, std::max<std::size_t>(1, blocks * each) * sizeof(float)));
     MILLRACE_LET(info, zero_table(c, members * static_cast<std::size_t>(args.padded_rows()) * sizeof(RowInfo)));
@@ -126,11 +125,13 @@ KernelResult make_tiles(Context& c, const Bound& b) {
         backward = std::move(made);
     }
     return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),
-                        backward = std::shared_ptr<Kernel>(std::move(backward)), sums, info, flags, squares, tokens, args,
-                        stream = c.stream] {
+                        backward = std::shared_ptr<Kernel>(std::move(backward)), sums, info, flags, squares, tokens,
+                        members = x.k, stream = c.stream] {
         forward->run();
-        if (backward) backward->run();
-        if (!args.sums_tokens) launch_token_sums(stream, args.members, tokens.sums);
+        if (backward)
+            backward->run();
+        else
+            launch_token_sums(stream, members, tokens.sums);
     });
 }
 

@@ -4,6 +4,8 @@
 // of exponentials turns out to be too small or too large for that. The blocks of a cluster share the vocabulary of the same rows.
 // They join their sums through their shared memory, each for its share of the rows.
 
+#include <climits>
+
 #include "ops/tile/plan.cuh"
 #include "ops/vocabulary/warpgroups.cuh"
 
@@ -204,26 +206,43 @@ __device__ inline void meet() {
     cluster_wait();
 }
 
-/// Leaves what follows from the numbers that all parts have found about a row, in the block whose share it is. Returns what this
-/// part's sums of exponentials times weights are multiplied by.
-__device__ inline float join_row(const Args& a, const Rows& rows, int k, int begin, int at, int part) {
-    float4 all = make_float4(-INFINITY, 0, 0, 0);
-    for (int p = 0; p < a.parts; ++p) {
-        const float4 found = read_rank(rows.found + at, p);
-        if (found.x > all.x) all = make_float4(found.x, 0, 0, found.w);
-    }
-    const auto scale_of = [&](float top) { return exp2_fast((top - all.x) * kLog2E); };
-    for (int p = 0; p < a.parts; ++p) {
-        const float4 found = read_rank(rows.found + at, p);
-        all.y = fmaf(scale_of(found.x), found.y, all.y);
-        all.z += found.z;
-    }
+/// Leaves what follows from the numbers that all parts have found about a row, in the block whose share it is. Each of the row's
+/// four lanes has those of two parts. Returns what this part's sums of exponentials times weights are multiplied by.
+__device__ inline float join_row(const Args& a, const Rows& rows, const float4 (&found)[2], int k, int begin, int at, int part) {
+    float top = fmaxf(found[0].x, found[1].x);
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    const auto entry = [&](int i) { return found[i].x == top ? __float_as_int(found[i].w) : INT_MAX; };
+    int best = min(entry(0), entry(1));
+    best = min(best, __shfl_xor_sync(0xffffffffu, best, 1));
+    best = min(best, __shfl_xor_sync(0xffffffffu, best, 2));
+    const auto scale_of = [&](float reference) { return exp2_fast((reference - top) * kLog2E); };
+    const float sum = row_sum(scale_of(found[0].x) * found[0].y + scale_of(found[1].x) * found[1].y),
+                chosen = row_sum(found[0].z + found[1].z);
     const bool mine = at >= kRows * part / a.parts && at < kRows * (part + 1) / a.parts;
-    if (mine && threadIdx.x % 4 == 0) put_row(a, k, begin + at, rows.target[at], all.x, all.y, all.z, __float_as_int(all.w));
-    return scale_of(rows.found[at].x) / all.y * rows.share;
+    if (mine && threadIdx.x % 4 == 0) put_row(a, k, begin + at, rows.target[at], top, sum, chosen, best);
+    return scale_of(rows.found[at].x) / sum * rows.share;
 }
 
 constexpr int stride_of(int chunks) { return 64 * chunks + 8; }  ///< floats from row to row of sums, without bank conflicts
+
+/// sum += eight numbers at `from` of every part, in order, four on their way at once.
+__device__ inline void add_parts(float (&sum)[8], const float* from, int parts) {
+    for (int begin = 0; begin < parts; begin += 4) {
+        float4 value[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            value[i] = read_rank(reinterpret_cast<const float4*>(from) + i % 2, min(begin + i / 2, parts - 1));
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const bool there = begin + i / 2 < parts;
+            sum[i % 2 * 4] += there ? value[i].x : 0;
+            sum[i % 2 * 4 + 1] += there ? value[i].y : 0;
+            sum[i % 2 * 4 + 2] += there ? value[i].z : 0;
+            sum[i % 2 * 4 + 3] += there ? value[i].w : 0;
+        }
+    }
+}
 
 /// The gradients of this block's share of the rows, by the second and third warpgroup: `sums` of all parts in order, less the
 /// weights of the target.
@@ -237,13 +256,7 @@ __device__ inline void put_gradients(const Args& a, const Rows& rows, const floa
         if (target >= 0) weights = *reinterpret_cast<const uint4*>(a.weight.row(k, 0, target) + column);
         if (a.add_dx) now = *to;
         float sum[8] = {};
-        for (int p = 0; p < a.parts; ++p) {
-            const auto* from = reinterpret_cast<const float4*>(sums + at * stride_of(kChunks) + column);
-            const float4 low = read_rank(from, p), high = read_rank(from + 1, p);
-            const float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-            for (int j = 0; j < 8; ++j) sum[j] += values[j];
-        }
+        add_parts(sum, sums + at * stride_of(kChunks) + column, a.parts);
         if (target < 0 && a.add_dx) continue;
         std::uint32_t before[4] = {now.x, now.y, now.z, now.w}, less[4] = {weights.x, weights.y, weights.z, weights.w};
 #pragma unroll
@@ -268,12 +281,19 @@ __device__ inline void join(const Args& a, Rows& rows, Sums<kChunks>& sums, cons
         if (threadIdx.x % 4 == 0) rows.found[at] = make_float4(top, sum, rows.chosen[at], __int_as_float(rows.best[at]));
     }
     meet();
-    const float factor[2] = {join_row(a, rows, k, begin, group_begin + row_of(0), part),
-                             join_row(a, rows, k, begin, group_begin + row_of(1), part)};
+    const int mine[2] = {group_begin + row_of(0), group_begin + row_of(1)};
+    float4 found[2][2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int p = static_cast<int>(threadIdx.x) % 4 + i % 2 * 4;
+        found[i / 2][i % 2] = read_rank(rows.found + mine[i / 2], min(p, a.parts - 1));
+        if (p >= a.parts) found[i / 2][i % 2] = make_float4(-INFINITY, 0, 0, 0);
+    }
+    const float factor[2] = {join_row(a, rows, found[0], k, begin, mine[0], part),
+                             join_row(a, rows, found[1], k, begin, mine[1], part)};
     if constexpr (kGradient) {
         scale(sums, factor);
-        const Target to{staged + group_begin * stride_of(kChunks), stride_of(kChunks)};
-        put_sums<kChunks>(sums, to, 64, 64 * kChunks);
+        put_sums<kChunks>(sums, {staged + group_begin * stride_of(kChunks), stride_of(kChunks)}, 64, 64 * kChunks);
         meet();
         put_gradients<T, kChunks>(a, rows, staged, k, begin, part);
     }

@@ -73,16 +73,12 @@ struct Run {
 
     Run() = default;
     __device__ explicit Run(const Args& a) : owned((a.shape.vocabulary + kRows - 1) / kRows), all((a.rows + kRows - 1) / kRows) {
-        const int line = static_cast<int>(blockIdx.x) / a.blocks, number = static_cast<int>(blockIdx.x) % a.blocks;
-        const int parts = owned * (a.members / a.lines);
-        const std::int64_t tiles = std::int64_t{parts} * all;
-        const std::int64_t begin = tiles * number / a.blocks, end = tiles * (number + 1) / a.blocks;
+        const std::int64_t tiles = std::int64_t{owned} * a.members * all;
+        const std::int64_t begin = tiles * blockIdx.x / a.blocks, end = tiles * (blockIdx.x + 1) / a.blocks;
         bottom = static_cast<int>(begin / all);
         top = static_cast<int>((end - 1) / all);
         low = static_cast<int>(begin - std::int64_t{bottom} * all);
         high = static_cast<int>(end - std::int64_t{top} * all);
-        bottom += line * parts;
-        top += line * parts;
     }
     [[nodiscard]] __device__ int pieces() const { return top - bottom + 1; }
     [[nodiscard]] __device__ Piece piece(int number) const {
@@ -222,7 +218,7 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
                 });
             }
         }
-        for (int k = static_cast<int>(blockIdx.x); a.sums_tokens && k < a.members; k += static_cast<int>(gridDim.x))
+        for (int k = static_cast<int>(blockIdx.x); k < a.members; k += a.blocks)
             add_token_sums(a, k, 4, token_parts, [] { hopper::await_turn<128>(1); });
     } else {
         hopper::take_registers<232>();
@@ -240,7 +236,7 @@ KernelResult make_weight_gradient(Context& c, const Args& a, const warpgroups::M
         return by_chunks(a.cols, []<int kChunks>(Chunks<kChunks>) { return warpgroup_weight_gradient_kernel<T, kChunks>; });
     });
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    const dim3 grid(static_cast<unsigned>(a.blocks * a.lines));
+    const dim3 grid(static_cast<unsigned>(a.blocks));
     return make_launch(c, kernel, grid, dim3(warpgroups::kThreads), warpgroups::kBytes, a, maps);
 }
 

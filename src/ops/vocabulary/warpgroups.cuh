@@ -206,9 +206,12 @@ __device__ inline void multiply_ring(const Memory<kChunks>& memory, Sums<kChunks
         for (int n = 0; n < count; ++n) {
             const bool adds = kSums && last >= 0;
             hopper::await_turn(turn);
-            if (adds && !Room::kOverlaps) {
-                begin_sums();
-                end_sums();
+            if (!Room::kOverlaps) {  // the other one's second product runs beside this one's first
+                if (adds) {
+                    begin_sums();
+                    end_sums();
+                }
+                hopper::give_turn(other);
             }
             multiply_across<T, kChunks>(numbers, own, memory, ring);
             hopper::products_commit();
@@ -217,7 +220,7 @@ __device__ inline void multiply_ring(const Memory<kChunks>& memory, Sums<kChunks
                 hopper::give_turn(other);
                 hopper::products_wait<1>();
             } else {
-                hopper::give_turn(other);
+                if (Room::kOverlaps) hopper::give_turn(other);
                 hopper::products_wait<0>();
             }
             hold(numbers);
@@ -252,6 +255,14 @@ __device__ inline int row_of(int half) {
     return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
 }
 
+/// Where rows of sums go, from the first of a warpgroup on: to (+) = factor * sum. Pairs lie at multiples of 8 bytes.
+struct Target {
+    float* to;
+    std::int64_t stride;
+    float factor = 1;
+    bool add = false;
+};
+
 /// Puts the warpgroup's sums, `rows` rows of `cols` columns of them. Returns a thread's sum of squares. kPlain: no columns are
 /// missing, and nothing is added to.
 template <bool kPlain, int kChunks>
@@ -260,11 +271,17 @@ __device__ inline float put_pairs(const Sums<kChunks>& sums, const Target& targe
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         if (row_of(half) >= rows) continue;
-        const Target of_row{target.to + row_of(half) * target.stride + column_of(0, 0), 0, target.factor, !kPlain && target.add};
+        float* to = target.to + row_of(half) * target.stride + column_of(0, 0);
 #pragma unroll
-        for (int n = 0; n < 8 * kChunks; ++n)
-            if (kPlain || column_of(n, 0) < cols)
-                squares += of_row.put_pair(0, 8 * n, sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
+        for (int n = 0; n < 8 * kChunks; ++n) {
+            if (!kPlain && column_of(n, 0) >= cols) continue;
+            auto* at = reinterpret_cast<float2*>(to + 8 * n);
+            const float2 before = !kPlain && target.add ? *at : make_float2(0, 0);
+            const float* pair = sums[n / 8] + n % 8 * 4 + 2 * half;
+            const float2 now = make_float2(before.x + target.factor * pair[0], before.y + target.factor * pair[1]);
+            *at = now;
+            squares += now.x * now.x + now.y * now.y;
+        }
     }
     return squares;
 }
