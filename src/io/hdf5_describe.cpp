@@ -1,6 +1,7 @@
 #include "io/hdf5_describe.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 #include "io/hdf5_library.h"
 
 #include <fmt/format.h>
+#include <cstdlib>
 
 #include "io/hdf5_writer.h"
 

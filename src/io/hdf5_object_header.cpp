@@ -1,6 +1,7 @@
 // The layout message of a data set's object header, in the versions that the library writes unless it is asked for newer ones.
 
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "io/hdf5_walk.h"
 

@@ -1,6 +1,7 @@
 #include "record/metrics.h"
 
 #include <fmt/format.h>
+#include <utility>
 
 #include <cmath>
 #include <limits>

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
+#include <optional>
 
 #include <array>
 #include <atomic>

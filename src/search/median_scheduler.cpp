@@ -1,6 +1,7 @@
 #include "search/scheduler.h"
 
 #include <algorithm>
+#include <memory>
 
 namespace millrace::search {
 namespace {

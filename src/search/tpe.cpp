@@ -1,6 +1,7 @@
 #include "search/sampler.h"
 
 #include <fmt/core.h>
+#include <memory>
 
 #include <algorithm>
 #include <limits>

@@ -3,6 +3,7 @@
 // of their first use.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>

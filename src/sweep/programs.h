@@ -1,6 +1,7 @@
 #pragma once
 // Programs by structure: built once, kept while there is room for several.
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>

@@ -1,6 +1,8 @@
 #include "sweep/study_file.h"
 
 #include <fmt/format.h>
+#include <map>
+#include <set>
 
 #include <algorithm>
 #include <filesystem>

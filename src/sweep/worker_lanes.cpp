@@ -1,5 +1,6 @@
 // The worker's lanes: which program runs, which trials stand in its lanes, and what the scheduler does with them.
 #include <fmt/format.h>
+#include <cmath>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,7 @@
 #include "train/run_state.h"
 
 #include <fmt/format.h>
+#include <limits>
 
 #include <cmath>
 #include <nlohmann/json.hpp>

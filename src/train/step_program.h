@@ -3,6 +3,7 @@
 // evaluation.
 
 #include <cstdint>
+#include <vector>
 
 #include "base/rank.h"
 #include "data/batch_source.h"

@@ -1,6 +1,7 @@
 #include "train/step_sums.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace millrace::train {
 namespace {

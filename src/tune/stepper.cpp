@@ -1,6 +1,7 @@
 #include "tune/stepper.h"
 
 #include <fmt/format.h>
+#include <cmath>
 
 #include <algorithm>
 

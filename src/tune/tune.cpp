@@ -1,6 +1,7 @@
 #include "tune/tune.h"
 
 #include <fmt/format.h>
+#include <cmath>
 
 #include <algorithm>
 #include <memory>
