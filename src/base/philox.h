@@ -3,6 +3,7 @@
 // function of who asks for it (seed, step, micro-batch, operator, element), so order of evaluation, threads, capture and resume
 // cannot change it. Integers and uniforms are equal on CPU and GPU to the bit, normals to 2 ulp. Usable from g++ and nvcc.
 
+#include <cmath>
 #include <cstdint>
 
 #if defined(__CUDACC__)
