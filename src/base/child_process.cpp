@@ -5,11 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+
+#include "base/split.h"
 
 namespace millrace::base {
 namespace {
@@ -84,9 +85,7 @@ Result<std::string> find_program(const std::string& name, const std::string& pat
     }
     int worst = 0;
     std::string refused;
-    for (std::size_t at = 0; at <= path.size();) {
-        const std::size_t end = std::min(path.find(':', at), path.size());
-        const std::string folder = path.substr(at, end - at);
+    for (const std::string& folder : split(path, ':')) {
         const std::string file = folder.empty() ? "./" + name : folder + "/" + name;
         const int number = obstacle(file);
         if (number == 0) return file;
@@ -94,7 +93,6 @@ Result<std::string> find_program(const std::string& name, const std::string& pat
             worst = number;
             refused = file;
         }
-        at = end + 1;
     }
     if (worst != 0) return not_started(refused, worst);
     return Error{"command not found in PATH", name, kCommandNotFound};

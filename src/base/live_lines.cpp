@@ -1,11 +1,13 @@
 #include "base/live_lines.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/split.h"
 
 namespace millrace::base {
 namespace {
@@ -13,13 +15,9 @@ namespace {
 std::string fitted(const std::string& lines) {
     winsize size{};
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return lines;
-    std::string out;
-    for (std::size_t begin = 0; begin <= lines.size();) {
-        const std::size_t end = std::min(lines.find('\n', begin), lines.size());
-        out += (begin > 0 ? "\n" : "") + lines.substr(begin, std::min<std::size_t>(end - begin, size.ws_col - 1u));
-        begin = end + 1;
-    }
-    return out;
+    std::vector<std::string> fitting = split(lines, '\n');
+    for (std::string& line : fitting) line.resize(std::min<std::size_t>(line.size(), size.ws_col - 1u));
+    return fmt::format("{}", fmt::join(fitting, "\n"));
 }
 
 }  // namespace

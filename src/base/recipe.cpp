@@ -9,6 +9,7 @@
 #include "base/recipe_source.h"
 #include "base/recipe_toml.h"
 #include "base/recipe_value.h"
+#include "base/split.h"
 
 namespace millrace::base {
 namespace {
@@ -164,12 +165,8 @@ std::string Recipe::to_json() const {
     nlohmann::ordered_json out = nlohmann::ordered_json::object();
     for (const auto& [name, stored] : entries_) {
         nlohmann::ordered_json* at = &out;
-        std::string_view rest = name;
-        for (size_t dot = rest.find('.'); dot != std::string_view::npos; dot = rest.find('.')) {
-            at = &(*at)[std::string{rest.substr(0, dot)}];
-            rest.remove_prefix(dot + 1);
-        }
-        (*at)[std::string{rest}] = json_value(*schema_->find(name), stored.value);
+        for (const std::string& part : split(name, '.')) at = &(*at)[part];
+        *at = json_value(*schema_->find(name), stored.value);
     }
     return out.dump(2);
 }

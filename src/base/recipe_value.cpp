@@ -134,10 +134,7 @@ Result<RecipeValue> checked_single(const RecipeKey& key, const RawScalar& raw) {
 template <class T, class Check>
 Result<RecipeValue> checked_items(const RecipeKey& key, const RawValue& raw, Check check) {
     std::vector<T> out;
-    for (const RawScalar& item : raw.items) {
-        MILLRACE_LET(value, check(key, item));
-        out.push_back(value);
-    }
+    for (const RawScalar& item : raw.items) MILLRACE_SET(out.emplace_back(), check(key, item));
     return RecipeValue{std::move(out)};
 }
 

@@ -107,7 +107,8 @@ inline Status ok() { return Unit{}; }
     if (!MILLRACE_JOIN(result_of_, __LINE__).ok()) return MILLRACE_JOIN(result_of_, __LINE__).error(); \
     auto name = std::move(MILLRACE_JOIN(result_of_, __LINE__)).value()
 
-/// `MILLRACE_SET(place, expression)` assigns the value to what is there already or returns the error.
+/// `MILLRACE_SET(place, expression)` assigns the value to a place, such as `list.emplace_back()`, or returns the error before it
+/// looks at the place.
 #define MILLRACE_SET(place, expression) \
     do { \
         auto result_ = (expression); \

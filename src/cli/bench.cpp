@@ -85,8 +85,7 @@ private:
 base::Result<int> print_rows(Bench& bench, const std::vector<bench::Point>& points, bool json) {
     std::vector<bench::Row> rows;
     for (const bench::Point& point : points) {
-        MILLRACE_LET(row, bench.measure(point));
-        rows.push_back(std::move(row));
+        MILLRACE_SET(rows.emplace_back(), bench.measure(point));
         if (json) continue;
         if (rows.size() == 1) say(bench::table_header(rows.front()));
         say(bench::table_line(rows.back()));

@@ -66,10 +66,7 @@ base::Result<diagnose::CompareSide> side_of(const std::string& path) {
 
 base::Result<std::vector<diagnose::CompareSide>> sides_of(const std::string& first, const std::vector<std::string>& more) {
     std::vector<diagnose::CompareSide> sides;
-    for (std::size_t i = 0; i <= more.size(); ++i) {
-        MILLRACE_LET(side, side_of(i == 0 ? first : more[i - 1]));
-        sides.push_back(std::move(side));
-    }
+    for (std::size_t i = 0; i <= more.size(); ++i) MILLRACE_SET(sides.emplace_back(), side_of(i == 0 ? first : more[i - 1]));
     return sides;
 }
 

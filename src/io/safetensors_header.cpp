@@ -86,8 +86,7 @@ Result<Header> parse_header(std::string_view json, const Path& place) {
     Header header;
     for (const auto& [name, value] : document.items()) {
         if (name != "__metadata__") {
-            MILLRACE_LET(entry, header_entry(name, value, place));
-            header.entries.push_back(std::move(entry));
+            MILLRACE_SET(header.entries.emplace_back(), header_entry(name, value, place));
             continue;
         }
         if (!value.is_object()) return misplaced(place, value, name);

@@ -126,8 +126,7 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
                           ProbeFolder& folder, RecordOutcome& outcome) {
     MILLRACE_LET(trace, TraceWriter::create(run.path() / kTraceName));
     std::vector<std::unique_ptr<Sink>> sinks;
-    MILLRACE_LET(samples, json_lines_sink(run.samples(), FileStart::kAppend));
-    sinks.push_back(std::move(samples));
+    MILLRACE_SET(sinks.emplace_back(), json_lines_sink(run.samples(), FileStart::kAppend));
     SinkThread outputs(std::move(sinks));
     for (const std::string& note : outcome.notes) (void)trace.note(note);
 

@@ -4,8 +4,6 @@
 #include <limits>
 #include <numeric>
 
-#include "base/result.h"
-
 namespace millrace::search {
 
 bool dominates(const Objectives& a, const Objectives& b) {
@@ -74,19 +72,6 @@ std::vector<size_t> pareto_order(std::span<const Objectives> points) {
         return ranks[a] != ranks[b] ? ranks[a] < ranks[b] : distances[a] > distances[b];
     });
     return order;
-}
-
-double hypervolume(std::span<const Objectives> points, const Objectives& reference) {
-    MILLRACE_ASSERT(reference.size() == 2, "the hypervolume of two objectives alone");
-    std::vector<Objectives> sorted(points.begin(), points.end());
-    std::sort(sorted.begin(), sorted.end());
-    double area = 0, height = reference[1];
-    for (const Objectives& point : sorted) {
-        if (point[0] >= reference[0] || point[1] >= height) continue;
-        area += (reference[0] - point[0]) * (height - point[1]);
-        height = point[1];
-    }
-    return area;
 }
 
 }  // namespace millrace::search

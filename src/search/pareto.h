@@ -24,7 +24,4 @@ std::vector<double> crowding_distances(std::span<const Objectives> points, std::
 /// Positions of the points, best first: by front, then (with several objectives) the lonelier first, then by position.
 std::vector<size_t> pareto_order(std::span<const Objectives> points);
 
-/// The area dominated by points with two objectives, up to `reference` (worse than all that count).
-double hypervolume(std::span<const Objectives> points, const Objectives& reference);
-
 }  // namespace millrace::search

@@ -201,10 +201,7 @@ Result<Space> parse_space(std::span<const RawEntry> entries, const std::string& 
         at->words.emplace_back(word, &entry);
     }
     Space out;
-    for (const Description& description : descriptions) {
-        MILLRACE_LET(parameter, read_parameter(description));
-        out.parameters.push_back(std::move(parameter));
-    }
+    for (const Description& description : descriptions) MILLRACE_SET(out.parameters.emplace_back(), read_parameter(description));
     if (out.parameters.empty())
         return Error{fmt::format("[{}] has no parameter; write for example \"optim.lr\" = {{ log = [1e-5, 1e-1] }}", table)};
     return out;

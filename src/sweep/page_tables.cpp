@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "plot/svg.h"
+#include "sweep/finals.h"
 
 namespace millrace::sweep {
 namespace {
@@ -19,13 +20,6 @@ std::vector<double> spread_of(const PageView& view, const search::Finalist& fina
         if (const auto at = view.position(number))
             if (const auto value = view.metric(*at, objective)) out.push_back(*value);
     return out;
-}
-
-double deviation(const std::vector<double>& values) {
-    const double mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-    double sum = 0;
-    for (const double value : values) sum += (value - mean) * (value - mean);
-    return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
 /// The trials as dots, the mean as a line, on an axis that all finalists share.
@@ -43,7 +37,8 @@ std::string result_cell(const PageView& view, const search::Finalist& finalist, 
     std::string text = fmt::format("<td><b>{}</b>", number_text(mean));
     if (values.size() > 1) {
         const auto [low, high] = std::minmax_element(values.begin(), values.end());
-        text += fmt::format(" &plusmn; {:.2g}<small>{} to {}</small>", deviation(values), number_text(*low), number_text(*high));
+        text += fmt::format(" &plusmn; {:.2g}<small>{} to {}</small>", summary_of(values).spread, number_text(*low),
+                            number_text(*high));
     }
     return text + (values.empty() ? "" : strip(finalist, values, mean, axis)) + "</td>";
 }

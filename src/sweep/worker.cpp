@@ -148,10 +148,8 @@ Status Worker::run_epoch() {
     program_->is_torn = false;
     std::vector<storage::Report> reports;
     for (std::size_t lane = 0; lane < scores->size(); ++lane)
-        if (const auto number = program_->trials[lane]; number && (*scores)[lane]) {
-            MILLRACE_LET(report, enter(*number, *(*scores)[lane]));
-            reports.push_back(std::move(report));
-        }
+        if (const auto number = program_->trials[lane]; number && (*scores)[lane])
+            MILLRACE_SET(reports.emplace_back(), enter(*number, *(*scores)[lane]));
     trial_epochs_ += static_cast<std::int64_t>(reports.size());
     MILLRACE_LET(lost, ledger_.report(reports));
     for (const std::int64_t number : lost) forget(number);

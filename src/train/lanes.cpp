@@ -65,10 +65,7 @@ base::Status Lanes::Impl::settle() {
     const auto cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
     while (!fresh.empty()) {
         const std::size_t count = std::min(fresh.size(), cores);
-        while (drawn.size() < count) {
-            MILLRACE_LET(memory, setup.engine->backend().allocate_shared(slices.bytes()));
-            drawn.push_back(std::move(memory));
-        }
+        while (drawn.size() < count) MILLRACE_SET(drawn.emplace_back(), setup.engine->backend().allocate_shared(slices.bytes()));
         const auto draw = [&](std::size_t i) {
             slices.draw(*fresh[i].declared, fresh[i].state, drawn[i]->data(), static_cast<unsigned>(cores / count));
         };

@@ -181,11 +181,10 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
     launched_ += 1;
     metrics_->exclude(launched_);
     TimedStep timed{step_, epoch_of(step_), metrics_->totals().seconds};
-    if (timing == Timing::kernels) {
+    if (timing == Timing::kernels)
         MILLRACE_SET(timed.kernels, engine().operator_step(index));
-    } else {
+    else
         MILLRACE_SET(timed.phases, engine().component_step(index));
-    }
     for (Listener* listener : listeners_) listener->on_timed_step(timed);
     MILLRACE_TRY(settle());
     metrics_->resume();

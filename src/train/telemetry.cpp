@@ -30,22 +30,18 @@ using Sinks = std::vector<std::unique_ptr<record::Sink>>;
 
 base::Result<Sinks> open_sinks(const TelemetrySettings& settings, const io::Path& run, const sense::Source* source) {
     Sinks sinks;
-    const auto add = [&sinks](base::Result<std::unique_ptr<record::Sink>> made) -> base::Status {
-        if (!made.ok()) return made.error();
-        sinks.push_back(std::move(made).value());
-        return base::ok();
-    };
     const sense::MachineFacts facts = source != nullptr ? source->facts() : sense::MachineFacts{};
     if (source != nullptr) {
         MILLRACE_LET(samples, record::json_lines_sink(run / "samples.jsonl", record::FileStart::kAppend));
         sinks.push_back(std::make_unique<SamplesAlone>(std::move(samples)));
-        if (settings.csv) MILLRACE_TRY(add(record::csv_sink(run / "samples.csv", facts)));
-        if (settings.monitor_csv) MILLRACE_TRY(add(record::monitor_csv_sink(run / "gpu_stats.csv", facts)));
+        if (settings.csv) MILLRACE_SET(sinks.emplace_back(), record::csv_sink(run / "samples.csv", facts));
+        if (settings.monitor_csv) MILLRACE_SET(sinks.emplace_back(), record::monitor_csv_sink(run / "gpu_stats.csv", facts));
     }
-    if (settings.tensorboard) MILLRACE_TRY(add(record::tensorboard_sink(run / "tensorboard")));
-    if (!settings.prometheus_file.empty()) MILLRACE_TRY(add(record::prometheus_file_sink(settings.prometheus_file, facts)));
+    if (settings.tensorboard) MILLRACE_SET(sinks.emplace_back(), record::tensorboard_sink(run / "tensorboard"));
+    if (!settings.prometheus_file.empty())
+        MILLRACE_SET(sinks.emplace_back(), record::prometheus_file_sink(settings.prometheus_file, facts));
     if (settings.prometheus_port > 0)
-        MILLRACE_TRY(add(record::prometheus_port_sink("127.0.0.1", settings.prometheus_port, facts)));
+        MILLRACE_SET(sinks.emplace_back(), record::prometheus_port_sink("127.0.0.1", settings.prometheus_port, facts));
     return sinks;
 }
 

@@ -11,6 +11,19 @@
 namespace millrace::search {
 namespace {
 
+/// The area dominated by points with two objectives, up to `reference` (worse than all that count).
+double hypervolume(std::span<const Objectives> points, const Objectives& reference) {
+    std::vector<Objectives> sorted(points.begin(), points.end());
+    std::sort(sorted.begin(), sorted.end());
+    double area = 0, height = reference[1];
+    for (const Objectives& point : sorted) {
+        if (point[0] >= reference[0] || point[1] >= height) continue;
+        area += (reference[0] - point[0]) * (height - point[1]);
+        height = point[1];
+    }
+    return area;
+}
+
 const char* const kMixedSpace = R"(lr = { log = [1e-5, 1e-1] }
 decay = { log = [1e-6, 1e-1], or = 0 }
 drop = { uniform = [0.0, 0.5] }

@@ -64,11 +64,6 @@ TEST(Pareto, TheLonelyComeFirstWithinAFront) {
     EXPECT_EQ(order[5], 5u);
 }
 
-TEST(Pareto, HypervolumeByHand) {
-    EXPECT_DOUBLE_EQ(hypervolume(std::vector<Objectives>{{1, 3}, {2, 1}, {2, 2}, {9, 0}}, {4, 4}), 3.0 + 4.0);
-    EXPECT_EQ(hypervolume({}, {1, 1}), 0);
-}
-
 TEST(Trial, ValuesThatAreNotFiniteFail) {
     for (const double bad : {kNan, kInfinity, -kInfinity}) {
         const std::vector<Trial> trials = {ended(0, {bad}), ended(1, {5})};
