@@ -146,7 +146,7 @@ base::Status Store::allocate() {
     memory_.push_back(std::move(ring));
     addresses_[kRing] = memory_.back()->data();
     allocated_ = true;
-    write(segments(), segments_.data(), segments_.size() * sizeof(ops::Segment));
+    write(segments(), segments_);
     reset_groups();
     write_states(std::vector<ops::MemberState>(static_cast<std::size_t>(members())));  // zeros would switch dropout off
     return base::ok();
@@ -161,15 +161,10 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
         std::vector<std::uint16_t> narrow(copy.present() ? values.size() : 0);
         for (std::size_t member = 0; member < seeds.size(); ++member) {
             draw_slice(parameters_, fixed, member, seeds[member], values, {options_.precision, narrow});
-            if (slice.dtype == DType::f64) {
-                const std::vector<double> wide(values.begin(), values.end());
-                write(slice, wide.data(), wide.size() * sizeof(double));
-            } else {
-                write(slice, values.data(), values.size() * sizeof(float));
-            }
+            write_stat(slice, values);
             slice.offset += slice.stride_k;
             if (!copy.present()) continue;
-            write(copy, narrow.data(), narrow.size() * sizeof(std::uint16_t));
+            write(copy, narrow);
             copy.offset += copy.stride_k;
         }
     }
@@ -270,6 +265,18 @@ void Store::read(const View& v, void* host, std::size_t bytes) {
     backend_.download(host, address(v.buffer) + v.offset * static_cast<std::int64_t>(tensor::size_of(v.dtype)), bytes);
 }
 
+void Store::write_stat(const View& v, const std::vector<float>& values) {
+    if (v.dtype != DType::f64) return write(v, values);
+    write(v, std::vector<double>(values.begin(), values.end()));
+}
+
+void Store::read_stat(const View& v, std::vector<float>& values) {
+    if (v.dtype != DType::f64) return read(v, values.data(), values.size() * sizeof(float));
+    std::vector<double> wide(values.size());
+    read(v, wide.data(), wide.size() * sizeof(double));
+    std::ranges::transform(wide, values.begin(), [](double value) { return static_cast<float>(value); });
+}
+
 void Store::clear(const View& v) {
     if (!v.present()) return;
     const auto size = static_cast<std::int64_t>(tensor::size_of(v.dtype));
@@ -284,7 +291,7 @@ std::vector<ops::MemberState> Store::read_states() {
 
 void Store::write_states(const std::vector<ops::MemberState>& states) {
     MILLRACE_ASSERT(static_cast<int>(states.size()) == members(), "one state per member");
-    write(state(), states.data(), states.size() * sizeof(ops::MemberState));
+    write(state(), states);
 }
 
 namespace {
@@ -311,15 +318,8 @@ View matrix_window(Store& store, ParameterId id, int matrix, int member, Store::
 
 std::vector<float> Store::read_parameter(ParameterId id, int matrix, int member, Arena arena) {
     const View v = matrix_window(*this, id, matrix, member, arena);
-    const auto n = static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols);
-    std::vector<float> values(n);
-    if (v.dtype == DType::f64) {
-        std::vector<double> wide(n);
-        read(v, wide.data(), n * sizeof(double));
-        for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<float>(wide[i]);
-    } else {
-        read(v, values.data(), n * sizeof(float));
-    }
+    std::vector<float> values(static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols));
+    read_stat(v, values);
     return values;
 }
 
@@ -327,12 +327,7 @@ void Store::write_parameter(ParameterId id, int matrix, int member, const std::v
     const View v = matrix_window(*this, id, matrix, member, arena);
     MILLRACE_ASSERT(values.size() == static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols),
                     "wrong number of values");
-    if (v.dtype == DType::f64) {
-        std::vector<double> wide(values.begin(), values.end());
-        write(v, wide.data(), wide.size() * sizeof(double));
-    } else {
-        write(v, values.data(), values.size() * sizeof(float));
-    }
+    write_stat(v, values);
 }
 
 void Store::refresh_copies() {
@@ -340,9 +335,9 @@ void Store::refresh_copies() {
     const auto n = static_cast<std::size_t>(buffers_[kParams].elements);
     std::vector<float> wide(n);
     std::vector<std::uint16_t> narrow(n);
-    read(parameter_arena(), wide.data(), n * sizeof(float));
+    read_stat(parameter_arena(), wide);
     Copies{options_.precision, narrow}.round(wide, 0);
-    write(copy16(), narrow.data(), n * sizeof(std::uint16_t));
+    write(copy16(), narrow);
 }
 
 const ops::MetricsRow* Store::ring_rows() const { return reinterpret_cast<const ops::MetricsRow*>(address(kRing)); }
