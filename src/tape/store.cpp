@@ -25,22 +25,28 @@ constexpr std::int64_t kTensorAlign = 64;  // elements: 128 bytes in bf16, so th
 
 Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), options_(options), buffers_(kFixedCount) {
     MILLRACE_ASSERT(options_.members >= 1, "a store needs at least one member");
+    describe_buffers();
+}
+
+void Store::describe_buffers() {
+    const std::int64_t k = options_.members, trained = k * trainable_width_;
     const DType stat = stat_of(options_.precision);
-    const auto set = [&](BufferId id, const char* name, Role role, DType dtype) {
-        buffers_[static_cast<std::size_t>(id)] = {name, role, dtype};
+    const auto set = [&](BufferId id, const char* name, Role role, DType dtype, std::int64_t elements) {
+        buffers_[static_cast<std::size_t>(id)] = {name, role, dtype, elements};
     };
-    set(kParams, "parameters", Role::parameter, stat);
-    set(kGrads, "gradients", Role::gradient, stat);
-    set(kFirst, "first moment", Role::optimizer, stat);
-    set(kSecond, "second moment", Role::optimizer, stat);
-    set(kCopy16, "16-bit weights", Role::parameter, real_of(options_.precision));
-    set(kFixed, "running statistics", Role::running, stat);
-    set(kState, "member state", Role::state, DType::u8);
-    set(kGroups, "parameter groups", Role::state, DType::u8);
-    set(kSegments, "segments of groups", Role::state, DType::i32);
-    set(kScratch, "norm scratch", Role::scratch, stat);
-    set(kRing, "metrics ring", Role::metric, DType::u8);
-    set(kCounter, "metrics counter", Role::metric, DType::u8);
+    const auto bytes = [](std::size_t count, std::size_t each) { return static_cast<std::int64_t>(count * each); };
+    set(kParams, "parameters", Role::parameter, stat, trained);
+    set(kGrads, "gradients", Role::gradient, stat, trained);
+    set(kFirst, "first moment", Role::optimizer, stat, options_.first_moment ? trained : 0);
+    set(kSecond, "second moment", Role::optimizer, stat, options_.second_moment ? trained : 0);
+    set(kCopy16, "16-bit weights", Role::parameter, real_of(options_.precision), has_copies(options_.precision) ? trained : 0);
+    set(kFixed, "running statistics", Role::running, stat, k * fixed_width_);
+    set(kState, "member state", Role::state, DType::u8, k * bytes(1, sizeof(ops::MemberState)));
+    set(kGroups, "parameter groups", Role::state, DType::u8, k * bytes(groups_.size(), sizeof(ops::GroupState)));
+    set(kSegments, "segments of groups", Role::state, DType::i32, bytes(segments_.size(), 2));
+    set(kScratch, "norm scratch", Role::scratch, stat, k * ops::kNormBlocks);
+    set(kRing, "metrics ring", Role::metric, DType::u8, k * bytes(options_.ring_capacity, sizeof(ops::MetricsRow)));
+    set(kCounter, "metrics counter", Role::metric, DType::u8, 8);
 }
 
 ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
@@ -87,30 +93,13 @@ View Store::add_data(std::string name, DType dtype, std::int32_t rows, std::int3
     return v;
 }
 
-void Store::size_fixed_buffers() {
-    const std::int64_t k = options_.members;
-    auto size = [&](BufferId id, std::int64_t elements) { buffers_[static_cast<std::size_t>(id)].elements = elements; };
-    size(kParams, k * trainable_width_);
-    size(kGrads, k * trainable_width_);
-    size(kFirst, options_.first_moment ? k * trainable_width_ : 0);
-    size(kSecond, options_.second_moment ? k * trainable_width_ : 0);
-    size(kCopy16, has_copies(options_.precision) ? k * trainable_width_ : 0);
-    size(kFixed, k * fixed_width_);
-    size(kState, k * static_cast<std::int64_t>(sizeof(ops::MemberState)));
-    size(kGroups, k * static_cast<std::int64_t>(groups_.size() * sizeof(ops::GroupState)));
-    size(kSegments, 2 * static_cast<std::int64_t>(segments_.size()));
-    size(kScratch, k * ops::kNormBlocks);
-    size(kRing, options_.ring_capacity * k * static_cast<std::int64_t>(sizeof(ops::MetricsRow)));
-    size(kCounter, 8);
-}
-
 base::Status Store::seal() {
     if (sealed_) return base::ok();
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (trainable_width_ > kMost)
         return base::Error{fmt::format("the model has {} parameters; one member holds at most {}", trainable_width_, kMost)};
     set_segments();
-    size_fixed_buffers();
+    describe_buffers();
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
         View first;
         first.buffer = static_cast<BufferId>(i);

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -183,7 +182,7 @@ private:
     void reset_groups();  ///< the table as declared
     tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
     tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
-    void size_fixed_buffers();
+    void describe_buffers();  ///< the fixed ones, by what is declared so far
 
     ops::Backend& backend_;
     StoreOptions options_;
