@@ -75,9 +75,9 @@ void ScalingViews::upload(tape::Store& store, const Scaling& scaling) const {
 }
 
 std::vector<tensor::View> append_gather(tape::Builder& builder, const ops::GatherFeaturesParams& params,
-                                        const FeatureTables& from, const Fields& fields, std::int32_t rows,
-                                        std::span<const Wanted> wanted) {
-    const Gathered places = places_of(builder, fields, rows, wanted);
+                                        const FeatureTables& from, std::int32_t rows, std::span<const Wanted> fields) {
+    const Gathered places =
+        places_of(builder, {{"features", Field::Kind::real, from.mean.cols}, {"label", Field::Kind::integer, 1}}, rows, fields);
     builder.append(tape::record_of(&ops::gather_features::kDef, params, "data",
                                    {from.features, from.labels, from.mean, from.inverse, from.order, builder.store().state(),
                                     places.fields[0], places.fields[1]}));

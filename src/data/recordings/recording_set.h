@@ -65,10 +65,9 @@ struct ScalingViews {
 struct FeatureTables {
     tensor::View features, labels, mean, inverse, order;
 };
-/// Appends the record that fills both fields, whichever is wanted; gives the views in the order of `wanted`.
+/// Appends the record that fills both fields, whichever is wanted; gives the views in the order of `fields`.
 std::vector<tensor::View> append_gather(tape::Builder& builder, const ops::GatherFeaturesParams& params,
-                                        const FeatureTables& from, const Fields& fields, std::int32_t rows,
-                                        std::span<const Wanted> wanted);
+                                        const FeatureTables& from, std::int32_t rows, std::span<const Wanted> fields);
 
 /// Turns the classes into two, the positive one and all others, whose name is "NO" and its name.
 void make_binary(RecordingSet& set);

@@ -63,8 +63,8 @@ std::vector<tensor::View> ResidentRecordings::gather(tape::Builder& builder, Par
     params.rows_per_label = static_cast<std::uint32_t>(set_->windows);
     if (builder.training()) params.mask = static_cast<std::uint32_t>(options_.mask);
     const Resident& from = resident_[index_of(part)];
-    return append_gather(builder, params, {from.features, from.labels, scaling_.mean, scaling_.inverse, from.order}, fields_,
-                         rows, fields);
+    return append_gather(builder, params, {from.features, from.labels, scaling_.mean, scaling_.inverse, from.order}, rows,
+                         fields);
 }
 
 }  // namespace millrace::data

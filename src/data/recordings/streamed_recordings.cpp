@@ -173,7 +173,7 @@ std::vector<tensor::View> StreamedRecordings::gather(tape::Builder& builder, Par
     labels.cols = 1;
     labels.stride_row = static_cast<std::int64_t>(row_bytes_ / kWord);
     labels.offset = static_cast<std::int64_t>(label_offset_ / kWord);
-    return append_gather(builder, params, {features, labels, scaling_.mean, scaling_.inverse, {}}, fields_, rows, fields);
+    return append_gather(builder, params, {features, labels, scaling_.mean, scaling_.inverse, {}}, rows, fields);
 }
 
 }  // namespace millrace::data
