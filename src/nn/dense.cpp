@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "nn/names.h"
 #include "nn/slot_target.h"
 #include "ops/dense/dense.h"
 

@@ -1,6 +1,5 @@
 #include "nn/layer_norm.h"
 
-#include "nn/names.h"
 #include "nn/slot_target.h"
 #include "ops/norm/layernorm.h"
 

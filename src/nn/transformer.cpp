@@ -1,6 +1,5 @@
 #include "nn/transformer.h"
 
-#include "nn/names.h"
 #include "nn/pointwise.h"
 #include "nn/slot_target.h"
 #include "ops/activation.h"
