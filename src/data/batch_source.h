@@ -56,10 +56,7 @@ public:
     [[nodiscard]] virtual const Fields& fields() const = 0;
 
     /// Texts behind the sample at `position` of a pass over `part` that is not shuffled, for people; empty where data has none.
-    [[nodiscard]] virtual std::vector<std::string> texts_at(Part part, std::int32_t position) const {
-        (void)part, (void)position;
-        return {};
-    }
+    [[nodiscard]] virtual std::vector<std::string> texts_at(Part /*part*/, std::int32_t /*position*/) const { return {}; }
 
     /// What is to know about the data beside its size, for people, a line each.
     [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
@@ -71,20 +68,11 @@ public:
     /// Returns when the rows are where gather() takes them from. The training thread calls it before each step and each batch of
     /// an evaluation; how long a step waited is measured. Rows follow each other, or everything launched before has finished.
     /// Resident data is there once it is uploaded. With rows.prefetch it returns at once.
-    virtual base::Status await_rows(const RowsAhead& rows, const StepsDone& done) {
-        (void)rows, (void)done;
-        return base::ok();
-    }
+    virtual base::Status await_rows(const RowsAhead& /*rows*/, const StepsDone& /*done*/) { return base::ok(); }
     /// Rows of `part` that one step or batch may read.
-    [[nodiscard]] virtual std::int64_t most_rows(Part part) const {
-        (void)part;
-        return std::numeric_limits<std::int64_t>::max();
-    }
+    [[nodiscard]] virtual std::int64_t most_rows(Part /*part*/) const { return std::numeric_limits<std::int64_t>::max(); }
     /// Of a streamed source, with the mix of the given epoch, from 0; nothing where data is resident.
-    [[nodiscard]] virtual std::optional<LoaderCounts> loader_counts(std::uint32_t epoch) const {
-        (void)epoch;
-        return std::nullopt;
-    }
+    [[nodiscard]] virtual std::optional<LoaderCounts> loader_counts(std::uint32_t /*epoch*/) const { return std::nullopt; }
     /// How the rows come to the device, for people; empty where data is resident.
     [[nodiscard]] virtual std::string loading() const { return {}; }
 

@@ -11,6 +11,12 @@ const Field* find_field(const Fields& fields, std::string_view name) {
     return at == fields.end() ? nullptr : &*at;
 }
 
+std::size_t field_index(const Fields& fields, std::string_view name) {
+    const Field* field = find_field(fields, name);
+    MILLRACE_ASSERT(field != nullptr, fmt::format("the source has no field {}", name));
+    return static_cast<std::size_t>(field - fields.data());
+}
+
 std::string text_of(const Fields& fields) {
     std::string text;
     for (const Field& field : fields) {

@@ -56,6 +56,8 @@ using Fields = std::vector<Field>;
 
 /// Null when there is none of that name.
 const Field* find_field(const Fields& fields, std::string_view name);
+/// Its number; there must be one of that name.
+std::size_t field_index(const Fields& fields, std::string_view name);
 /// "image: 784 numbers, label: 1 integer below 10"
 std::string text_of(const Fields& fields);
 /// Refuses, with both lists, a source that lacks a field or has it of another kind or width.

@@ -23,14 +23,17 @@ namespace {
 
 constexpr std::size_t kMostDomains = 64;
 
-base::Error cannot_load(const base::Recipe& recipe, bool training, const base::Error& cause) {
+/// An error of what was loaded is one of data.path.
+template <class T>
+base::Result<T> at_path(const base::Recipe& recipe, bool training, base::Result<T> loaded) {
+    if (loaded.ok()) return loaded;
     base::Error error =
         recipe
             .bad("data.path",
                  fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
                              training ? "" : "; --data names the folder when it has moved or the path is not from here"))
-            .because(cause);
-    error.exit_status = cause.exit_status;
+            .because(loaded.error());
+    error.exit_status = loaded.error().exit_status;
     return error;
 }
 
@@ -77,9 +80,9 @@ Augmentation augmentation_of(const base::Recipe& recipe) {
 }
 
 base::Result<LoadedData> load_images(const base::Recipe& recipe, bool training, base::Rank rank) {
-    auto loaded = load_image_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe));
-    if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
-    auto set = std::make_shared<const ImageSet>(std::move(loaded).value());
+    MILLRACE_LET(loaded, at_path(recipe, training,
+                                 load_image_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe))));
+    auto set = std::make_shared<const ImageSet>(std::move(loaded));
     LoadedData data;
     data.identity = identify(*set);
     data.source = std::make_unique<ResidentImages>(std::move(set), augmentation_of(recipe), rank);
@@ -105,9 +108,9 @@ base::Result<PairTokens> number_texts(const base::Recipe& recipe, const std::str
 
 base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::string& token_keys, bool training, StoredData stored,
                                     base::Rank rank) {
-    auto loaded = load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe));
-    if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
-    auto set = std::make_shared<const PairSet>(std::move(loaded).value());
+    MILLRACE_LET(loaded, at_path(recipe, training,
+                                 load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe))));
+    auto set = std::make_shared<const PairSet>(std::move(loaded));
     LoadedData data;
     data.identity = {set->name, static_cast<std::int64_t>(set->split.training.size()),
                      static_cast<std::int64_t>(set->split.validation.size()), 0, set->checksum};
@@ -160,10 +163,9 @@ base::Result<TextSet> load_texts(const base::Recipe& recipe, bool training, cons
     std::vector<TextFiles> texts;
     TextFiles together{folders.front(), {}};
     for (const Path& folder : folders) {
-        auto files = read_text_files(folder);
-        if (!files.ok()) return cannot_load(recipe, training, files.error());
-        if (!stored.tokenizer) together.texts.front() += files->texts.front() + (folders.size() > 1 ? "\n" : "");
-        texts.push_back(std::move(files).value());
+        MILLRACE_LET(files, at_path(recipe, training, read_text_files(folder)));
+        if (!stored.tokenizer) together.texts.front() += files.texts.front() + (folders.size() > 1 ? "\n" : "");
+        texts.push_back(std::move(files));
     }
     if (!stored.tokenizer) {
         MILLRACE_LET(tokenizer, make_tokenizer(recipe, together));
@@ -171,15 +173,12 @@ base::Result<TextSet> load_texts(const base::Recipe& recipe, bool training, cons
     }
     std::vector<TextSet> sets;
     for (const TextFiles& files : texts) {
-        auto numbered =
-            number_texts(files, stored.tokenizer, static_cast<std::int32_t>(recipe.integer("data.vocabulary")), length);
-        if (!numbered.ok()) return cannot_load(recipe, training, numbered.error());
-        sets.push_back(std::move(numbered).value());
+        const auto vocabulary = static_cast<std::int32_t>(recipe.integer("data.vocabulary"));
+        MILLRACE_LET(numbered, at_path(recipe, training, number_texts(files, stored.tokenizer, vocabulary, length)));
+        sets.push_back(std::move(numbered));
     }
     if (sets.size() == 1) return std::move(sets.front());
-    auto joined = join_texts(sets);
-    if (!joined.ok()) return cannot_load(recipe, training, joined.error());
-    return joined;
+    return at_path(recipe, training, join_texts(sets));
 }
 
 /// How data.windows_per_epoch and train.epochs divide the learning of several domains.
@@ -266,9 +265,8 @@ base::Result<LoadedData> stream_recordings(const base::Recipe& recipe, Recording
                                       recipe.integer("data.oversample")));
     const auto set = std::make_shared<const RecordingSet>(std::move(loaded));
     LoadedData data;
-    auto identity = identify_streamed(*set);
-    if (!identity.ok()) return cannot_load(recipe, training, identity.error());
-    data.identity = std::move(identity).value();
+    MILLRACE_LET(identity, at_path(recipe, training, identify_streamed(*set)));
+    data.identity = std::move(identity);
     StreamOptions options;
     options.window_bytes = recipe.bytes("data.window");
     options.threads = static_cast<int>(
@@ -285,11 +283,10 @@ base::Result<LoadedData> stream_recordings(const base::Recipe& recipe, Recording
 
 base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool training, const StoredData& stored, base::Rank rank,
                                          bool stream) {
-    auto loaded = load_recording_set(recipe.text("data.path"),
-                                     {recipe.text("data.positive"), recipe.boolean("data.binary"), stored.scaling, !stream});
-    if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
-    if (stream) return stream_recordings(recipe, std::move(loaded).value(), training, rank);
-    auto set = std::make_shared<const RecordingSet>(std::move(loaded).value());
+    const RecordingRequest request{recipe.text("data.positive"), recipe.boolean("data.binary"), stored.scaling, !stream};
+    MILLRACE_LET(loaded, at_path(recipe, training, load_recording_set(recipe.text("data.path"), request)));
+    if (stream) return stream_recordings(recipe, std::move(loaded), training, rank);
+    auto set = std::make_shared<const RecordingSet>(std::move(loaded));
     LoadedData data;
     data.identity = identify(*set);
     const RecordingOptions options{static_cast<std::int32_t>(recipe.integer("data.oversample")),
@@ -350,9 +347,8 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
 
 base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& recipe, DataKind kind, bool training) {
     if (kind != DataKind::recordings) return std::optional<std::uint64_t>();
-    const auto bytes = resident_recording_bytes(recipe.text("data.path"));
-    if (!bytes.ok()) return cannot_load(recipe, training, bytes.error());
-    return std::optional(*bytes);
+    MILLRACE_LET(bytes, at_path(recipe, training, resident_recording_bytes(recipe.text("data.path"))));
+    return std::optional(bytes);
 }
 
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,12 +44,16 @@ public:
                                                     const std::vector<EvalOption>& options) = 0;
 };
 
-/// Texts for a trained model to answer.
-struct TextRequest {
+/// A trained model, and where it is to run.
+struct CheckpointRequest {
     const base::Recipe& recipe;
     const io::LoadedCheckpoint& checkpoint;
     ops::DeviceKind device;
     tape::Precision precision;
+};
+
+/// Texts for a trained model to answer.
+struct TextRequest : CheckpointRequest {
     std::vector<std::string> texts;
     bool nearest = false;  ///< look for the nearest target: needs the data
 };
@@ -67,11 +70,7 @@ struct TextReport {
 };
 
 /// A text for a trained model to go on with.
-struct PromptRequest {
-    const base::Recipe& recipe;
-    const io::LoadedCheckpoint& checkpoint;
-    ops::DeviceKind device;
-    tape::Precision precision;
+struct PromptRequest : CheckpointRequest {
     std::string prompt;
     std::int32_t tokens = 50;  ///< to write
     double temperature = 1;    ///< of the draw; 0: always the likeliest
@@ -86,11 +85,7 @@ struct PromptReport {
 };
 
 /// Files for a trained model to classify.
-struct ClassifyRequest {
-    const base::Recipe& recipe;
-    const io::LoadedCheckpoint& checkpoint;
-    ops::DeviceKind device;
-    tape::Precision precision;
+struct ClassifyRequest : CheckpointRequest {
     std::size_t member = 0;                                           ///< of the checkpoint
     io::Path in;                                                      ///< folder
     std::function<void(const std::vector<std::string>& fields)> row;  ///< takes the rows in their order

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/forgetting_output.h"
+#include "plot/chart.h"
 #include "plot/svg.h"
 
 namespace millrace::models {
@@ -31,35 +32,26 @@ Spread spread_of(const Course& course, const DomainLosses& epoch, const std::str
     return {low, estimate(values).mean, high};
 }
 
-struct Axis {
-    double low = 0, step = 1, high = 1;
-
-    explicit Axis(const Course& course, std::size_t domain) {
-        double least = INFINITY, most = -INFINITY;
-        for (const DomainLosses& epoch : course.epochs)
-            for (const std::vector<double>& member : epoch.losses)
-                if (std::isfinite(member[domain])) least = std::min(least, member[domain]), most = std::max(most, member[domain]);
-        if (!(least <= most)) return;
-        step = plot::axis_step(std::max(most - least, 1e-3));
-        low = std::floor(least / step) * step;
-        high = std::max(std::ceil(most / step) * step, low + step);
-    }
-    [[nodiscard]] double y(double top, double value) const { return top + kPlot * (high - value) / (high - low); }
-};
+plot::Axis axis_of(const Course& course, std::size_t domain) {
+    std::vector<double> losses;
+    for (const DomainLosses& epoch : course.epochs)
+        for (const std::vector<double>& member : epoch.losses) losses.push_back(member[domain]);
+    return plot::axis_over(losses);
+}
 
 std::string panel(const Course& course, const Forgetting& measured, std::size_t domain, double top) {
     const auto last = static_cast<double>(course.domains.size() * course.epochs_each),
                each = static_cast<double>(course.epochs_each);
     const auto x = [&](double epoch) { return kLeft + kWidth * epoch / last; };
-    const Axis axis(course, domain);
+    const plot::Axis axis = axis_of(course, domain);
+    const auto height = [&](double share) { return top + kPlot * (1 - share); };
     std::string svg = plot::text_at(kLeft, top - 8, "title", "start", course.domains[domain] + ": loss, nats per token");
     svg += fmt::format("<rect class=\"own\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n",
                        plot::short_number(x(static_cast<double>(domain) * each)), plot::short_number(top),
                        plot::short_number(kWidth * each / last), plot::short_number(kPlot));
-    for (double value = axis.low; value <= axis.high + axis.step / 2; value += axis.step) {
-        const std::string y = plot::short_number(axis.y(top, value));
-        svg += fmt::format("<path class=\"grid\" d=\"M{} {}h{}\"/>", kLeft, y, kWidth);
-        svg += plot::text_at(kLeft - 6, axis.y(top, value) + 3, "axis", "end", fmt::format("{:.4g}", value));
+    for (const plot::Axis::Tick& tick : axis.ticks()) {
+        svg += fmt::format("<path class=\"grid\" d=\"M{} {}h{}\"/>", kLeft, plot::short_number(height(tick.share)), kWidth);
+        svg += plot::text_at(kLeft - 6, height(tick.share) + 3, "axis", "end", tick.label);
     }
     for (std::size_t stage = 0; stage < course.domains.size(); ++stage)
         svg += plot::text_at(x((static_cast<double>(stage) + 0.5) * each), top + kPlot + 16, "axis", "middle",
@@ -71,7 +63,7 @@ std::string panel(const Course& course, const Forgetting& measured, std::size_t 
             const Spread spread = spread_of(course, epoch, measured.groups[g].name, domain);
             if (!std::isfinite(spread.low) || !std::isfinite(spread.mean)) continue;
             const auto point = [&](double value) {
-                return fmt::format("{},{} ", plot::short_number(x(epoch.epoch)), plot::short_number(axis.y(top, value)));
+                return fmt::format("{},{} ", plot::short_number(x(epoch.epoch)), plot::short_number(height(axis.share(value))));
             };
             line += point(spread.mean);
             upper += point(spread.high);

@@ -54,27 +54,19 @@ public:
     // What follows is optional.
     /// Before the first part of a step that runs in several: appends what losses that divide by something in the data need of all
     /// its `rows` (nn::total_tokens). Without it a step of such a loss depends on its parts.
-    virtual void append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const {
-        (void)builder, (void)source, (void)rows;
-    }
+    virtual void append_loss_totals(tape::Builder& /*builder*/, data::BatchSource& /*source*/, std::int32_t /*rows*/) const {}
     /// Appends what stands between the gradients of a whole step and its update.
-    virtual void append_before_update(tape::Builder& builder) { (void)builder; }
+    virtual void append_before_update(tape::Builder& /*builder*/) {}
     /// Whether the model refuses to be trained as an ensemble (K > 1).
     [[nodiscard]] virtual bool single_member_only() const { return false; }
     /// Rows a training micro-batch needs: 2 with batch normalization, since one row alone has no spread.
     [[nodiscard]] virtual std::int32_t minimum_rows() const { return 1; }
     /// Refuses a batch of so many rows that no program could be built for it.
-    [[nodiscard]] virtual base::Status check_rows(std::int32_t rows) const {
-        (void)rows;
-        return base::ok();
-    }
+    [[nodiscard]] virtual base::Status check_rows(std::int32_t /*rows*/) const { return base::ok(); }
     /// Whether outputs are classes, so that an accuracy means something.
     [[nodiscard]] virtual bool classifies() const { return true; }
     /// For one pass of a member over `part`, which is not trained on; null when loss and accuracy say it all.
-    [[nodiscard]] virtual std::unique_ptr<Scoring> scoring(data::Part part, int member) const {
-        (void)part, (void)member;
-        return nullptr;
-    }
+    [[nodiscard]] virtual std::unique_ptr<Scoring> scoring(data::Part /*part*/, int /*member*/) const { return nullptr; }
     /// One line about its make, for people; empty when the name says it all. After declare().
     [[nodiscard]] virtual std::string description() const { return {}; }
 
@@ -87,9 +79,8 @@ public:
     /// \"gates\""): BuildOptions::memory_level 1 is the first. Level 0 is what the recipe says.
     [[nodiscard]] virtual std::vector<std::string> memory_levels() const { return {}; }
     /// Figures of a training step from what its program kept, for benchmarks: work that depends on the data.
-    [[nodiscard]] virtual std::optional<StepWork> step_work(const std::vector<std::vector<double>>& kept,
-                                                            std::int32_t rows) const {
-        (void)kept, (void)rows;
+    [[nodiscard]] virtual std::optional<StepWork> step_work(const std::vector<std::vector<double>>& /*kept*/,
+                                                            std::int32_t /*rows*/) const {
         return std::nullopt;
     }
 };

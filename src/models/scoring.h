@@ -2,7 +2,6 @@
 // What a model family measures on held-out data beyond loss and accuracy: the device leaves a few tensors after each evaluation
 // batch, the host adds them up.
 
-#include <memory>
 #include <string>
 #include <vector>
 

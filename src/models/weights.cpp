@@ -77,12 +77,8 @@ private:
         tensor::View whole;
         whole.buffer = id;
         whole.dtype = buffer.dtype;
-        const auto count = static_cast<std::size_t>(buffer.elements), bytes = static_cast<std::size_t>(buffer.bytes());
-        values.resize(count);
-        if (buffer.dtype != tensor::DType::f64) return store_.read(whole, values.data(), bytes);
-        std::vector<double> wide(count);
-        store_.read(whole, wide.data(), bytes);
-        std::ranges::transform(wide, values.begin(), [](double value) { return static_cast<float>(value); });
+        values.resize(static_cast<std::size_t>(buffer.elements));
+        store_.read_stat(whole, values);
     }
 
     tape::Store& store_;

@@ -36,13 +36,11 @@ tape::Value Conv::forward(tape::Builder& builder, const tape::Value& x) const {
     builder.append(tape::record_of(&ops::conv_forward::kDef, call.params, name_,
                                    {x, store.weight(weight_), o.bias ? store.parameter(bias_) : tensor::View{},
                                     call.params.dropout > 0 ? store.state() : tensor::View{}, call.chosen, call.y}));
-    if (builder.training()) builder.on_backward([layer = *this, &builder, call] { layer.backward(builder, call); });
+    builder.on_gradient(call.y, [layer = *this, &builder, call](const tensor::View& dy) { layer.backward(builder, call, dy); });
     return call.y;
 }
 
-void Conv::backward(tape::Builder& builder, const Call& call) const {
-    const tensor::View dy = builder.gradient(call.y);
-    if (!dy.present()) return;
+void Conv::backward(tape::Builder& builder, const Call& call, const tensor::View& dy) const {
     const tape::Store& store = builder.store();
     tape::Slot dx, dbias;
     if (call.x.needs_gradient) dx = builder.gradient_target(call.x);

@@ -32,7 +32,7 @@ public:
 
 private:
     struct Call;
-    void backward(tape::Builder& builder, const Call& call) const;
+    void backward(tape::Builder& builder, const Call& call, const tensor::View& dy) const;
 
     ConvOptions options_;
     std::string name_;

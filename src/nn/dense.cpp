@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "nn/names.h"
 #include "nn/slot_target.h"
 #include "ops/dense/dense.h"
 
@@ -15,7 +14,7 @@ DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activatio
 
 /// What the backward rule remembers of one forward call. Views are as the product sees them: [K,1,B,G*Out] with a shared input.
 struct Dense::Call {
-    tape::Value x, y;
+    tape::Value x;
     std::optional<Columns> gradient_columns;
     ops::DenseParams params;
     tensor::View saved, inv_std;
@@ -77,7 +76,7 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     if (whole.view.g == 1) y = whole.split_columns(product_groups);
     MILLRACE_ASSERT(y.view.g == product_groups && y.view.cols == product_out && y.view.rows == rows, label_);
 
-    Call call{x.split_columns(product_groups), y, placement.gradient_columns, {}, {}, {}};
+    Call call{x.split_columns(product_groups), placement.gradient_columns, {}, {}, {}};
     call.params.activation = options_.activation;
     call.params.eps = options_.eps;
     call.params.momentum = options_.momentum;
@@ -107,7 +106,8 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     builder.append(record_of(op, call.params, label_,
                              {first, second, vector_of(store, bias_), vector_of(store, gamma_), vector_of(store, beta_),
                               vector_of(store, mean_), vector_of(store, variance_), call.saved, call.inv_std, state, y}));
-    if (training) builder.on_backward([layer = *this, &builder, call] { layer.backward(builder, call); });
+    if (training)
+        builder.on_gradient(y, [layer = *this, &builder, call](const tensor::View& dy) { layer.backward(builder, call, dy); });
     return whole;
 }
 
@@ -142,9 +142,7 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
     return dz;
 }
 
-void Dense::backward(tape::Builder& builder, const Call& call) const {
-    const tensor::View dy = builder.gradient(call.y);
-    if (!dy.present()) return;
+void Dense::backward(tape::Builder& builder, const Call& call, const tensor::View& dy) const {
     const tensor::View dz = append_dense_backward(builder, call, dy);
 
     tape::Builder::Target dw = builder.parameter_gradient(weight_);

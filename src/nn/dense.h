@@ -67,7 +67,7 @@ private:
     [[nodiscard]] tensor::View matrix(const tensor::View& groups) const;
     [[nodiscard]] tensor::View vector(const tensor::View& groups) const;
     [[nodiscard]] tensor::View vector_of(const tape::Store& store, tape::ParameterId id) const;  ///< absent without one
-    void backward(tape::Builder& builder, const Call& call) const;
+    void backward(tape::Builder& builder, const Call& call, const tensor::View& dy) const;
     tensor::View append_dense_backward(tape::Builder& builder, const Call& call, const tensor::View& dy) const;
 
     DenseOptions options_;

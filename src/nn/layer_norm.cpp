@@ -1,6 +1,5 @@
 #include "nn/layer_norm.h"
 
-#include "nn/names.h"
 #include "nn/slot_target.h"
 #include "ops/norm/layernorm.h"
 
@@ -28,12 +27,8 @@ tape::Value LayerNorm::forward(tape::Builder& builder, const tape::Value& x, con
                                  : tensor::View{};
     builder.append(record_of(&ops::layernorm_forward::kDef, ops::LayerNormParams{eps_}, label_,
                              {in, other, store.parameter(gamma_), store.parameter(beta_), mean, inv_std, sum, split(y)}));
-    if (!training) return y;
-
-    builder.on_backward([layer = *this, &builder, in, other, normed = sum.present() ? sum : in.view, out = split(y), mean,
-                         inv_std] {
-        const tensor::View dy = builder.gradient(out);
-        if (!dy.present()) return;
+    const tensor::View normed = sum.present() ? sum : in.view;
+    builder.on_gradient(split(y), [layer = *this, &builder, in, other, normed, mean, inv_std](const tensor::View& dy) {
         const auto target = [&](const tape::Value& value) -> Slot {
             return value.view.present() && value.needs_gradient ? Slot{builder.gradient_target(value)} : Slot{};
         };

@@ -10,11 +10,7 @@ tape::Value pointwise(tape::Builder& builder, const tape::Value& x, const Pointw
     ops::PointwiseParams params{options.activation, builder.training() ? options.dropout : 0, builder.next_op_number()};
     const tensor::View state = params.dropout > 0 ? builder.store().state() : tensor::View{};
     builder.append(record_of(&ops::pointwise_forward::kDef, params, name, {x, state, y}));
-    if (!y.needs_gradient) return y;
-
-    builder.on_backward([&builder, x, y, params, state, name] {
-        const tensor::View dy = builder.gradient(y);
-        if (!dy.present()) return;
+    builder.on_gradient(y, [&builder, x, params, state, name](const tensor::View& dy) {
         builder.append(record_of(&ops::pointwise_backward::kDef, params, name, {dy, x, state, builder.gradient_target(x)}));
     });
     return y;
@@ -25,11 +21,7 @@ tape::Value add(tape::Builder& builder, const tape::Value& a, const tape::Value&
     const tape::Value y =
         builder.activation(a.view.rows, a.view.cols, name, builder.training() && (a.needs_gradient || b.needs_gradient));
     builder.append(record_of(&ops::add::kDef, ops::AddParams{}, name, {a, b, y}));
-    if (!y.needs_gradient) return y;
-
-    builder.on_backward([&builder, a, b, y, name] {
-        const tensor::View dy = builder.gradient(y);
-        if (!dy.present()) return;
+    builder.on_gradient(y, [&builder, a, b, name](const tensor::View& dy) {
         for (const tape::Value& operand : {b, a})
             if (operand.needs_gradient)
                 builder.append(record_of(&ops::add::kDef, ops::AddParams{}, name, {dy, {}, builder.gradient_target(operand)}));

@@ -1,7 +1,8 @@
 #pragma once
-// What layers append to gradients, and what a loss divides by.
+// What layers share: names of parameters that stand side by side, what is appended to gradients, what a loss divides by.
 
 #include <string>
+#include <vector>
 
 #include "ops/dense/dense.h"
 #include "ops/loss/loss.h"
@@ -11,6 +12,18 @@ namespace millrace::nn {
 
 using tape::record_of;
 using tape::Slot;
+
+inline std::vector<std::string> with_suffix(const std::vector<std::string>& prefixes, const std::string& suffix) {
+    std::vector<std::string> names;
+    names.reserve(prefixes.size());
+    for (const std::string& prefix : prefixes) names.push_back(prefix + suffix);
+    return names;
+}
+
+/// "layer", or "layer (x3)" for three.
+inline std::string label_of(const std::vector<std::string>& names) {
+    return names.size() == 1 ? names.front() : names.front() + " (x" + std::to_string(names.size()) + ")";
+}
 
 /// Adds the sums over the rows of `in` [K,G,B,C] to a gradient [K,G,1,C].
 inline void append_column_sum(tape::Builder& builder, const tensor::View& in, const Slot& sums, const std::string& layer) {

@@ -23,8 +23,9 @@ tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& seq
     builder.append(record_of(
         &ops::token_embed::kDef, ops::TokenParams{sequences.prefix}, name_,
         {store.parameter(tokens_), store.parameter(positions_), prefix, sequences.ids, sequences.lengths, store.state(), y}));
-    if (builder.training())
-        builder.on_backward([layer = *this, &builder, sequences, prefix, y] { layer.backward(builder, sequences, prefix, y); });
+    builder.on_gradient(y, [layer = *this, &builder, sequences, prefix](const tensor::View& dy) {
+        layer.backward(builder, sequences, prefix, dy);
+    });
     return y;
 }
 
@@ -38,9 +39,7 @@ tape::Value TokenEmbedding::forward_at(tape::Builder& builder, const Sequences& 
 }
 
 void TokenEmbedding::backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix,
-                              const tape::Value& y) const {
-    const tensor::View dy = builder.gradient(y);
-    if (!dy.present()) return;
+                              const tensor::View& dy) const {
     const Slot dtokens = builder.parameter_gradient(tokens_), dposition = builder.parameter_gradient(positions_);
     const Slot dbefore = prefix.view.present() && prefix.needs_gradient ? builder.gradient_target(prefix) : Slot{};
     builder.append(record_of(&ops::token_embed_backward::kDef, ops::TokenParams{sequences.prefix}, name_,
@@ -52,11 +51,7 @@ tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sequ
     const tape::Value y = builder.activation(sequences.count(), x.view.cols, name, builder.training() && x.needs_gradient);
     const ops::TokenParams params{sequences.prefix};
     builder.append(record_of(&ops::masked_mean::kDef, params, name, {x, sequences.lengths, y}));
-    if (!y.needs_gradient) return y;
-
-    builder.on_backward([&builder, x, y, sequences, name, params] {
-        const tensor::View dy = builder.gradient(y);
-        if (!dy.present()) return;
+    builder.on_gradient(y, [&builder, x, sequences, name, params](const tensor::View& dy) {
         builder.append(
             record_of(&ops::masked_mean_backward::kDef, params, name, {dy, sequences.lengths, builder.gradient_target(x)}));
     });

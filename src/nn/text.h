@@ -47,7 +47,7 @@ public:
     [[nodiscard]] tape::ParameterId positions() const { return positions_; }
 
 private:
-    void backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix, const tape::Value& y) const;
+    void backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix, const tensor::View& dy) const;
 
     std::string name_;
     std::int32_t position_count_ = 0, cols_ = 0;

@@ -1,6 +1,5 @@
 #include "nn/transformer.h"
 
-#include "nn/names.h"
 #include "nn/pointwise.h"
 #include "nn/slot_target.h"
 #include "ops/activation.h"
@@ -95,10 +94,7 @@ tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& 
                            logsumexp = per_head(builder, in, side, params.heads, tape::Role::saved, label + ".logsumexp");
         builder.append(record_of(&ops::attention_forward::kDef, params, label,
                                  {columns_abreast(in.view, side), lengths, logsumexp, columns_abreast(out.view, side)}));
-        if (!builder.training()) continue;
-        builder.on_backward([&builder, params, in, lengths, logsumexp, out, label, side] {
-            const tensor::View dout = builder.gradient(out);
-            if (!dout.present()) return;
+        builder.on_gradient(out, [&builder, params, in, lengths, logsumexp, out, label, side](const tensor::View& dout) {
             const tape::Builder::Target dqkv = builder.gradient_target(in);
             MILLRACE_ASSERT(!dqkv.accumulate, label);
             const tensor::View delta = per_head(builder, in, side, params.heads, tape::Role::scratch, label + ".delta");

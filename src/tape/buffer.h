@@ -28,13 +28,8 @@ const char* name_of(Role role);
 /// (MemberState::loss_scale). f64 is the reference backend's.
 enum class Precision : std::uint8_t { f64, f32, bf16, f16 };
 constexpr tensor::DType real_of(Precision p) {
-    switch (p) {
-        case Precision::f64: return tensor::DType::f64;
-        case Precision::f32: return tensor::DType::f32;
-        case Precision::bf16: return tensor::DType::bf16;
-        case Precision::f16: return tensor::DType::f16;
-    }
-    return tensor::DType::f32;
+    constexpr tensor::DType kReal[] = {tensor::DType::f64, tensor::DType::f32, tensor::DType::bf16, tensor::DType::f16};
+    return kReal[static_cast<int>(p)];
 }
 constexpr const char* name_of(Precision p) { return tensor::name_of(real_of(p)); }
 /// Whether products read 16-bit copies of the parameters.

@@ -91,6 +91,13 @@ void Builder::push(ops::Record record) {
     records_.push_back(std::move(record));
 }
 
+void Builder::on_gradient(const Value& value, std::function<void(const View& gradient)> rule) {
+    if (!value.needs_gradient) return;
+    on_backward([this, value, rule = std::move(rule)] {
+        if (const View complete = gradient(value); complete.present()) rule(complete);
+    });
+}
+
 bool Builder::merges_weight_gradients() const { return scan_ != nullptr; }
 
 void Builder::append_weight_gradient(ops::Record record) {

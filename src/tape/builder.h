@@ -94,6 +94,8 @@ public:
     void only_if(const tensor::View& flags) { condition_ = flags; }
     /// Called in reverse order of registration by backward().
     void on_backward(std::function<void()> rule) { rules_.push_back(std::move(rule)); }
+    /// The same, with the complete gradient of `value`; only where it has one and something flowed into it.
+    void on_gradient(const Value& value, std::function<void(const tensor::View& gradient)> rule);
     /// Weight gradients go through here so that they can be moved behind the chain, or up to the first record that needs the
     /// memory which they read, or what they write.
     void append_weight_gradient(ops::Record record);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <thread>
 
 #include "base/orthonormal.h"
 #include "base/philox.h"
+#include "ops/cpu/thread_pool.h"
 
 namespace millrace::tape {
 namespace {
@@ -115,19 +115,14 @@ void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_
             add_pieces(p, matrix,
                        slice.subspan(static_cast<std::size_t>(p.offset) + static_cast<std::size_t>(matrix) * each, each), pieces);
     }
-    std::atomic<std::size_t> next{0};
-    const auto work = [&] {
-        for (std::size_t i = next++; i < pieces.size(); i = next++) {
-            draw(pieces[i], member, seed);
-            if (!copies.values.empty())
-                copies.round(pieces[i].out, static_cast<std::size_t>(pieces[i].out.data() - slice.data()));
-        }
-    };
     if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-    const std::size_t count = std::min<std::size_t>(threads, slice.size() / static_cast<std::size_t>(4 * kPiece));
-    std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < count; ++i) helpers.emplace_back(work);
-    work();
+    const std::size_t useful = slice.size() / static_cast<std::size_t>(4 * kPiece);
+    ops::cpu::ThreadPool pool(std::max(1, static_cast<int>(std::min<std::size_t>(threads, useful))));
+    pool.for_each(static_cast<int>(pieces.size()), [&](int task, int) {
+        const Piece& piece = pieces[static_cast<std::size_t>(task)];
+        draw(piece, member, seed);
+        if (!copies.values.empty()) copies.round(piece.out, static_cast<std::size_t>(piece.out.data() - slice.data()));
+    });
 }
 
 ops::GroupState initial_state(const ParameterGroup& group) {

@@ -1,6 +1,5 @@
 #include "tape/rewriting.h"
 
-#include <algorithm>
 #include <deque>
 #include <set>
 

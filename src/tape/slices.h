@@ -3,7 +3,6 @@
 // for all stores of the same declarations. Gradients are left out: no step reads those of an earlier one.
 
 #include <cstddef>
-#include <span>
 #include <vector>
 
 #include "tape/store.h"

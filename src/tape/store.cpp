@@ -25,22 +25,28 @@ constexpr std::int64_t kTensorAlign = 64;  // elements: 128 bytes in bf16, so th
 
 Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), options_(options), buffers_(kFixedCount) {
     MILLRACE_ASSERT(options_.members >= 1, "a store needs at least one member");
+    describe_buffers();
+}
+
+void Store::describe_buffers() {
+    const std::int64_t k = options_.members, trained = k * trainable_width_;
     const DType stat = stat_of(options_.precision);
-    const auto set = [&](BufferId id, const char* name, Role role, DType dtype) {
-        buffers_[static_cast<std::size_t>(id)] = {name, role, dtype};
+    const auto set = [&](BufferId id, const char* name, Role role, DType dtype, std::int64_t elements) {
+        buffers_[static_cast<std::size_t>(id)] = {name, role, dtype, elements};
     };
-    set(kParams, "parameters", Role::parameter, stat);
-    set(kGrads, "gradients", Role::gradient, stat);
-    set(kFirst, "first moment", Role::optimizer, stat);
-    set(kSecond, "second moment", Role::optimizer, stat);
-    set(kCopy16, "16-bit weights", Role::parameter, real_of(options_.precision));
-    set(kFixed, "running statistics", Role::running, stat);
-    set(kState, "member state", Role::state, DType::u8);
-    set(kGroups, "parameter groups", Role::state, DType::u8);
-    set(kSegments, "segments of groups", Role::state, DType::i32);
-    set(kScratch, "norm scratch", Role::scratch, stat);
-    set(kRing, "metrics ring", Role::metric, DType::u8);
-    set(kCounter, "metrics counter", Role::metric, DType::u8);
+    const auto bytes = [](std::size_t count, std::size_t each) { return static_cast<std::int64_t>(count * each); };
+    set(kParams, "parameters", Role::parameter, stat, trained);
+    set(kGrads, "gradients", Role::gradient, stat, trained);
+    set(kFirst, "first moment", Role::optimizer, stat, options_.first_moment ? trained : 0);
+    set(kSecond, "second moment", Role::optimizer, stat, options_.second_moment ? trained : 0);
+    set(kCopy16, "16-bit weights", Role::parameter, real_of(options_.precision), has_copies(options_.precision) ? trained : 0);
+    set(kFixed, "running statistics", Role::running, stat, k * fixed_width_);
+    set(kState, "member state", Role::state, DType::u8, k * bytes(1, sizeof(ops::MemberState)));
+    set(kGroups, "parameter groups", Role::state, DType::u8, k * bytes(groups_.size(), sizeof(ops::GroupState)));
+    set(kSegments, "segments of groups", Role::state, DType::i32, bytes(segments_.size(), 2));
+    set(kScratch, "norm scratch", Role::scratch, stat, k * ops::kNormBlocks);
+    set(kRing, "metrics ring", Role::metric, DType::u8, k * bytes(options_.ring_capacity, sizeof(ops::MetricsRow)));
+    set(kCounter, "metrics counter", Role::metric, DType::u8, 8);
 }
 
 ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
@@ -87,30 +93,13 @@ View Store::add_data(std::string name, DType dtype, std::int32_t rows, std::int3
     return v;
 }
 
-void Store::size_fixed_buffers() {
-    const std::int64_t k = options_.members;
-    auto size = [&](BufferId id, std::int64_t elements) { buffers_[static_cast<std::size_t>(id)].elements = elements; };
-    size(kParams, k * trainable_width_);
-    size(kGrads, k * trainable_width_);
-    size(kFirst, options_.first_moment ? k * trainable_width_ : 0);
-    size(kSecond, options_.second_moment ? k * trainable_width_ : 0);
-    size(kCopy16, has_copies(options_.precision) ? k * trainable_width_ : 0);
-    size(kFixed, k * fixed_width_);
-    size(kState, k * static_cast<std::int64_t>(sizeof(ops::MemberState)));
-    size(kGroups, k * static_cast<std::int64_t>(groups_.size() * sizeof(ops::GroupState)));
-    size(kSegments, 2 * static_cast<std::int64_t>(segments_.size()));
-    size(kScratch, k * ops::kNormBlocks);
-    size(kRing, options_.ring_capacity * k * static_cast<std::int64_t>(sizeof(ops::MetricsRow)));
-    size(kCounter, 8);
-}
-
 base::Status Store::seal() {
     if (sealed_) return base::ok();
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (trainable_width_ > kMost)
         return base::Error{fmt::format("the model has {} parameters; one member holds at most {}", trainable_width_, kMost)};
     set_segments();
-    size_fixed_buffers();
+    describe_buffers();
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
         View first;
         first.buffer = static_cast<BufferId>(i);
@@ -146,7 +135,7 @@ base::Status Store::allocate() {
     memory_.push_back(std::move(ring));
     addresses_[kRing] = memory_.back()->data();
     allocated_ = true;
-    write(segments(), segments_.data(), segments_.size() * sizeof(ops::Segment));
+    write(segments(), segments_);
     reset_groups();
     write_states(std::vector<ops::MemberState>(static_cast<std::size_t>(members())));  // zeros would switch dropout off
     return base::ok();
@@ -161,15 +150,10 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
         std::vector<std::uint16_t> narrow(copy.present() ? values.size() : 0);
         for (std::size_t member = 0; member < seeds.size(); ++member) {
             draw_slice(parameters_, fixed, member, seeds[member], values, {options_.precision, narrow});
-            if (slice.dtype == DType::f64) {
-                const std::vector<double> wide(values.begin(), values.end());
-                write(slice, wide.data(), wide.size() * sizeof(double));
-            } else {
-                write(slice, values.data(), values.size() * sizeof(float));
-            }
+            write_stat(slice, values);
             slice.offset += slice.stride_k;
             if (!copy.present()) continue;
-            write(copy, narrow.data(), narrow.size() * sizeof(std::uint16_t));
+            write(copy, narrow);
             copy.offset += copy.stride_k;
         }
     }
@@ -270,6 +254,18 @@ void Store::read(const View& v, void* host, std::size_t bytes) {
     backend_.download(host, address(v.buffer) + v.offset * static_cast<std::int64_t>(tensor::size_of(v.dtype)), bytes);
 }
 
+void Store::write_stat(const View& v, const std::vector<float>& values) {
+    if (v.dtype != DType::f64) return write(v, values);
+    write(v, std::vector<double>(values.begin(), values.end()));
+}
+
+void Store::read_stat(const View& v, std::vector<float>& values) {
+    if (v.dtype != DType::f64) return read(v, values.data(), values.size() * sizeof(float));
+    std::vector<double> wide(values.size());
+    read(v, wide.data(), wide.size() * sizeof(double));
+    std::ranges::transform(wide, values.begin(), [](double value) { return static_cast<float>(value); });
+}
+
 void Store::clear(const View& v) {
     if (!v.present()) return;
     const auto size = static_cast<std::int64_t>(tensor::size_of(v.dtype));
@@ -284,7 +280,7 @@ std::vector<ops::MemberState> Store::read_states() {
 
 void Store::write_states(const std::vector<ops::MemberState>& states) {
     MILLRACE_ASSERT(static_cast<int>(states.size()) == members(), "one state per member");
-    write(state(), states.data(), states.size() * sizeof(ops::MemberState));
+    write(state(), states);
 }
 
 namespace {
@@ -311,15 +307,8 @@ View matrix_window(Store& store, ParameterId id, int matrix, int member, Store::
 
 std::vector<float> Store::read_parameter(ParameterId id, int matrix, int member, Arena arena) {
     const View v = matrix_window(*this, id, matrix, member, arena);
-    const auto n = static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols);
-    std::vector<float> values(n);
-    if (v.dtype == DType::f64) {
-        std::vector<double> wide(n);
-        read(v, wide.data(), n * sizeof(double));
-        for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<float>(wide[i]);
-    } else {
-        read(v, values.data(), n * sizeof(float));
-    }
+    std::vector<float> values(static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols));
+    read_stat(v, values);
     return values;
 }
 
@@ -327,12 +316,7 @@ void Store::write_parameter(ParameterId id, int matrix, int member, const std::v
     const View v = matrix_window(*this, id, matrix, member, arena);
     MILLRACE_ASSERT(values.size() == static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols),
                     "wrong number of values");
-    if (v.dtype == DType::f64) {
-        std::vector<double> wide(values.begin(), values.end());
-        write(v, wide.data(), wide.size() * sizeof(double));
-    } else {
-        write(v, values.data(), values.size() * sizeof(float));
-    }
+    write_stat(v, values);
 }
 
 void Store::refresh_copies() {
@@ -340,9 +324,9 @@ void Store::refresh_copies() {
     const auto n = static_cast<std::size_t>(buffers_[kParams].elements);
     std::vector<float> wide(n);
     std::vector<std::uint16_t> narrow(n);
-    read(parameter_arena(), wide.data(), n * sizeof(float));
+    read_stat(parameter_arena(), wide);
     Copies{options_.precision, narrow}.round(wide, 0);
-    write(copy16(), narrow.data(), n * sizeof(std::uint16_t));
+    write(copy16(), narrow);
 }
 
 const ops::MetricsRow* Store::ring_rows() const { return reinterpret_cast<const ops::MetricsRow*>(address(kRing)); }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -125,6 +124,14 @@ public:
     // Host access: each call waits for the device.
     void write(const tensor::View& contiguous, const void* host, std::size_t bytes);
     void read(const tensor::View& contiguous, void* host, std::size_t bytes);
+    /// All of `values`, elements of the view's type.
+    template <class T>
+    void write(const tensor::View& contiguous, const std::vector<T>& values) {
+        write(contiguous, values.data(), values.size() * sizeof(T));
+    }
+    /// As many elements of a view of stat, which is f32 or f64, as there are values.
+    void write_stat(const tensor::View& contiguous, const std::vector<float>& values);
+    void read_stat(const tensor::View& contiguous, std::vector<float>& values);
     void clear(const tensor::View& contiguous);  ///< zeros, without waiting; nothing where the view is absent
     std::vector<ops::MemberState> read_states();
     void write_states(const std::vector<ops::MemberState>& states);
@@ -175,7 +182,7 @@ private:
     void reset_groups();  ///< the table as declared
     tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
     tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
-    void size_fixed_buffers();
+    void describe_buffers();  ///< the fixed ones, by what is declared so far
 
     ops::Backend& backend_;
     StoreOptions options_;

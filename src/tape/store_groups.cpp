@@ -54,7 +54,7 @@ std::vector<ops::GroupState> Store::read_groups() {
 
 void Store::write_groups(const std::vector<ops::GroupState>& table) {
     MILLRACE_ASSERT(table.size() == groups_.size() * static_cast<std::size_t>(members()), "one block per member and group");
-    write(group_table(), table.data(), table.size() * sizeof(ops::GroupState));
+    write(group_table(), table);
 }
 
 void Store::set_trainable(int member, std::string_view group, bool trainable) {

@@ -5,36 +5,26 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <vector>
 
 #include "data/images/image_set.h"
+#include "ops/cpu/thread_pool.h"
 
 namespace millrace::data {
 namespace {
 
 constexpr std::uint32_t kChunk = 1000;  // images between two reports of progress
 
-/// Calls draw(i) for every i in [begin, end), on one thread per processor.
-template <class Draw>
-void draw_on_all_processors(std::uint32_t begin, std::uint32_t end, const Draw& draw) {
-    const std::uint32_t threads = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
-    auto every_nth = [&](std::uint32_t from) {
-        for (std::uint32_t i = from; i < end; i += threads) draw(i);
-    };
-    std::vector<std::jthread> others;
-    for (std::uint32_t t = 1; t < threads; ++t) others.emplace_back(every_nth, begin + t);
-    every_nth(begin);
-}
-
 LabeledImages draw_images(const GarmentsOptions& options, std::uint32_t base, std::uint32_t count,
                           const std::function<void(std::uint32_t)>& drawn) {
     LabeledImages images{count, kGarmentSide, kGarmentSide, {}, {}};
     images.pixels.resize(std::size_t{count} * kGarmentPixels);
     images.labels.resize(count);
+    ops::cpu::ThreadPool pool(0);
     for (std::uint32_t start = 0; start < count; start += kChunk) {
         const std::uint32_t end = std::min(count, start + kChunk);
-        draw_on_all_processors(start, end, [&](std::uint32_t i) {
+        pool.for_each(static_cast<int>(end - start), [&](int task, int) {
+            const std::uint32_t i = start + static_cast<std::uint32_t>(task);
             std::uint8_t* pixels = images.pixels.data() + std::size_t{i} * kGarmentPixels;
             draw_garment(options.seed, base + i, std::span<std::uint8_t, kGarmentPixels>(pixels, kGarmentPixels));
             images.labels[i] = garment_label(base + i);

@@ -6,11 +6,10 @@
 #include <numeric>
 
 #include "ops/gather/gather.h"
+#include "tape/record.h"
 
 namespace millrace::data {
 namespace {
-
-constexpr Part kParts[] = {Part::train, Part::validation, Part::test};
 
 base::Status check(const char* which, const LabeledImages& images) {
     if (images.count == 0) return base::Error{fmt::format("the {} set has no images", which)};
@@ -22,7 +21,7 @@ base::Status check(const char* which, const LabeledImages& images) {
 }  // namespace
 
 ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation, base::Rank rank)
-    : set_(std::move(set)), augmentation_(augmentation), rank_(rank) {
+    : ResidentSource(rank), set_(std::move(set)), augmentation_(augmentation) {
     fields_ = {{"image", Field::Kind::real, static_cast<std::int32_t>(set_->train.rows * set_->train.columns)},
                {"label", Field::Kind::integer, 1, static_cast<std::int32_t>(set_->classes), {}, set_->class_names}};
     order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
@@ -31,7 +30,7 @@ ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation
     std::iota(order_[index_of(Part::test)].begin(), order_[index_of(Part::test)].end(), 0);
 }
 
-base::Status ResidentImages::declare(tape::Store& store) {
+base::Status ResidentImages::declare_tables(tape::Store& store) {
     MILLRACE_TRY(check("training", set_->train));
     MILLRACE_TRY(check("test", set_->test));
     if (samples(Part::train) == 0)
@@ -40,34 +39,19 @@ base::Status ResidentImages::declare(tape::Store& store) {
         return base::Error{
             fmt::format("images of {} x {} cannot be augmented; data.augment = false, or square images, would be right",
                         set_->train.rows, set_->train.columns)};
-    auto declare_images = [&](const std::string& name, const LabeledImages& images) {
+    const auto declare_images = [&](const std::string& name, const LabeledImages& images) {
         const auto count = static_cast<std::int32_t>(images.count);
-        return Resident{store.add_data(name + " images", tensor::DType::u8, count, fields_[0].width),
-                        store.add_data(name + " labels", tensor::DType::u8, count, 1)};
+        return Resident{add_table(store, name + " images", tensor::DType::u8, count, fields_[0].width, images.pixels),
+                        add_table(store, name + " labels", tensor::DType::u8, count, 1, images.labels)};
     };
     train_ = declare_images("training", set_->train);
     test_ = declare_images("test", set_->test);
-    for (Part part : kParts)
-        subset_[index_of(part)] = store.add_data(fmt::format("{} order", name_of(part)), tensor::DType::i32, whole(part), 1);
+    for (const Part part : kAllParts) subset_[index_of(part)] = add_order(store, part);
     return base::ok();
-}
-
-base::Status ResidentImages::upload(tape::Store& store) {
-    for (Part part : {Part::train, Part::test}) {
-        const LabeledImages& images = images_of(part);
-        store.write(resident_of(part).images, images.pixels.data(), images.pixels.size());
-        store.write(resident_of(part).labels, images.labels.data(), images.labels.size());
-    }
-    for (Part part : kParts) {
-        const std::vector<std::int32_t>& order = order_[index_of(part)];
-        if (!order.empty()) store.write(subset_[index_of(part)], order.data(), order.size() * sizeof(std::int32_t));
-    }
-    return store.backend().check();
 }
 
 std::vector<tensor::View> ResidentImages::gather(tape::Builder& builder, Part part, std::int32_t rows,
                                                  std::span<const Wanted> fields) {
-    namespace slot = ops::gather_images;
     ops::GatherImagesParams params;
     params.samples = static_cast<std::uint32_t>(whole(part));
     params.rank = rank_of(part);
@@ -82,22 +66,12 @@ std::vector<tensor::View> ResidentImages::gather(tape::Builder& builder, Part pa
     params.scale = augmentation_.scale;
     params.flip = augmentation_.flip;
 
-    // One record fills both fields, whichever is wanted.
-    tensor::View x, labels;
-    for (const Wanted& wanted : fields) (wanted.field == "image" ? x : labels) = wanted.into;
-    if (!x.present()) x = builder.buffer(1, rows, fields_[0].width, builder.real(), tape::Role::activation, "images");
-    if (!labels.present()) labels = builder.buffer(1, rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
-    ops::Record record{&ops::gather_images::kDef, params, {}, 0, "data"};
-    record.slots[slot::images] = resident_of(part).images;
-    record.slots[slot::labels] = resident_of(part).labels;
-    record.slots[slot::subset] = subset_[index_of(part)];
-    record.slots[slot::state] = builder.store().state();
-    record.slots[slot::x] = x;
-    record.slots[slot::y] = labels;
-    builder.append(std::move(record));
-    std::vector<tensor::View> views;
-    for (const Wanted& wanted : fields) views.push_back(wanted.field == "image" ? x : labels);
-    return views;
+    const Gathered places = places_of(builder, fields_, rows, fields);
+    const Resident& from = part == Part::test ? test_ : train_;
+    builder.append(tape::record_of(
+        &ops::gather_images::kDef, params, "data",
+        {from.images, from.labels, subset_[index_of(part)], builder.store().state(), places.fields[0], places.fields[1]}));
+    return places.wanted;
 }
 
 }  // namespace millrace::data

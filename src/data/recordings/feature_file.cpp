@@ -5,41 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
 #include <mutex>
-#include <thread>
 
+#include "ops/cpu/thread_pool.h"
 #include "tensor/dtype.h"
 
 namespace millrace::data {
 namespace {
 
 constexpr std::uint64_t kReadAtOnce = 4 << 20;
-
-/// Calls `read` for all rows, block by block, on as many threads as the machine has.
-Status read_on_threads(std::uint64_t rows, std::uint64_t row_bytes, bool parallel,
-                       const std::function<Status(std::uint64_t first, std::uint64_t count)>& read) {
-    const std::uint64_t block = std::max<std::uint64_t>(1, kReadAtOnce / std::max<std::uint64_t>(row_bytes, 1));
-    std::atomic<std::uint64_t> next{0};
-    std::mutex mutex;
-    Status status = base::ok();
-    const auto work = [&] {
-        for (std::uint64_t first = next.fetch_add(block); first < rows; first = next.fetch_add(block)) {
-            Status done = read(first, std::min(block, rows - first));
-            if (done.ok()) continue;
-            const std::lock_guard lock(mutex);
-            status = std::move(done);
-            next = rows;
-        }
-    };
-    const unsigned threads = parallel ? std::max(1u, std::thread::hardware_concurrency()) : 1;
-    std::vector<std::jthread> others;
-    for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
-    work();
-    others.clear();
-    return status;
-}
 
 }  // namespace
 
@@ -75,9 +49,17 @@ Result<std::vector<std::uint16_t>> FeatureFile::read_all() const {
                                  set_.description().text(), needed),
                      path_.string()};
     std::vector<std::uint16_t> features(count() * values_);
-    MILLRACE_TRY(read_on_threads(count(), set_.row_bytes(), set_.direct(), [&](std::uint64_t first, std::uint64_t rows) {
-        return read(first, rows, std::span(features).subspan(first * values_, rows * values_));
-    }));
+    const std::uint64_t block = std::max<std::uint64_t>(1, kReadAtOnce / std::max<std::uint64_t>(set_.row_bytes(), 1));
+    std::mutex mutex;
+    Status status = base::ok();
+    ops::cpu::ThreadPool pool(set_.direct() ? 0 : 1);
+    pool.for_each(static_cast<int>((count() + block - 1) / block), [&](int task, int) {
+        const std::uint64_t first = static_cast<std::uint64_t>(task) * block, rows = std::min(block, count() - first);
+        Status done = read(first, rows, std::span(features).subspan(first * values_, rows * values_));
+        const std::lock_guard lock(mutex);
+        if (status.ok()) status = std::move(done);
+    });
+    MILLRACE_TRY(status);
     return features;
 }
 

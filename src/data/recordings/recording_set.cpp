@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "data/resident_source.h"
 #include "tape/record.h"
 #include "tensor/dtype.h"
 
@@ -59,35 +60,28 @@ void ScalingViews::declare(tape::Store& store, std::int32_t width) {
 }
 
 void ScalingViews::upload(tape::Store& store, const Scaling& scaling) const {
-    const auto write = [&](const tensor::View& view, const auto& values) {
-        store.write(view, values.data(), values.size() * sizeof(values[0]));
-    };
     std::vector<double> means, inverses;
     for (std::size_t c = 0; c < scaling.mean.size(); ++c) {
         means.push_back(static_cast<double>(scaling.mean[c]));
         inverses.push_back(1 / static_cast<double>(scaling.deviation[c]));
     }
     if (mean.dtype == tensor::DType::f64) {
-        write(mean, means);
-        write(inverse, inverses);
+        store.write(mean, means);
+        store.write(inverse, inverses);
     } else {
-        write(mean, std::vector<float>(means.begin(), means.end()));
-        write(inverse, std::vector<float>(inverses.begin(), inverses.end()));
+        store.write(mean, std::vector<float>(means.begin(), means.end()));
+        store.write(inverse, std::vector<float>(inverses.begin(), inverses.end()));
     }
 }
 
 std::vector<tensor::View> append_gather(tape::Builder& builder, const ops::GatherFeaturesParams& params,
                                         const FeatureTables& from, std::int32_t rows, std::span<const Wanted> fields) {
-    tensor::View x, labels;
-    for (const Wanted& wanted : fields) (wanted.field == "features" ? x : labels) = wanted.into;
-    if (!x.present()) x = builder.buffer(1, rows, from.mean.cols, builder.real(), tape::Role::activation, "features");
-    if (!labels.present()) labels = builder.buffer(1, rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
-    builder.append(
-        tape::record_of(&ops::gather_features::kDef, params, "data",
-                        {from.features, from.labels, from.mean, from.inverse, from.order, builder.store().state(), x, labels}));
-    std::vector<tensor::View> views;
-    for (const Wanted& wanted : fields) views.push_back(wanted.field == "features" ? x : labels);
-    return views;
+    const Gathered places =
+        places_of(builder, {{"features", Field::Kind::real, from.mean.cols}, {"label", Field::Kind::integer, 1}}, rows, fields);
+    builder.append(tape::record_of(&ops::gather_features::kDef, params, "data",
+                                   {from.features, from.labels, from.mean, from.inverse, from.order, builder.store().state(),
+                                    places.fields[0], places.fields[1]}));
+    return places.wanted;
 }
 
 void make_binary(RecordingSet& set) {

@@ -9,7 +9,8 @@
 namespace millrace::data {
 
 ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, RecordingOptions options, base::Rank rank)
-    : set_(std::move(set)), options_(options), rank_(rank), fields_(fields_of(*set_)) {
+    : ResidentSource(rank), set_(std::move(set)), options_(options) {
+    fields_ = fields_of(*set_);
     for (const Part part : kAllParts) {
         std::vector<std::int32_t>& order = order_[index_of(part)];
         const Recordings& recordings = set_->part(part);
@@ -28,41 +29,28 @@ ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, 
     }
 }
 
-base::Status ResidentRecordings::declare(tape::Store& store) {
+base::Status ResidentRecordings::declare_tables(tape::Store& store) {
     for (const Part part : kAllParts)
         if (asked_[index_of(part)] > std::numeric_limits<std::int32_t>::max())
             return base::Error{fmt::format("the {} part has {} segments an epoch; at most 2^31 - 1 would be right", name_of(part),
                                            asked_[index_of(part)])};
     if (samples(Part::train) == 0) return base::Error{"the training part has no recordings"};
-    const auto add = [&](const char* what, Part part, tensor::DType type, std::int32_t rows, std::int32_t cols) {
-        return store.add_data(fmt::format("{} {}", name_of(part), what), type, rows, cols);
-    };
     for (const Part part : kAllParts) {
-        const std::int32_t count = set_->part(part).count;
-        resident_[index_of(part)] = {add("features", part, tensor::DType::f16, count * set_->windows, set_->width),
-                                     add("labels", part, tensor::DType::i32, count, 1),
-                                     add("order", part, tensor::DType::i32, whole(part), 1)};
+        const Recordings& recordings = set_->part(part);
+        const auto add = [&](const char* what, tensor::DType type, std::int32_t rows, std::int32_t cols, const auto& values) {
+            return add_table(store, fmt::format("{} {}", name_of(part), what), type, rows, cols, values);
+        };
+        resident_[index_of(part)] = {
+            add("features", tensor::DType::f16, recordings.count * set_->windows, set_->width, recordings.features),
+            add("labels", tensor::DType::i32, recordings.count, 1, recordings.labels), add_order(store, part)};
     }
     scaling_.declare(store, set_->width);
+    on_upload([this](tape::Store& to) { scaling_.upload(to, *set_->scaling); });
     return base::ok();
 }
 
-base::Status ResidentRecordings::upload(tape::Store& store) {
-    const auto write = [&](const tensor::View& view, const auto& values) {
-        if (!values.empty()) store.write(view, values.data(), values.size() * sizeof(values[0]));
-    };
-    for (const Part part : kAllParts) {
-        const Resident& resident = resident_[index_of(part)];
-        write(resident.features, set_->part(part).features);
-        write(resident.labels, set_->part(part).labels);
-        write(resident.order, order_[index_of(part)]);
-    }
-    scaling_.upload(store, *set_->scaling);
-    return store.backend().check();
-}
-
 void ResidentRecordings::write_features(tape::Store& store, Part part, const std::vector<std::uint16_t>& features) const {
-    store.write(resident_[index_of(part)].features, features.data(), features.size() * sizeof(features[0]));
+    store.write(resident_[index_of(part)].features, features);
 }
 
 std::vector<tensor::View> ResidentRecordings::gather(tape::Builder& builder, Part part, std::int32_t rows,

@@ -1,7 +1,5 @@
 #include "data/stream/streamed_rows.h"
 
-#include <algorithm>
-
 namespace millrace::data {
 namespace {
 

@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "ops/gather/gather.h"
+#include "tape/record.h"
 
 namespace millrace::data {
 
@@ -20,7 +21,7 @@ std::string statistics_text(const TextStatistics& of) {
 }  // namespace
 
 ResidentText::ResidentText(std::shared_ptr<const TextSet> set, std::int32_t length, base::Rank rank, TextStages stages)
-    : set_(std::move(set)), length_(length), rank_(rank), stages_(stages) {
+    : ResidentSource(rank), set_(std::move(set)), length_(length), stages_(stages) {
     Field tokens{"tokens", Field::Kind::integer, length_ + 1, set_->vocabulary, set_->tokenizer};
     tokens.statistics = set_->statistics;
     fields_ = {std::move(tokens), {"length", Field::Kind::integer, 1, length_ + 1}};
@@ -69,57 +70,30 @@ std::vector<std::string> ResidentText::notes() const {
     return lines;
 }
 
-base::Status ResidentText::declare(tape::Store& store) {
+base::Status ResidentText::declare_tables(tape::Store& store) {
     for (const Part part : kAllParts) {
-        streams_[index_of(part)] = store.add_data(fmt::format("{} tokens", name_of(part)), tensor::DType::i32,
-                                                  static_cast<std::int32_t>(set_->tokens(part).size()), 1);
-        tables_[index_of(part)] =
-            store.add_data(fmt::format("{} ranges", name_of(part)), tensor::DType::i32,
-                           static_cast<std::int32_t>(ranges_[index_of(part)].size()), ops::kTokenRangeColumns);
+        const std::vector<std::int32_t>& tokens = set_->tokens(part);
+        const std::vector<ops::TokenRange>& ranges = ranges_[index_of(part)];
+        streams_[index_of(part)] = add_table(store, fmt::format("{} tokens", name_of(part)), tensor::DType::i32,
+                                             static_cast<std::int32_t>(tokens.size()), 1, tokens);
+        tables_[index_of(part)] = add_table(store, fmt::format("{} ranges", name_of(part)), tensor::DType::i32,
+                                            static_cast<std::int32_t>(ranges.size()), ops::kTokenRangeColumns, ranges);
     }
     return base::ok();
 }
 
-base::Status ResidentText::upload(tape::Store& store) {
-    for (const Part part : kAllParts) {
-        const std::vector<std::int32_t>& tokens = set_->tokens(part);
-        store.write(streams_[index_of(part)], tokens.data(), tokens.size() * sizeof(std::int32_t));
-        const std::vector<ops::TokenRange>& ranges = ranges_[index_of(part)];
-        store.write(tables_[index_of(part)], ranges.data(), ranges.size() * sizeof(ops::TokenRange));
-    }
-    return store.backend().check();
-}
-
 std::vector<tensor::View> ResidentText::gather(tape::Builder& builder, Part part, std::int32_t rows,
                                                std::span<const Wanted> fields) {
-    namespace slot = ops::gather_windows;
     ops::GatherWindowsParams params;
     params.samples = static_cast<std::uint32_t>(whole(part));
     params.rank = rank_of(part);
     params.training = builder.training();
     params.epochs = stages_.epochs;
-
-    // One record fills both fields, whichever is wanted.
-    tensor::View views[2];
-    const auto index_of_field = [&](std::string_view name) {
-        const Field* field = find_field(fields_, name);
-        MILLRACE_ASSERT(field != nullptr, fmt::format("the source has no field {}", name));
-        return static_cast<std::size_t>(field - fields_.data());
-    };
-    for (const Wanted& wanted : fields) views[index_of_field(wanted.field)] = wanted.into;
-    for (std::size_t i = 0; i < fields_.size(); ++i)
-        if (!views[i].present())
-            views[i] = builder.buffer(1, rows, fields_[i].width, tensor::DType::i32, tape::Role::activation, fields_[i].name);
-    ops::Record record{&ops::gather_windows::kDef, params, {}, 0, "data"};
-    record.slots[slot::stream] = streams_[index_of(part)];
-    record.slots[slot::ranges] = tables_[index_of(part)];
-    record.slots[slot::state] = builder.store().state();
-    record.slots[slot::out] = views[0];
-    record.slots[slot::lengths] = views[1];
-    builder.append(std::move(record));
-    std::vector<tensor::View> gathered;
-    for (const Wanted& wanted : fields) gathered.push_back(views[index_of_field(wanted.field)]);
-    return gathered;
+    const Gathered places = places_of(builder, fields_, rows, fields);
+    builder.append(tape::record_of(
+        &ops::gather_windows::kDef, params, "data",
+        {streams_[index_of(part)], tables_[index_of(part)], builder.store().state(), places.fields[0], places.fields[1]}));
+    return places.wanted;
 }
 
 }  // namespace millrace::data

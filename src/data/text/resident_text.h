@@ -4,8 +4,8 @@
 #include <array>
 #include <memory>
 
-#include "base/rank.h"
 #include "data/domain.h"
+#include "data/resident_source.h"
 #include "data/text/text_set.h"
 #include "ops/gather/gather.h"
 
@@ -22,38 +22,30 @@ struct TextStages {
 /// Sample i begins at token i * T + shift. In training each member draws its shift, from 0 to T - 1, anew for every epoch, and
 /// there are as many samples as fit for every shift. In evaluation the shift is 0 and the last window may be shorter: every token
 /// but the first is a target exactly once. No window reaches from one domain into the next.
-class ResidentText final : public BatchSource {
+class ResidentText final : public ResidentSource {
 public:
-    /// `length` is T. `rank` says which share of the training part is this machine's. stages.windows is at most that of the
-    /// smallest domain.
+    /// Fields are tokens [T + 1], zeros behind a short window, and length [1]: how many of the T targets there are. `length` is
+    /// T. stages.windows is at most that of the smallest domain.
     ResidentText(std::shared_ptr<const TextSet> set, std::int32_t length, base::Rank rank = {}, TextStages stages = {});
 
-    [[nodiscard]] std::int32_t samples(Part part) const override { return rank_of(part).share(whole(part)); }
-    /// tokens [T + 1], zeros behind a short window, and length [1]: how many of the T targets there are.
-    [[nodiscard]] const Fields& fields() const override { return fields_; }
     /// Of the window with shift 0.
     [[nodiscard]] std::vector<std::string> texts_at(Part part, std::int32_t position) const override;
     [[nodiscard]] std::vector<std::string> notes() const override;
     [[nodiscard]] const TextSet& set() const { return *set_; }
-    /// Samples of the part on all machines together.
-    [[nodiscard]] std::int32_t whole(Part part) const { return samples_[index_of(part)]; }
+    [[nodiscard]] std::int32_t whole(Part part) const override { return samples_[index_of(part)]; }
     /// Empty: the set is one text.
     [[nodiscard]] const std::vector<Domain>& domains() const { return domains_; }
 
-    base::Status declare(tape::Store& store) override;
-    base::Status upload(tape::Store& store) override;
     std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
                                      std::span<const Wanted> fields) override;
     using BatchSource::gather;
 
 private:
-    [[nodiscard]] base::Rank rank_of(Part part) const { return part == Part::train ? rank_ : base::Rank{}; }
+    base::Status declare_tables(tape::Store& store) override;
 
     std::shared_ptr<const TextSet> set_;
     std::int32_t length_;
-    base::Rank rank_;
     TextStages stages_;
-    Fields fields_;
     std::vector<Domain> domains_;
     std::array<std::vector<ops::TokenRange>, kPartCount> ranges_;  ///< one for each domain
     std::array<std::int32_t, kPartCount> samples_{};

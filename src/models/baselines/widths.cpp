@@ -41,15 +41,8 @@ double solve(const std::vector<double>& ratios, bool residual, double target, do
 }  // namespace
 
 const char* name_of(BaselineKind kind) {
-    switch (kind) {
-        case BaselineKind::shallow: return "shallow";
-        case BaselineKind::balanced: return "balanced";
-        case BaselineKind::deep: return "deep";
-        case BaselineKind::very_deep: return "very_deep";
-        case BaselineKind::deep_resnet: return "deep_resnet";
-        case BaselineKind::very_deep_resnet: return "very_deep_resnet";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"shallow", "balanced", "deep", "very_deep", "deep_resnet", "very_deep_resnet"};
+    return kNames[static_cast<int>(kind)];
 }
 
 std::int64_t baseline_parameters(const std::vector<std::int32_t>& widths, bool residual, std::int32_t features,

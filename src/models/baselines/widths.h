@@ -2,7 +2,6 @@
 // Baselines of a given number of parameters: a chain of hidden layers whose width solves a quadratic.
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/result.h"

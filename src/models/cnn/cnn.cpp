@@ -25,16 +25,10 @@ base::Status Cnn::declare(tape::Store& store) {
         side /= config_.pool;
         in = options.out;
     }
-    nn::DenseOptions hidden;
-    hidden.in = side * side * in;
-    hidden.out = config_.hidden;
-    hidden.activation = ops::Activation::relu;
-    hidden.dropout = config_.dropout;
+    const nn::DenseOptions hidden{
+        .in = side * side * in, .out = config_.hidden, .activation = ops::Activation::relu, .dropout = config_.dropout};
     hidden_ = nn::Dense(store, {"hidden"}, {}, hidden);
-    nn::DenseOptions out;
-    out.in = config_.hidden;
-    out.out = config_.classes;
-    out_ = nn::Dense(store, {"out"}, {}, out);
+    out_ = nn::Dense(store, {"out"}, {}, {.in = config_.hidden, .out = config_.classes});
     return base::ok();
 }
 

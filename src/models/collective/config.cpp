@@ -1,4 +1,5 @@
-#include "models/collective/config.h"
+// Widths that follow from the recipe, and what is refused.
+#include "models/collective/collective.h"
 
 #include <fmt/format.h>
 

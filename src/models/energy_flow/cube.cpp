@@ -91,24 +91,21 @@ Value Cube::forward(tape::Builder& builder, const Value& e) {
     pass->scratch = cells_[0].scratch(builder, pass->rows);
 
     builder.append(record_of(&ops::flow_begin::kDef, grid(), "flows", {e, pass->tables[0], pass->counters[0]}));
-    if (builder.training())
-        builder.on_backward([this, &builder, pass, e] {
-            const auto target = builder.gradient_target(e);
-            MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
-            builder.append(
-                record_of(&ops::flow_begin_backward::kDef, grid(), "flows", {builder.gradient(pass->tables[0]), target}));
-        });
+    builder.on_gradient(pass->tables[0], [this, &builder, e](const View& dtable) {
+        const auto target = builder.gradient_target(e);
+        MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
+        builder.append(record_of(&ops::flow_begin_backward::kDef, grid(), "flows", {dtable, target}));
+    });
     scan->run([&](std::int32_t t) { step(builder, pass, t); });
 
     const Value last = pass->tables.back();
     const Value surface{builder.buffer(1, e.view.rows, config_.cells(), builder.stat(), Role::activation, "surface"),
                         builder.training()};
     builder.append(record_of(&ops::flow_scatter::kDef, grid(), "surface", {last, builder.store().state(), surface}));
-    if (builder.training())
-        builder.on_backward([this, &builder, last, surface] {
-            builder.append(record_of(&ops::flow_scatter_backward::kDef, grid(), "surface",
-                                     {last, builder.gradient(surface), builder.gradient_target(last)}));
-        });
+    builder.on_gradient(surface, [this, &builder, last](const View& dsurface) {
+        builder.append(
+            record_of(&ops::flow_scatter_backward::kDef, grid(), "surface", {last, dsurface, builder.gradient_target(last)}));
+    });
     counters_ = pass->counters.back();
     tables_.clear();
     for (const Value& each : pass->tables) tables_.push_back(each.view);
@@ -172,15 +169,13 @@ Value Cube::neuron(tape::Builder& builder, const std::shared_ptr<Pass>& pass, st
     const View parameters = builder.store().parameter_span(neuron_first_, neuron_last_);
     builder.append(
         record_of(&ops::flow_neuron_forward::kDef, neuron_, "neuron", {pass->tables[t], parameters, pass->counters[t], x}));
-    if (builder.training())
-        builder.on_backward([this, &builder, pass, t, x, parameters] {
-            tape::Builder::Target gradient = builder.parameter_gradient(neuron_first_);
-            gradient.view = builder.store().gradient_span(neuron_first_, neuron_last_);
-            const View dx = builder.gradient(x);
-            builder.append(record_of(
-                &ops::flow_neuron_backward::kDef, neuron_, "neuron",
-                {pass->tables[t], parameters, pass->counters[t], dx, gradient, builder.gradient_target(pass->tables[t])}));
-        });
+    builder.on_gradient(x, [this, &builder, pass, t, parameters](const View& dx) {
+        tape::Builder::Target gradient = builder.parameter_gradient(neuron_first_);
+        gradient.view = builder.store().gradient_span(neuron_first_, neuron_last_);
+        builder.append(
+            record_of(&ops::flow_neuron_backward::kDef, neuron_, "neuron",
+                      {pass->tables[t], parameters, pass->counters[t], dx, gradient, builder.gradient_target(pass->tables[t])}));
+    });
     return x;
 }
 
@@ -196,13 +191,10 @@ void Cube::move(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::
     const View state = params.noise > 0 ? builder.store().state() : View{};
     builder.append(record_of(&ops::flow_move::kDef, params, "move",
                              {pass->tables[t], u, state, pass->counters[t], pass->moved[t], pass->tables[t + 1]}));
-    if (builder.training())
-        builder.on_backward([&builder, pass, t, u, params] {
-            const View dafter = builder.gradient(pass->tables[t + 1]);
-            builder.append(
-                record_of(&ops::flow_move_backward::kDef, params, "move",
-                          {dafter, pass->moved[t], builder.gradient_target(u), builder.gradient_target(pass->tables[t])}));
-        });
+    builder.on_gradient(pass->tables[t + 1], [&builder, pass, t, u, params](const View& dafter) {
+        builder.append(record_of(&ops::flow_move_backward::kDef, params, "move",
+                                 {dafter, pass->moved[t], builder.gradient_target(u), builder.gradient_target(pass->tables[t])}));
+    });
 }
 
 void Cube::spawn(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::int32_t t) const {
@@ -212,9 +204,7 @@ void Cube::spawn(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std:
                              {pass->tables[at], pass->tables[at + 1], pass->moved[at], pass->counters[at]}));
     for (const tape::Scan::State& state : pass->states)
         builder.append(record_of(&ops::flow_spawn_state::kDef, params, "spawn", {pass->tables[at + 1], state.after(t)}));
-    if (!builder.training()) return;
-    builder.on_backward([&builder, pass, at, t, params] {
-        const View dafter = builder.gradient(pass->tables[at + 1]);
+    builder.on_gradient(pass->tables[at + 1], [&builder, pass, at, t, params](const View& dafter) {
         builder.append(record_of(&ops::flow_spawn_backward::kDef, params, "spawn",
                                  {pass->moved[at], dafter, builder.gradient_target(pass->tables[at])}));
         for (const tape::Scan::State& state : pass->states)

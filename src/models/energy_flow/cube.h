@@ -6,8 +6,6 @@
 
 #include <array>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "models/energy_flow/config.h"

@@ -119,13 +119,8 @@ tensor::View EnergyFlow::read_back(tape::Builder& builder, const tensor::View& s
 void EnergyFlow::keep_texts(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& surface,
                             std::vector<tensor::View>& kept) const {
     const TextBridge::Figures figures = bridge_.measure(builder, source, part, surface);
-    kept.resize(TextScoring::tensors);
-    kept[TextScoring::encoded] = figures.encoded;
-    kept[TextScoring::tally] = figures.tally;
-    kept[TextScoring::targets] = figures.targets;
-    kept[TextScoring::target_lengths] = figures.lengths;
-    kept[TextScoring::answers] = figures.answers.ids;
-    kept[TextScoring::answer_lengths] = figures.answers.lengths;
+    kept.insert(kept.end(), {figures.encoded, figures.tally, figures.targets, figures.lengths, figures.answers.ids,
+                             figures.answers.lengths});  // as TextScoring::Tensor has them
 }
 
 std::vector<Attachment> EnergyFlow::attachments() const {
@@ -143,14 +138,10 @@ std::vector<tensor::View> EnergyFlow::keep_surface(tape::Builder& builder, const
     const tensor::View energies =
         builder.buffer(1, goals.rows, config_.cells(), builder.stat(), tape::Role::activation, "mapper's surface");
     builder.append(tape::record_of(&ops::copy::kDef, ops::CopyParams{}, "mapper's surface", {energies_, energies}));
-    std::vector<tensor::View> kept(SurfaceScoring::tensors);
-    kept[SurfaceScoring::found] = read_back(builder, surface, "vectors read back");
-    kept[SurfaceScoring::mapper_found] = read_back(builder, energies, "mapper's vectors read back");
-    kept[SurfaceScoring::targets] = targets;
-    kept[SurfaceScoring::surface] = surface;
-    kept[SurfaceScoring::energies] = energies;
-    kept[SurfaceScoring::goals] = goals;
-    kept[SurfaceScoring::counters] = cube_.counters();
+    const tensor::View found = read_back(builder, surface, "vectors read back"),
+                       mapper_found = read_back(builder, energies, "mapper's vectors read back");
+    // As SurfaceScoring::Tensor has them.
+    const std::vector<tensor::View> kept{found, mapper_found, targets, surface, energies, goals, cube_.counters()};
     for (const tensor::View& view : kept) builder.keep(view);
     return kept;
 }

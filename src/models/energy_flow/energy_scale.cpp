@@ -64,8 +64,6 @@ int EnergyScale::level(double energy) const {
     return static_cast<int>(std::lround(std::clamp(energy / limit_, -1.0, 1.0) * kSide)) + kSide;
 }
 
-std::string EnergyScale::area_class(double energy) const { return class_of("e", level(energy)); }
-
 std::string EnergyScale::line_class(double energy) const { return class_of("f", level(energy)); }
 
 std::string EnergyScale::legend(double x, double y, double width, const char* kind, const std::string& title) const {

@@ -19,8 +19,7 @@ public:
     [[nodiscard]] double limit() const { return limit_; }
     /// From 0 (-limit or less) over kSide (zero) to 2 kSide; -1 when `energy` is not finite.
     [[nodiscard]] int level(double energy) const;
-    /// "e7" for areas, "f7" for lines and dots, which are never as pale as the paper; "bad" when `energy` is not finite.
-    [[nodiscard]] std::string area_class(double energy) const;
+    /// "f7" for lines and dots, which are never as pale as the paper; "bad" when `energy` is not finite.
     [[nodiscard]] std::string line_class(double energy) const;
     /// A bar of the colours with its ends and zero named, and, below, how many values lie beyond the ends or are not finite.
     /// `kind` is "e" or "f".

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "models/capabilities.h"
+
 namespace millrace::models {
 
 struct FlowPoint {
@@ -24,7 +26,7 @@ struct FlowPath {
     double deposited = 0;           ///< energy left there
 };
 
-struct FlowTrace {
+struct FlowTrace : SampleInfo {
     std::int32_t width = 0, height = 0, depth = 0;
     std::int32_t steps = 0, steps_used = 0;
     std::vector<double> input;           ///< energies as the mapper put them on the middle plane
@@ -36,10 +38,6 @@ struct FlowTrace {
     /// back, which is the most a surface of so many cells could reach.
     double output_cosine = 0, input_cosine = 0, target_cosine = 0;
     std::string input_text, target_text;  ///< empty where the data has none
-
-    std::int64_t sample = 0, samples = 0;  ///< which of how many
-    std::string part, model;               ///< "validation", "energy_flow debug"
-    std::uint64_t step = 0;                ///< the weights are those after this step
 };
 
 }  // namespace millrace::models

@@ -24,11 +24,7 @@ public:
     base::Result<std::vector<Picture>> draw(const SampleInfo& sample, const std::vector<std::vector<double>>& kept,
                                             const std::vector<EvalOption>& options) override {
         FlowTrace trace = model_.trace_of(kept);
-        trace.model = sample.model;
-        trace.part = sample.part;
-        trace.sample = sample.sample;
-        trace.samples = sample.samples;
-        trace.step = sample.step;
+        static_cast<SampleInfo&>(trace) = sample;
         if (sample.texts.size() == 2) {
             trace.input_text = sample.texts[0];
             trace.target_text = sample.texts[1];

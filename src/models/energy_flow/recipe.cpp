@@ -1,7 +1,5 @@
 #include "models/families.h"
 
-#include <fmt/format.h>
-
 #include "models/energy_flow/energy_flow.h"
 #include "models/energy_flow/offers.h"
 

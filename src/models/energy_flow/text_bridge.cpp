@@ -14,11 +14,7 @@ constexpr const char* kDecoderLoss = "text.decoder.loss";
 
 std::vector<nn::TransformerLayer> stack(tape::Store& store, const std::string& name, const TextBridgeConfig& config,
                                         bool causal) {
-    nn::TransformerOptions options;
-    options.width = config.width;
-    options.heads = config.heads;
-    options.inner = config.inner;
-    options.causal = causal;
+    const nn::TransformerOptions options{config.width, config.heads, config.inner, causal};
     std::vector<nn::TransformerLayer> layers;
     layers.reserve(static_cast<std::size_t>(config.layers));
     for (std::int32_t i = 0; i < config.layers; ++i) layers.emplace_back(store, fmt::format("{}.layers.{}", name, i), options);

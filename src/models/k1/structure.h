@@ -11,7 +11,6 @@
 
 #include "models/capabilities.h"
 #include "models/k1/k1.h"
-#include "models/k1/reshape.h"
 
 namespace millrace::models {
 
