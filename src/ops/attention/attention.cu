@@ -28,7 +28,7 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
         const AttentionArgs<Real> a{
             qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out), c.reads_early({&l})};
         if constexpr (sizeof(Real) == 2)
-            if (takes_flash(c, shape.width)) return make_flash_forward(c, a);
+            if (takes_flash(c, shape)) return make_flash_forward(c, a);
         return make_plain_attention<true>(c, a);
     });
 }
@@ -43,7 +43,7 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
         const AttentionArgs<Real> a{
             qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k, whole_heads(shape, qkv, dout, out, dqkv), early};
         if constexpr (sizeof(Real) == 2)
-            if (takes_flash(c, shape.width)) return make_flash_backward(c, a);
+            if (takes_flash(c, shape)) return make_flash_backward(c, a);
         return make_plain_attention<false>(c, a);
     });
 }

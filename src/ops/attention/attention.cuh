@@ -77,7 +77,7 @@ KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a);
 /// One launch, for sequences of at most kShortPositions positions and heads of a fixed width in whole rows.
 template <class T>
 KernelResult make_short_backward(Context& c, const AttentionArgs<T>& a);
-bool takes_flash(const Context& c, int width);
+bool takes_flash(const Context& c, const AttentionShape& shape);
 
 /// Of any width and alignment, without tensor cores.
 template <bool kForward, class Real>

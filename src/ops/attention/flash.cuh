@@ -293,9 +293,11 @@ bool fill_device(const Context& c, const AttentionArgs<T>& a) {
     return std::int64_t{a.pairs()} * a.members * ((a.shape.positions + kRows - 1) / kRows) >= 2 * c.multiprocessors;
 }
 
-/// The form with most rows of which `matrices` of own ones and tiles of at least `least` fit; no own ones: none does.
-inline AnyForm any_form(const Context& c, int width, bool whole, int matrices, int least) {
-    AnyForm form{64, 64, (width + 15) / 16 * 16, whole};
+/// The form with most rows of which `matrices` of own ones and tiles of at least `least` fit; no own ones: none does. Short
+/// sequences leave room for more blocks at once.
+inline AnyForm any_form(const Context& c, const AttentionShape& shape, bool whole, int matrices, int least) {
+    const int rows = shape.positions <= 32 ? 32 : 64;
+    AnyForm form{rows, rows, (shape.width + 15) / 16 * 16, whole};
     const auto bytes = [&] {
         return flash_bytes(form, matrices) + 2 * sizeof(float) * static_cast<std::size_t>(std::max(form.own(), form.tile()));
     };

@@ -131,7 +131,7 @@ KernelResult launch_backward(Context& c, const AttentionArgs<T>& a, const Form& 
 
 template <class T>
 KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a) {
-    if (!has_flash_width(c, a)) return launch_backward<kAnyChunk, 2>(c, a, any_form(c, a.shape.width, a.whole, 2, kAnyChunk));
+    if (!has_flash_width(c, a)) return launch_backward<kAnyChunk, 2>(c, a, any_form(c, a.shape, a.whole, 2, kAnyChunk));
     if (a.whole && a.shape.positions <= kShortPositions) return make_short_backward(c, a);
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         if (!a.whole) return launch_backward<16, 2>(c, a, FlashForm<kWidth, 1, true, false>{});

@@ -150,7 +150,7 @@ KernelResult launch_forward(Context& c, const AttentionArgs<T>& a, const Form& f
 
 template <class T>
 KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a) {
-    if (!has_flash_width(c, a)) return launch_forward<kAnyKeys, 4>(c, a, any_form(c, a.shape.width, a.whole, 1, kAnyKeys));
+    if (!has_flash_width(c, a)) return launch_forward<kAnyKeys, 4>(c, a, any_form(c, a.shape, a.whole, 1, kAnyKeys));
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         if (!a.whole) return launch_forward<32, 4>(c, a, FlashForm<kWidth, 1, true, false>{});
         // 32 rows of 64 columns take all registers that a thread may have. Short sequences want many blocks at once instead.
@@ -166,10 +166,10 @@ KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a) {
 template KernelResult make_flash_forward(Context&, const AttentionArgs<bf16>&);
 template KernelResult make_flash_forward(Context&, const AttentionArgs<f16>&);
 
-bool takes_flash(const Context& c, int width) {
+bool takes_flash(const Context& c, const AttentionShape& shape) {
     constexpr std::size_t kOlder = 64 * 1024;  // devices with so little shared memory lack the instructions
-    return c.shared_limit > kOlder && any_form(c, width, true, 2, kAnyChunk).own() > 0 &&
-           any_form(c, width, true, 1, kAnyKeys).own() > 0;
+    return c.shared_limit > kOlder && any_form(c, shape, true, 2, kAnyChunk).own() > 0 &&
+           any_form(c, shape, true, 1, kAnyKeys).own() > 0;
 }
 
 }  // namespace millrace::ops::cuda

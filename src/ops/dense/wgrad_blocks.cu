@@ -117,9 +117,9 @@ struct Pace {
 };
 std::span<const Pace> paces_of(const Context& c, tensor::DType type) {
     static constexpr Pace kHalf[] = {{64, kBlocks<bf16, 64>, 1.95, kSharesRows<bf16>}},
-                          kStrict[] = {{64, kBlocks<float, 64>, 2.9, kSharesRows<float>}},
-                          kTf32[] = {{64, kBlocks<tile::Tf32, 64>, 3.2, kSharesRows<float>},
-                                     {128, kBlocks<tile::Tf32, 128>, 3.2, kSharesRows<float>}};
+                          kStrict[] = {{64, kBlocks<float, 64>, 7.6, kSharesRows<float>}},
+                          kTf32[] = {{64, kBlocks<tile::Tf32, 64>, 5.8, kSharesRows<float>},
+                                     {128, kBlocks<tile::Tf32, 128>, 5.8, kSharesRows<float>}};
     if (tensor::size_of(type) == 2) return kHalf;
     if (c.tf32 && !c.deterministic) return kTf32;
     return kStrict;
