@@ -11,11 +11,10 @@ import math
 import sys
 
 from command import add_options, parsed
-from jax_timing import adam, measured, operand_of, report_jax, window_of
+from jax_timing import adam, measured, operand_of, report_jax, steps_of, window_of
 from presets import CLASSES, INPUTS, add_shape_options, count_parameters, problem_of, shape_of
 
 IMAGES = 54000
-STEPS = 200  # of a window
 
 
 def arguments():
@@ -117,14 +116,16 @@ class Model:
 
 def figures(jax, given):
     shape = shape_of(given)
+    parameters = count_parameters(**shape)
+    steps = steps_of(given, parameters, given.batch)
 
     def build(jax):
         images = jax.random.randint(jax.random.key(1), (IMAGES, INPUTS), 0, 256).astype(jax.numpy.uint8)
         labels = jax.random.randint(jax.random.key(2), (IMAGES,), 0, CLASSES)
         model = Model(jax, shape, given.batch, operand_of(jax, given.precision))
-        return window_of(jax, model, (images, labels), given.members, STEPS, count_parameters(**shape))
+        return window_of(jax, model, (images, labels), given.members, steps, parameters)
 
-    return measured(jax, given, build, STEPS)
+    return measured(jax, given, build, steps)
 
 
 def main():

@@ -1,6 +1,5 @@
 """What the commands have in common: the options of a measurement, getting PyTorch ready for it, and starting JAX's process."""
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -94,12 +93,3 @@ def deadline(seconds, doing):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextlib.contextmanager
-def turn():
-    """The body runs while no other peer measures: all lock the file that MILLRACE_PEER_TURNS names, if it is set."""
-    with open(os.environ.get("MILLRACE_PEER_TURNS", os.devnull), "w") as file:
-        if file.name != os.devnull:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -10,9 +10,10 @@ import os
 import sys
 import time
 
-from command import deadline, turn
+from command import deadline
 
 LEAST_WINDOWS = 7
+MOST_STEPS, LEAST_STEPS, WINDOW_FLOPS = 200, 10, 1e13  # of a window: at least a tenth of a second of a large product
 
 
 def operand_of(jax, precision):
@@ -29,6 +30,12 @@ def adam(jax, state, gradient, decay=0.0):
     parameters = each(lambda p, m, v: p * (1 - 1e-3 * decay) - 1e-3 * (m * to_first) / (jax.numpy.sqrt(v * to_second) + 1e-8),
                       state["parameters"], first, second)
     return dict(parameters=parameters, first=first, second=second, count=count)
+
+
+def steps_of(given, parameters, rows):
+    """How many steps make a window: of members that have so many parameters, each over so many rows."""
+    flops = 6.0 * parameters * rows * given.members
+    return LEAST_STEPS if given.device == "cpu" else max(LEAST_STEPS, min(MOST_STEPS, int(WINDOW_FLOPS / flops)))
 
 
 def window_of(jax, model, data, members, steps, parameters_expected):
@@ -63,14 +70,12 @@ def measured(jax, given, build, steps):
         window, state = build(jax)
         state, losses = window(state)
         losses.block_until_ready()
-    built, times = time.perf_counter() - begin, []
-    with turn():
-        begin = time.perf_counter()
-        while len(times) < LEAST_WINDOWS or time.perf_counter() - begin < given.seconds:
-            start = time.perf_counter()
-            state, losses = window(state)
-            losses.block_until_ready()
-            times.append(1000 * (time.perf_counter() - start) / steps)
+    built, times, begin = time.perf_counter() - begin, [], time.perf_counter()
+    while len(times) < LEAST_WINDOWS or time.perf_counter() - begin < given.seconds:
+        start = time.perf_counter()
+        state, losses = window(state)
+        losses.block_until_ready()
+        times.append(1000 * (time.perf_counter() - start) / steps)
     if not bool(jax.numpy.isfinite(losses).all()):
         raise ValueError("a loss is not finite")
     times.sort()

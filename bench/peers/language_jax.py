@@ -11,10 +11,9 @@ import argparse
 import sys
 
 from command import add_options, parsed
-from jax_timing import adam, measured, operand_of, report_jax, window_of
+from jax_timing import adam, measured, operand_of, report_jax, steps_of, window_of
 from language_shape import add_shape_options, count_parameters, problem_of, shape_of, tokens_of
 
-MOST_STEPS, LEAST_STEPS, WINDOW_FLOPS = 200, 10, 5e13  # of a window: a tenth of a second and more on a large GPU
 SHORTEST_FLASH = 128  # positions; below, one plain product is faster
 
 
@@ -100,11 +99,6 @@ class Model:
         return adam(self.jax, state, self.jax.tree_util.tree_map(lambda leaf: leaf * scale, gradient), decay=0.01)
 
 
-def steps_of(given, shape):
-    flops = 6.0 * count_parameters(**shape) * given.batch * given.length * given.members
-    return LEAST_STEPS if given.device == "cpu" else max(LEAST_STEPS, min(MOST_STEPS, int(WINDOW_FLOPS / flops)))
-
-
 def forms_of(given):
     """Attention's implementations to try, the fastest first. cuDNN's takes 16-bit operands, and one member: vmap gives it no batch."""
     head = given.width // given.heads
@@ -114,12 +108,13 @@ def forms_of(given):
 
 def figures(jax, given):
     shape = shape_of(given)
-    steps = steps_of(given, shape)
+    parameters = count_parameters(**shape)
+    steps = steps_of(given, parameters, given.batch * given.length)
 
     def build(jax, form):
         stream = jax.random.randint(jax.random.key(1), (tokens_of(given),), 0, given.vocabulary)
         model = Model(jax, shape, given.batch, operand_of(jax, given.precision), form)
-        return window_of(jax, model, stream, given.members, steps, count_parameters(**shape))
+        return window_of(jax, model, stream, given.members, steps, parameters)
 
     forms = forms_of(given)
     for form in forms:

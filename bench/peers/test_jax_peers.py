@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional as F
 
 import collective_jax
+import jax_timing
 import language_jax
 import language_shape
 import made_up_jax as jax
@@ -120,8 +121,9 @@ class Transformer(unittest.TestCase):
         large = options(language_jax, "--batch=8", "--width=768", "--heads=12", "--inner=3072", "--depth=12", "--length=1024", "--vocabulary=50304")
         for given in (base, large):
             given.device, given.precision = "cuda", "bf16"
-        self.assertEqual(language_jax.steps_of(base, language_shape.shape_of(base)), 200)
-        self.assertEqual(language_jax.steps_of(large, language_shape.shape_of(large)), 10)
+        for given, steps in ((base, 200), (large, 10)):
+            parameters = language_shape.count_parameters(**language_shape.shape_of(given))
+            self.assertEqual(jax_timing.steps_of(given, parameters, given.batch * given.length), steps)
         self.assertEqual((language_jax.forms_of(base), language_jax.forms_of(large)), (["xla"], ["cudnn", "xla"]))
         self.assertEqual(language_jax.forms_of(argparse.Namespace(**dict(vars(large), precision="tf32"))), ["xla"])
         self.assertEqual(language_jax.forms_of(argparse.Namespace(**dict(vars(large), members=2))), ["xla"])
@@ -191,7 +193,7 @@ class Rows(unittest.TestCase):
         self.assertTrue(0 < row["low"] <= row["ms"] <= row["high"], row)
 
     def test_a_collective_is_timed(self):
-        with mock.patch.object(collective_jax, "IMAGES", 50), mock.patch.object(collective_jax, "STEPS", 2):
+        with mock.patch.object(collective_jax, "IMAGES", 50), mock.patch.object(jax_timing, "LEAST_STEPS", 2):
             status, row = self.row(collective_jax, *SMALL, "--members=2")
         self.assertEqual((status, row["name"]), (0, "collective-debug-b11-k2"), row)
 

@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from command import deadline, turn
+from command import deadline
 
 LEAST_WINDOWS = 7
 WARMUP_SECONDS = 2
@@ -126,8 +126,7 @@ def report(name, workload, modes, device, precision, seconds, compile_seconds):
                 if device == "cuda":
                     torch.cuda.synchronize()
             row["build_seconds"] = round(time.perf_counter() - begin, 2)
-            with turn():
-                row.update(measure(step, device, seconds))
+            row.update(measure(step, device, seconds))
             del run, step
         except Exception as error:  # that a mode cannot be used is a result, too
             row["error"] = f"{type(error).__name__}: {error}"[:300]
