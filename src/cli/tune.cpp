@@ -1,7 +1,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <cmath>
 
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <memory>

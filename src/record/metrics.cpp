@@ -1,11 +1,11 @@
 #include "record/metrics.h"
 
 #include <fmt/format.h>
-#include <utility>
 
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "io/line_splitter.h"
 

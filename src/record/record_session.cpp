@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <optional>
 
 #include <array>
 #include <atomic>
@@ -13,6 +12,7 @@
 #include <csignal>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 

@@ -3,7 +3,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
-#include <utility>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "base/version.h"
 #include "io/json_nesting.h"

@@ -1,11 +1,11 @@
 #include "sweep/study_file.h"
 
 #include <fmt/format.h>
-#include <map>
-#include <set>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "base/recipe_source.h"
 #include "base/recipe_toml.h"

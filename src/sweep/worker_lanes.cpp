@@ -1,8 +1,8 @@
 // The worker's lanes: which program runs, which trials stand in its lanes, and what the scheduler does with them.
 #include <fmt/format.h>
-#include <cmath>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 

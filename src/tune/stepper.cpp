@@ -1,9 +1,9 @@
 #include "tune/stepper.h"
 
 #include <fmt/format.h>
-#include <cmath>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/clock.h"
 #include "tape/slices.h"

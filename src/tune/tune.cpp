@@ -1,9 +1,9 @@
 #include "tune/tune.h"
 
 #include <fmt/format.h>
-#include <cmath>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 

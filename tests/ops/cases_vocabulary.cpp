@@ -19,7 +19,7 @@ struct Head {
 };
 
 // Tails of tiles of 64 and 128 rows or entries, several slices and blocks, widths that kernels pad, and those they refuse; at the
-// end so many entries or rows that every part of them has several tiles, also for kernels that take 65 to 128 columns.
+// end so many entries or rows that every part of them has several tiles, also for kernels of up to 256 columns.
 const Head kHeads[] = {{1, 1, 1, 0, 1, 1},       {2, 3, 7, 0, 7, 16},      {1, 4, 16, 1, 64, 32},   {2, 2, 31, 1, 129, 64},
                        {1, 5, 40, 0, 1000, 128}, {1, 2, 65, 2, 300, 24},   {1, 1, 63, 0, 200, 256}, {1, 3, 5, 0, 70, 13},
                        {1, 2, 9, 0, 33, 264},    {1, 3, 0, 2, 5, 16},      {1, 0, 3, 1, 5, 16},     {1, 20, 32, 0, 2500, 48},
@@ -79,6 +79,8 @@ std::vector<OpCase> large_vocabulary_cases() {
                               loss({8, 33, 64, 0, 2100, 104}, "outside", {1, 0, true}, true),
                               over_step(loss({3, 9, 64, 1, 7001, 128}, "of_a_step", {1, 1, true})),
                               loss({1, 32, 64, 0, 10000, 256}, "plain", {1, 0, true}),
+                              loss({8, 2, 64, 0, 7001, 128}, "one_tile_of_rows", {1, 0, true}),
+                              loss({8, 2, 64, 0, 7001, 208}, "one_tile_of_rows", {1, 0, true}),
                               without(loss({3, 9, 61, 1, 7001, 208}, "plain", {1, 1, true}), {at::tally}),
                               adding(loss({8, 33, 64, 0, 2100, 176}, "large_biases", {1, 0, true})),
                               without(adding(loss({8, 33, 64, 0, 2100, 128}, "one_large_row", {1, 0, true})), {at::tally})};

@@ -21,7 +21,7 @@ namespace millrace::ops::cuda::vocabulary::warpgroups {
 constexpr int kRows = 128, kThreads = 384, kMostColumns = 256;
 constexpr std::uint32_t kChunkBytes = kRows * 128, kExtraBytes = 8 * kRows;
 constexpr int kRoom = 12, kMostSlots = 6;  ///< chunks in shared memory, and tiles
-constexpr std::uint32_t kExtras = kRoom * kChunkBytes, kBarriers = kExtras + (kMostSlots + 1) * kExtraBytes;
+constexpr std::uint32_t kExtras = kRoom * kChunkBytes, kBarriers = kExtras + (kMostSlots + 2) * kExtraBytes;
 constexpr std::size_t kBytes = 1024 + kBarriers + 8 * (kRoom + kMostSlots);
 
 /// Of 64 columns, in rows of `cols`.
@@ -65,8 +65,9 @@ struct Memory {
     [[nodiscard]] __device__ T* extra(int place) const {
         return reinterpret_cast<T*>(data + kExtras + place * kExtraBytes);
     }
-    /// Of the block's owned rows `number`: they are needed longer than the rows.
-    [[nodiscard]] static __device__ int owned_extra(int number) { return kStages + number % (kOwned + 1); }
+    /// Of the block's owned rows `number`. They are needed until those of `number` + 1 are multiplied, and a slot is filled again
+    /// before that is known.
+    [[nodiscard]] static __device__ int owned_extra(int number) { return kStages + number % (kOwned + 2); }
     [[nodiscard]] __device__ std::uint32_t filled(int slot, int chunk) const {
         return base + kBarriers + 8 * (slot * kChunks + chunk);
     }
