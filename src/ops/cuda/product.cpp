@@ -165,11 +165,8 @@ KernelResult make_product(Context& c, Product kind, const Operand& a, const Oper
         if (multiplies_parts(c, kind, a, b, out)) {
             Operand a_parts, b_parts;
             MILLRACE_LET(parts, make_parts(c, kind, a, b, a_parts, b_parts));
-            if (std::shared_ptr<Kernel> product = make_library_product(c, kind, a_parts, b_parts, out, accumulate))
-                return make_kernel([parts = std::shared_ptr<Kernel>(std::move(parts)), product] {
-                    parts->run();
-                    product->run();
-                });
+            if (KernelPtr product = make_library_product(c, kind, a_parts, b_parts, out, accumulate))
+                return in_order({std::move(parts), std::move(product)});
         }
         if (KernelPtr product = make_library_product(c, kind, a, b, out, accumulate)) return product;
     }

@@ -194,14 +194,6 @@ KernelPtr make_gradient_sums(Context& c, const Bound& b, const Chunks& chunks) {
     });
 }
 
-KernelPtr in_turn(KernelPtr first, KernelPtr second, DeviceTable held) {
-    return make_kernel(
-        [first = std::shared_ptr<Kernel>(std::move(first)), second = std::shared_ptr<Kernel>(std::move(second)), held] {
-            first->run();
-            second->run();
-        });
-}
-
 /// Those that a slot holds.
 Chunks chunks_of(const Operand& moments) { return {moments, moments.rows, kMomentRows}; }
 
@@ -245,13 +237,13 @@ KernelPtr make_apply_backward(Context& c, const Bound& b, const Chunks& chunks) 
 KernelResult make_forward(Context& c, const Bound& b, const Operand& z) {
     Chunks chunks{};
     MILLRACE_LET(table, make_chunks(c, z, kMomentRows, chunks));
-    return in_turn(make_moments(c, z, chunks), make_apply_forward(c, b, z, chunks), table);
+    return in_order({make_moments(c, z, chunks), make_apply_forward(c, b, z, chunks)}, table);
 }
 
 KernelResult make_backward(Context& c, const Bound& b) {
     Chunks chunks{};
     MILLRACE_LET(table, make_chunks(c, b[dense_backward::dz], kMomentRows, chunks));
-    return in_turn(make_gradient_sums(c, b, chunks), make_apply_backward(c, b, chunks), table);
+    return in_order({make_gradient_sums(c, b, chunks), make_apply_backward(c, b, chunks)}, table);
 }
 
 }  // namespace millrace::ops::cuda::batch_norm

@@ -22,7 +22,7 @@ bool has_blocks(const Bound& b) {
 /// One after the other, each with the sums for its bias.
 KernelResult make_library(Context& c, std::span<const Bound> wgrads) {
     using namespace linear_wgrad;
-    std::vector<std::shared_ptr<Kernel>> all;
+    Kernels all;
     for (const Bound& b : wgrads) {
         Operand in = b[x];
         in.cols = b[dw].cols;
@@ -32,9 +32,7 @@ KernelResult make_library(Context& c, std::span<const Bound> wgrads) {
         MILLRACE_LET(sums, make_column_sum(c, b[dz], b[dbias], b.accumulates(dbias)));
         all.emplace_back(std::move(sums));
     }
-    return make_kernel([all] {
-        for (const std::shared_ptr<Kernel>& one : all) one->run();
-    });
+    return in_order(std::move(all));
 }
 
 constexpr Form kWgradForms[] = {
@@ -140,11 +138,7 @@ KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
     MILLRACE_LET(second, make_form(c, "linear_wgrad", kWgradForms, some[1]));
     const char* form = first->form;
     const double predicted = first->predicted + second->predicted;
-    auto both =
-        make_kernel([first = std::shared_ptr<Kernel>(std::move(first)), second = std::shared_ptr<Kernel>(std::move(second))] {
-            first->run();
-            second->run();
-        });
+    auto both = in_order({std::move(first), std::move(second)});
     both->form = form;
     both->predicted = predicted;
     return KernelResult(std::move(both));

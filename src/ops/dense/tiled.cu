@@ -60,12 +60,6 @@ constexpr TileShape kWithColumns = TileShape::turns;
 
 bool whole_columns(const Operand& o) { return o.cols % 8 == 0 && whole_runs(o); }
 
-KernelPtr in_turn(std::vector<std::shared_ptr<Kernel>> steps, std::vector<DeviceTable> held) {
-    return make_kernel([steps = std::move(steps), held = std::move(held)] {
-        for (const std::shared_ptr<Kernel>& step : steps) step->run();
-    });
-}
-
 template <class T>
 KernelResult make_batch_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
@@ -79,10 +73,7 @@ KernelResult make_batch_forward(Context& c, const Bound& b) {
     const Factors<MomentsEpilogue::Args> f{b[x], b[w], extent, {z, chunks, z.cols % 8 == 0}};
     MILLRACE_LET(product,
                  (tile::make_products<T, false, false, MomentsEpilogue>(c, std::span(&f, 1), plan, c.reads_early({&b[w]}))));
-    std::vector<std::shared_ptr<Kernel>> steps;
-    steps.emplace_back(std::move(product));
-    steps.emplace_back(batch_norm::make_apply_forward(c, b, z, chunks));
-    return in_turn(std::move(steps), {memory, table});
+    return in_order({std::move(product), batch_norm::make_apply_forward(c, b, z, chunks)}, memory, table);
 }
 
 template <class T, class Out>
@@ -115,12 +106,9 @@ KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
                                                                          c.reads_early({&d[linear_dgrad::w]}))));
     if (!batch) {
         const ChunkSums bias{b[dbias], chunks.values.data, chunks.count, out.cols, b.accumulates(dbias), table};
-        return with_sums(c, in_turn({std::shared_ptr<Kernel>(std::move(product))}, {table}), std::span(&bias, 1));
+        return with_sums(c, in_order({std::move(product)}, table), std::span(&bias, 1));
     }
-    std::vector<std::shared_ptr<Kernel>> steps;
-    steps.emplace_back(std::move(product));
-    steps.emplace_back(batch_norm::make_apply_backward(c, b, chunks));
-    return KernelResult(in_turn(std::move(steps), {table}));
+    return in_order({std::move(product), batch_norm::make_apply_backward(c, b, chunks)}, table);
 }
 
 /// Weight gradients of one launch.
@@ -200,13 +188,13 @@ KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
         held.push_back(squares);
     }
     return by_half(wgrads.front()[x].dtype, [&]<class T>(T) -> KernelResult {
-        std::vector<std::shared_ptr<Kernel>> steps;
+        Kernels steps;
         for (std::size_t i = 0; i < all.size(); i += kMostWgrads) {
             const auto some = std::span<const Factors<Epilogue::Args>>(all).subspan(i, std::min(kMostWgrads, all.size() - i));
             MILLRACE_LET(made, (tile::make_products<T, true, true, Epilogue, kMostWgrads>(c, some, plan)));
             steps.emplace_back(std::move(made));
         }
-        return in_turn(std::move(steps), held);
+        return in_order(std::move(steps), held);
     });
 }
 

@@ -41,7 +41,7 @@ KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found) {
     const std::int64_t row_bytes = std::int64_t{weight.rows} * static_cast<std::int64_t>(tensor::size_of(x.dtype));
     const int most = chunk_rows(c, x, weight);
     MILLRACE_LET(memory, zero_table(c, static_cast<std::size_t>(std::max<std::int64_t>(1, row_bytes * most * x.k))));
-    std::vector<std::shared_ptr<Kernel>> steps;
+    Kernels steps;
     const auto then = [&steps](KernelResult made) -> base::Status {
         if (!made.ok()) return made.error();
         steps.emplace_back(std::move(*made));
@@ -76,9 +76,7 @@ KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found) {
             MILLRACE_TRY(then(make_column_sum(c, logits, dbias, begin > 0 || b.accumulates(at::dbias))));
         begin += most;
     } while (begin < x.rows);
-    return make_kernel([steps, memory] {
-        for (const std::shared_ptr<Kernel>& step : steps) step->run();
-    });
+    return in_order(std::move(steps), memory);
 }
 
 }  // namespace vocabulary
