@@ -174,6 +174,12 @@ class Scans(unittest.TestCase):
         judged, out_judged, _ = self.run_tool("--from", str(self.output))
         self.assertEqual((judged, out_judged), (again, out_again))
 
+    def test_every_seed_draws_its_points(self):
+        status, out, err = self.run_tool("--lines", "dropout", "--models", "collective", "--points", "2", "--seed", "5,6")
+        self.assertIn("seed 5, 6", out, err)
+        drawn = json.loads(self.output.read_text())["drawn"]
+        self.assertEqual(drawn, [point for seed in (5, 6) for point in space.draw(seed, 2, ["collective"], ["bf16", "f16", "f32"], "cuda")])
+
     def test_a_scan_goes_on_where_its_time_ended(self):
         words = ("--lines", "dropout", "--models", "transformer", "--points", "0")
         status, out, _ = self.run_tool(*words, "--minutes", "0")
