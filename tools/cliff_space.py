@@ -119,11 +119,17 @@ def lines(models, axes, precisions, thin=1):
     return found
 
 
+def work_of(point):
+    """FLOP of a step, about."""
+    model = MODELS[point["model"]]
+    return 6.0 * model.parameters(point) * model.rows(point) * point["members"]
+
+
 def is_possible(point, device):
     """Whether both sides can be expected to run it."""
     model = MODELS[point["model"]]
     rows, parameters = model.rows(point) * point["members"], model.parameters(point) * point["members"]
-    return (model.fits(point) and rows <= MOST_ROWS and 6.0 * model.parameters(point) * rows <= MOST_FLOPS[device] and 16 * parameters <= MOST_BYTES)
+    return model.fits(point) and rows <= MOST_ROWS and work_of(point) <= MOST_FLOPS[device] and 16 * parameters <= MOST_BYTES
 
 
 def draw(seed, count, models, precisions, device):

@@ -1,5 +1,6 @@
 """What the commands have in common: the options of a measurement, getting PyTorch ready for it, and starting JAX's process."""
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -79,6 +80,21 @@ def ready(given, program):
         print(f"{program}: --device cuda, but torch {torch.__version__} sees no CUDA device; use --device cpu", file=sys.stderr)
         return False
     return True
+
+
+@contextlib.contextmanager
+def turn(alone):
+    """Where MILLRACE_TURNS names a file, processes that share a device prepare together, and each is timed alone."""
+    path = os.environ.get("MILLRACE_TURNS")
+    if not path:
+        yield
+        return
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a child of this process may have the file, too
 
 
 @contextlib.contextmanager

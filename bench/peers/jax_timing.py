@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from command import deadline
+from command import deadline, turn
 
 LEAST_WINDOWS = 7
 MOST_STEPS, LEAST_STEPS, WINDOW_FLOPS = 200, 10, 1e13  # of a window: at least a tenth of a second of a large product
@@ -66,16 +66,18 @@ def window_of(jax, model, data, members, steps, parameters_expected):
 def measured(jax, given, build, steps):
     """The figures of a row; build(jax) gives the window and the first state."""
     begin = time.perf_counter()
-    with deadline(given.compile_seconds, "building the step"):
+    with turn(alone=False), deadline(given.compile_seconds, "building the step"):
         window, state = build(jax)
         state, losses = window(state)
         losses.block_until_ready()
-    built, times, begin = time.perf_counter() - begin, [], time.perf_counter()
-    while len(times) < LEAST_WINDOWS or time.perf_counter() - begin < given.seconds:
-        start = time.perf_counter()
-        state, losses = window(state)
-        losses.block_until_ready()
-        times.append(1000 * (time.perf_counter() - start) / steps)
+    built, times = time.perf_counter() - begin, []
+    with turn(alone=True):
+        begin = time.perf_counter()
+        while len(times) < LEAST_WINDOWS or time.perf_counter() - begin < given.seconds:
+            start = time.perf_counter()
+            state, losses = window(state)
+            losses.block_until_ready()
+            times.append(1000 * (time.perf_counter() - start) / steps)
     if not bool(jax.numpy.isfinite(losses).all()):
         raise ValueError("a loss is not finite")
     times.sort()

@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from command import deadline
+from command import deadline, turn
 
 LEAST_WINDOWS = 7
 WARMUP_SECONDS = 2
@@ -119,14 +119,15 @@ def report(name, workload, modes, device, precision, seconds, compile_seconds):
             if reason:
                 raise ValueError(reason)
             words = mode.split("+")
-            with deadline(compile_seconds, "building the step"):
+            with turn(alone=False), deadline(compile_seconds, "building the step"):
                 run = workload(stacked="stacked" in words, compiled="compile" in words)
                 step = captured(run.step) if "graph" in words else run.step
                 step()
                 if device == "cuda":
                     torch.cuda.synchronize()
             row["build_seconds"] = round(time.perf_counter() - begin, 2)
-            row.update(measure(step, device, seconds))
+            with turn(alone=True):
+                row.update(measure(step, device, seconds))
             del run, step
         except Exception as error:  # that a mode cannot be used is a result, too
             row["error"] = f"{type(error).__name__}: {error}"[:300]

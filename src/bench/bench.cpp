@@ -1,15 +1,19 @@
 #include "bench/bench.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 
 #include "base/nearest.h"
 #include "bench/gpu_activity.h"
 #include "bench/random_data.h"
 #include "bench/row_recipe.h"
+#include "io/file.h"
 #include "models/backend_options.h"
 #include "models/registry.h"
 #include "train/engine.h"
@@ -27,6 +31,16 @@ constexpr int kGaps = 9, kLaunchesBeforeGap = 3;
 
 double milliseconds_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+/// Where MILLRACE_TURNS names a file, processes that share a device prepare together, and each is timed alone; `turn` in
+/// bench/peers/command.py is the peers' side. Held until the file is closed.
+base::Result<io::FileDescriptor> take_turn(bool alone) {
+    const char* path = std::getenv("MILLRACE_TURNS");
+    if (path == nullptr) return io::FileDescriptor();
+    MILLRACE_LET(file, io::open_file(path, O_RDONLY));
+    if (flock(file.get(), alone ? LOCK_EX : LOCK_SH) != 0) return io::system_error("cannot lock", path, errno);
+    return file;
 }
 
 base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, const base::Recipe& recipe, const Options& options,
@@ -173,7 +187,10 @@ void OurTimes::add(const OurTimes& later) {
 base::Result<OurTimes> time_workload(const Workload& workload, const Options& options) {
     OurTimes times;
     MILLRACE_LET(recipe, row_recipe(workload, options));
+    MILLRACE_LET(preparing, take_turn(false));
     MILLRACE_LET(engine, build(workload, recipe, options, times));
+    preparing.reset();
+    MILLRACE_LET(alone, take_turn(true));
     times.parameters = engine->store().trainable_count();
     times.flops = static_cast<double>(engine->flops(0).total());
     times.memory = engine->memory_used();

@@ -7,7 +7,9 @@ import pathlib
 import re
 import sys
 import tempfile
+import threading
 import unittest
+import unittest.mock
 import xml.dom.minidom
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -16,6 +18,7 @@ sys.dont_write_bytecode = True
 from load_script import load  # noqa: E402
 
 cliffs = load(ROOT / "tools/cliffs", "cliffs")
+turn = load(ROOT / "bench/peers/command.py", "command").turn
 report = sys.modules["cliff_report"]
 space = sys.modules["cliff_space"]
 
@@ -120,6 +123,28 @@ class Rules(unittest.TestCase):
         self.assertEqual([(step["found"], step["bar"], step["peer"]) for step in violations], [("1.11x", "1.2x", "fast 1 ms")])
 
 
+class Turns(unittest.TestCase):
+    def test_many_prepare_together_and_each_is_timed_alone(self):
+        together, inside, most = threading.Barrier(3), [], []
+
+        def peer():
+            with turn(alone=False):
+                together.wait(60)  # fails unless three are here at once
+            with turn(alone=True):
+                inside.append(1)
+                threading.Event().wait(0.1)  # another that comes in is seen
+                most.append(len(inside))
+                inside.pop()
+
+        with tempfile.NamedTemporaryFile() as file, unittest.mock.patch.dict(os.environ, MILLRACE_TURNS=file.name):
+            peers = [threading.Thread(target=peer) for _ in range(3)]
+            for thread in peers:
+                thread.start()
+            for thread in peers:
+                thread.join()
+        self.assertEqual((together.broken, most), (False, [1, 1, 1]))
+
+
 class Scans(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -141,6 +166,12 @@ class Scans(unittest.TestCase):
 
     def timed(self):
         return (self.folder / "log").read_text().splitlines() if (self.folder / "log").exists() else []
+
+    def test_lanes_keep_every_point(self):
+        status, out, err = self.run_tool("--models", "collective", "--lines", "dropout", "--points", "9", "--seed", "3", "--lanes", "4")
+        self.assertEqual(len([row for row in json.loads(self.output.read_text())["rows"].values() if "peers" in row]), 9, err)
+        self.assertIn("9 ratios", out)
+        self.assertIn(status, (0, 1))
 
     def test_a_cliff_is_found_and_drawn(self):
         status, out, err = self.run_tool("--models", "collective", "--lines", "batch,dropout,heads", "--ours-only", "--document", str(self.folder))
