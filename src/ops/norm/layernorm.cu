@@ -1,4 +1,4 @@
-// Layer norm forward: a warp or half of one a row while its values fit into registers, else a block.
+// Layer norm forward.
 
 #include "ops/norm/layernorm.h"
 
@@ -21,22 +21,11 @@ struct ForwardArgs {
     bool early;  ///< the launch in front writes x alone of what is read
 };
 
-/// What is normalised, element c of a row: x, or x + residual as it is stored.
-template <class T>
-__device__ float summand(const ForwardArgs<T>& a, int k, int g, std::int64_t r, int c) {
-    const float v = load(a.x.row(k, g, r) + c);
-    if (!a.residual) return v;
-    T* sum = a.sum.row(k, g, r) + c;
-    const float both = v + load(a.residual.row(k, g, r) + c);
-    store(sum, both);
-    return rounded(both, sum);
-}
-
 /// A block takes kRows rows in steps of the grid; a row behind the last is computed of zeros and not written.
 template <class T, class Shape>
-__global__ void __launch_bounds__(32 * kWarps, Shape::kForwardBlocks)
+__global__ void __launch_bounds__(Shape::kBlock, Shape::kForwardBlocks)
     forward_rows_kernel(const __grid_constant__ ForwardArgs<T> a) {
-    constexpr int N = Shape::kCount, V = Shape::kRun, L = Shape::kThreads;
+    constexpr int N = Shape::kCount, V = Shape::kRun;
     extern __shared__ __align__(16) float shared[];
     if (!a.early) begin_kernel();
     const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups, step = gridDim.x * Shape::kRows;
@@ -49,8 +38,11 @@ __global__ void __launch_bounds__(32 * kWarps, Shape::kForwardBlocks)
             ring.begin_right(i, a.residual.row(k, g, mine + i * step), cols_of(mine + i * step));
     const float share = 1 / static_cast<float>(a.cols);
     float gamma[N], beta[N];
-    load_row<Shape>(a.gamma.row(k, g, 0), a.cols, gamma);
-    load_row<Shape>(a.beta.row(k, g, 0), a.cols, beta);
+    const auto load_parameters = [&](int at) {
+        load_row<Shape>(a.gamma.row(k, g, 0) + at, a.cols - at, gamma);
+        load_row<Shape>(a.beta.row(k, g, 0) + at, a.cols - at, beta);
+    };
+    load_parameters(0);
     if (a.early) begin_kernel();
 #pragma unroll
     for (int i = 0; i < ring.kAhead; ++i) ring.begin(a.x.row(k, g, mine + i * step), nullptr, cols_of(mine + i * step));
@@ -59,56 +51,45 @@ __global__ void __launch_bounds__(32 * kWarps, Shape::kForwardBlocks)
         const T *x = a.x.row(k, g, r), *other = a.residual.row(k, g, r);
         ring.begin(a.x.row(k, g, later), a.residual ? a.residual.row(k, g, later) : nullptr, cols_of(later));
         ring.take(x, other);
-        float v[N];
-        load_row<Shape>(x, cols, v);
-        if (a.residual) {
-            float residual[N];
-            load_row<Shape>(other, cols, residual);
+        float v[N], sum[1] = {}, squares[1] = {};
+        Shape::each_piece(a.cols, [&](int at) {
+            load_row<Shape>(x + at, cols - at, v);
+            if (a.residual) {
+                float residual[N];
+                load_row<Shape>(other + at, cols - at, residual);
 #pragma unroll
-            for (int i = 0; i < N; ++i) v[i] = rounded(v[i] + residual[i], a.x.data);
-            put_row<Shape>(a.sum.row(k, g, r), cols, v);
-        }
-        float sum = 0, squares = 0;
+                for (int i = 0; i < N; ++i) v[i] = rounded(v[i] + residual[i], a.x.data);
+                put_row<Shape>(a.sum.row(k, g, r) + at, cols - at, v);
+            }
 #pragma unroll
-        for (int i = 0; i < N; ++i) sum += v[i];
-        const float mean = row_sum<L>(sum) * share;
+            for (int i = 0; i < N; ++i) sum[0] += v[i];
+        });
+        const auto load_again = [&](int at) {
+            if constexpr (Shape::kLoops) load_row<Shape>((a.residual ? a.sum.row(k, g, r) : x) + at, cols - at, v);
+        };
+        sum_over_row<Shape>(sum, 0);
+        const float mean = sum[0] * share;
+        Shape::each_piece(a.cols, [&](int at) {
+            load_again(at);
 #pragma unroll
-        for (int i = 0; i < N; i += V)
-            if (Shape::column(i) < a.cols)
+            for (int i = 0; i < N; i += V)
+                if (at + Shape::column(i) < a.cols)
 #pragma unroll
-                for (int j = i; j < i + V; ++j) squares += (v[j] - mean) * (v[j] - mean);
-        const float inv = 1 / sqrtf(row_sum<L>(squares) * share + a.eps);
+                    for (int j = i; j < i + V; ++j) squares[0] += (v[j] - mean) * (v[j] - mean);
+        });
+        sum_over_row<Shape>(squares, 1);
+        const float inv = 1 / sqrtf(squares[0] * share + a.eps);
+        Shape::each_piece(a.cols, [&](int at) {
+            load_again(at);
+            if constexpr (Shape::kLoops) load_parameters(at);
 #pragma unroll
-        for (int i = 0; i < N; ++i) v[i] = gamma[i] * (v[i] - mean) * inv + beta[i];
-        put_row<Shape>(a.y.row(k, g, r), cols, v);
+            for (int i = 0; i < N; ++i) v[i] = gamma[i] * (v[i] - mean) * inv + beta[i];
+            put_row<Shape>(a.y.row(k, g, r) + at, cols - at, v);
+        });
         if (Shape::lane() == 0 && r < a.rows) {
             *a.mean.row(k, g, r) = mean;
             *a.inv_std.row(k, g, r) = inv;
         }
-    }
-}
-
-/// One block per row.
-template <class T>
-__global__ void forward_block_kernel(ForwardArgs<T> a) {
-    __shared__ float shared[32];
-    begin_kernel();
-    const int r = blockIdx.x, k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
-    float sum = 0;
-    for (int c = threadIdx.x; c < a.cols; c += blockDim.x) sum += summand(a, k, g, r, c);
-    const T* in = a.residual ? a.sum.row(k, g, r) : a.x.row(k, g, r);
-    const float m = block_sum(sum, shared) / static_cast<float>(a.cols);
-    float squares = 0;
-    for (int c = threadIdx.x; c < a.cols; c += blockDim.x) {
-        const float d = load(in + c) - m;
-        squares += d * d;
-    }
-    const float inv = 1 / sqrtf(block_sum(squares, shared) / static_cast<float>(a.cols) + a.eps);
-    for (int c = threadIdx.x; c < a.cols; c += blockDim.x)
-        store(a.y.row(k, g, r) + c, a.gamma.row(k, g, 0)[c] * (load(in + c) - m) * inv + a.beta.row(k, g, 0)[c]);
-    if (threadIdx.x == 0) {
-        *a.mean.row(k, g, r) = m;
-        *a.inv_std.row(k, g, r) = inv;
     }
 }
 
@@ -126,16 +107,12 @@ KernelResult make_layernorm_forward(Context& c, const Bound& b) {
                                early};
         const bool whole = whole_rows(c, b, out, {x, residual, gamma, beta, sum, y});
         return by_shape<T>(out.cols, whole, [&]<class Shape>(Shape) -> KernelResult {
-            if constexpr (!std::is_same_v<Shape, RowOfABlock>) {
-                // No more blocks than run at once; they share gamma and beta among their rows.
-                const unsigned most = std::max(1u, static_cast<unsigned>(Shape::kForwardBlocks * c.multiprocessors) / depth);
-                const dim3 grid(std::min(blocks_for(out.rows, Shape::kRows), most), 1, depth);
-                constexpr std::size_t kShared = Ring<T, Shape>::kBytes;
-                MILLRACE_TRY(allow_shared(c, forward_rows_kernel<T, Shape>, kShared));
-                return make_launch(c, forward_rows_kernel<T, Shape>, grid, dim3(32 * kWarps), kShared, a);
-            } else {
-                return make_launch(c, forward_block_kernel<T>, dim3(out.rows, 1, depth), dim3(128), 0, a);
-            }
+            // No more blocks than run at once; they share gamma and beta among their rows.
+            const unsigned most = std::max(1u, static_cast<unsigned>(Shape::kForwardBlocks * c.multiprocessors) / depth);
+            const dim3 grid(std::min(blocks_for(out.rows, Shape::kRows), most), 1, depth);
+            constexpr std::size_t kShared = Ring<T, Shape>::kBytes;
+            MILLRACE_TRY(allow_shared(c, forward_rows_kernel<T, Shape>, kShared));
+            return make_launch(c, forward_rows_kernel<T, Shape>, grid, dim3(Shape::kBlock), kShared, a);
         });
     });
 }

@@ -1,7 +1,8 @@
 #pragma once
-// Rows of layer norm in the registers of a warp or half of one. For many short rows the time is that of issuing instructions:
-// sixteen bytes a thread, and no shuffles, addresses and scales for half of the threads. For many long ones it is that of memory:
-// the next rows are on their way to shared memory while one is computed.
+// Rows of layer norm in registers: of half a warp, a warp or several. For many short rows the time is that of issuing
+// instructions: sixteen bytes a thread, and no shuffles, addresses and scales for half of the threads. For many long ones it is
+// that of memory: the next rows are on their way to shared memory while one is computed. Rows too long for the registers of a
+// block are read again for every use, piece by piece.
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/run.cuh"
@@ -9,48 +10,69 @@
 
 namespace millrace::ops::cuda::norm_rows {
 
-constexpr int kWarps = 8;           ///< of a block
-constexpr int kMostRegisters = 24;  ///< values of a row in a lane: the sums of eight warps then fill 48 KiB
-
-/// Over the L threads of a row; all of a warp take part.
-template <int L>
-__device__ float row_sum(float value) {
-#pragma unroll
-    for (int d = L / 2; d > 0; d /= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
-    return value;
-}
-
-/// A row in registers: N of L threads each, runs of V columns; 32 / L rows in a warp.
-template <int N, int V, int L>
+/// A row in registers: N of L threads each, runs of V columns. With kLoops it is a piece of a row, and a block has one row.
+template <int N, int V, int L, bool kLoops_ = false>
 struct RowShape {
-    static constexpr int kCount = N, kRun = V, kThreads = L;
-    static constexpr int kRows = kWarps * 32 / L;  ///< of a block at once
+    static constexpr int kCount = N, kRun = V, kThreads = L, kPiece = N * L;
+    static constexpr bool kLoops = kLoops_;
+    static constexpr int kBlock = L > 256 ? L : 256;  ///< threads of a block
+    static constexpr int kRows = kBlock / L;          ///< of a block at once
     /// Blocks of a multiprocessor at once, as far as registers go.
-    static constexpr int kForwardBlocks = N <= 8 ? 4 : 2, kBackwardBlocks = N * L <= 128 ? 4 : N > 16 && V == 1 ? 1 : 2;
+    static constexpr int kForwardBlocks = (N <= 8 ? 1024 : 512) / kBlock;
+    static constexpr int kBackwardBlocks = (kPiece <= 128 || (N <= 8 && L > 32) ? 1024 : 512) / kBlock;
     static __device__ int lane() { return threadIdx.x % L; }
     static __device__ int row() { return threadIdx.x / L; }  ///< of the block's
     static __device__ int column(int i) { return V * (lane() + L * (i / V)) + i % V; }
+    /// Calls f with the first column of each piece.
+    template <class F>
+    static __device__ void each_piece(int cols, F f) {
+        for (int at = 0; at < (kLoops ? cols : 1); at += kPiece) f(at);
+    }
     /// Columns in one access.
     template <class T>
     static constexpr int kAccess = V * sizeof(T) <= 16 ? V : 16 / sizeof(T);
 };
-struct RowOfABlock {};
+
+/// Sums over the threads of each row; all of the block take part. Warps exchange theirs in shared memory, where `turn`, 0 and 1
+/// in turns, spares a second barrier: whoever writes a place again has seen all others arrive at the exchange between.
+template <class Shape, int S>
+__device__ void sum_over_row(float (&sums)[S], int turn) {
+    constexpr int kWarps = Shape::kThreads / 32;  // of a row
+#pragma unroll
+    for (int d = kWarps > 1 ? 16 : Shape::kThreads / 2; d > 0; d /= 2)
+        for (float& sum : sums) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if constexpr (kWarps > 1) {
+        __shared__ __align__(16) float shared[2][Shape::kRows][S][kWarps];
+        auto& exchange = shared[turn][Shape::row()];
+#pragma unroll
+        for (int s = 0; s < S; ++s)
+            if (threadIdx.x % 32 == 0) exchange[s][Shape::lane() / 32] = sums[s];
+        __syncthreads();
+#pragma unroll
+        for (int s = 0; s < S; ++s) {
+            sums[s] = 0;
+#pragma unroll
+            for (int w = 0; w < kWarps; ++w) sums[s] += exchange[s][w];
+        }
+    }
+}
 
 /// Rows of two operands on their way to shared memory, where they can be copied in runs. Each thread reads what it copied
 /// itself, so none waits for another.
 template <class T, class Shape>
 class Ring {
-    static constexpr int kRow = Shape::kCount * Shape::kThreads;
+    static constexpr int kRow = Shape::kPiece;
     static constexpr std::size_t kEach = Shape::kCount * sizeof(T);
     static constexpr int kSlots = kEach <= 16 ? 4 : kEach <= 32 ? 3 : 2;  ///< 40 KB under way in a multiprocessor
+    static constexpr bool kWanted = Shape::kRun > 1 && !Shape::kLoops;
 #if __CUDA_ARCH__ >= 800
-    static constexpr bool kUsed = Shape::kRun > 1;
+    static constexpr bool kUsed = kWanted;
 #else
     static constexpr bool kUsed = false;
 #endif
 
 public:
-    static constexpr std::size_t kBytes = Shape::kRun > 1 ? sizeof(T[kSlots][2][Shape::kRows][kRow]) : 0;
+    static constexpr std::size_t kBytes = kWanted ? sizeof(T[kSlots][2][Shape::kRows][kRow]) : 0;
     static constexpr int kAhead = kUsed ? kSlots - 1 : 0;  ///< rows begun before the one that is computed
 
     __device__ explicit Ring(float* shared) : mine_(reinterpret_cast<T*>(shared) + Shape::row() * 2 * kRow) {}
@@ -136,28 +158,36 @@ __device__ void put_row(T* row, int cols, const float (&v)[N], bool accumulate =
 template <class T, class F>
 auto by_shape(int cols, bool whole, F f) {
     constexpr int kRun = 16 / sizeof(T);
-    if (cols > 32 * kMostRegisters) return f(RowOfABlock{});
     if (!whole) {
         if (cols <= 32 * 4) return f(RowShape<4, 1, 32>{});
-        return cols <= 32 * 8 ? f(RowShape<8, 1, 32>{}) : f(RowShape<kMostRegisters, 1, 32>{});
+        if (cols <= 32 * 8) return f(RowShape<8, 1, 32>{});
+        if (cols <= 128 * 8) return f(RowShape<8, 1, 128>{});
+        return cols <= 256 * 8 ? f(RowShape<8, 1, 256>{}) : f(RowShape<8, 1, 512, true>{});
     }
     if (cols <= 128) return f(RowShape<kRun, kRun, 128 / kRun>{});
     if (cols <= 32 * 8) return f(RowShape<8, kRun, 32>{});
     if (cols <= 32 * 12) return f(RowShape<12, 4, 32>{});
-    return cols <= 32 * 16 ? f(RowShape<16, kRun, 32>{}) : f(RowShape<kMostRegisters, kRun, 32>{});
+    if (cols <= 32 * 16) return f(RowShape<16, kRun, 32>{});
+    if (cols <= 32 * 24) return f(RowShape<24, kRun, 32>{});
+    if (cols <= 128 * 8) return f(RowShape<8, kRun, 128>{});
+    if (cols <= 256 * 8) return f(RowShape<8, kRun, 256>{});
+    if (cols <= 512 * 8) return f(RowShape<8, kRun, 512>{});
+    return cols <= 512 * 16 ? f(RowShape<16, kRun, 512>{}) : f(RowShape<8, kRun, 512, true>{});
 }
 
-/// Whether rows of all the slots can be read and written in runs of 16 bytes, and the longest ones' ring fits.
+/// Whether rows of all the slots can be read and written in runs of 16 bytes, and the ring of such long ones fits.
 inline bool whole_rows(const Context& c, const Bound& b, const tensor::Operand& in, std::initializer_list<int> slots) {
+    constexpr std::size_t kLong = Ring<float, RowShape<8, 4, 512>>::kBytes, kLonger = Ring<float, RowShape<16, 4, 512>>::kBytes;
+    static_assert(kLong == Ring<float, RowShape<24, 4, 32>>::kBytes);
     return in.cols % static_cast<int>(16 / tensor::size_of(in.dtype)) == 0 &&
-           c.shared_limit >= Ring<float, RowShape<kMostRegisters, 4, 32>>::kBytes &&
+           c.shared_limit >= (in.cols <= 512 * 8 ? kLong : kLonger) &&
            std::all_of(slots.begin(), slots.end(), [&](int slot) { return whole_runs(b[slot]); });
 }
 
-/// Lets a kernel use `bytes` of shared memory.
+/// Lets a kernel use `bytes` of shared memory, and up to a kibibyte that it declares itself.
 template <class K>
 base::Status allow_shared(const Context& c, K* kernel, std::size_t bytes) {
-    return bytes > 48 * 1024 ? raise_shared_memory(c, reinterpret_cast<const void*>(kernel)) : base::ok();
+    return bytes > 47 * 1024 ? raise_shared_memory(c, reinterpret_cast<const void*>(kernel)) : base::ok();
 }
 
 }  // namespace millrace::ops::cuda::norm_rows
