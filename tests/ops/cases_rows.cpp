@@ -95,6 +95,30 @@ void add_row_cases(std::vector<OpCase>& cases) {
         cases.push_back(norm_forward(shape, "many_runs", kDense, kDense, true));
         cases.push_back(norm_backward(shape, "many_runs", kDense, kDense, shape.k > 1, true));
     }
+    // Rows of several warps of a GPU, whole runs and others, and of more columns than a block's registers hold.
+    for (const Shape& shape : {Shape{1, 1, 1, 769}, Shape{2, 1, 2, 1000}, Shape{1, 2, 7, 1024}, Shape{1, 1, 3, 1536},
+                               Shape{2, 3, 2, 2047}, Shape{1, 1, 1, 2048}, Shape{1, 2, 5, 4096}, Shape{2, 1, 3, 6144},
+                               Shape{1, 1, 7, 6145}, Shape{1, 1, 2, 8192}, Shape{1, 2, 3, 8200}, Shape{1, 1, 0, 8200}}) {
+        namespace at = layernorm_backward;
+        cases.push_back(norm_forward(shape, "wide", kDense, kDense));
+        cases.push_back(norm_forward(shape, "wide_residual", kDense, kDense, true));
+        OpCase adding = norm_backward(shape, "wide_adding", kDense, kDense, true, true);
+        adding.slots[at::dresidual].values = uniform(-1, 1);
+        cases.push_back(adding.accumulates(at::dresidual));
+        OpCase in_place = norm_backward(shape, "wide_in_place", kDense, kDense, false, true);
+        in_place.slots[at::dx].same_memory_as = at::dy;
+        cases.push_back(in_place);
+    }
+    for (const Shape& shape : {Shape{1, 2, 3, 1024}, Shape{2, 1, 2, 8192}}) {
+        cases.push_back(norm_forward(shape, "wide_windows", kWindow, kConcat, true));
+        cases.push_back(norm_backward(shape, "wide_windows", kConcat, kWindow, true, true));
+    }
+    // Several of them for each block, not the same number for all; of 1,024 columns more than are on their way at once.
+    for (const Shape& shape : {Shape{1, 1, 4501, 1024}, Shape{1, 1, 557, 2048}, Shape{2, 1, 139, 4096}, Shape{1, 1, 149, 8192},
+                               Shape{2, 66, 5, 2053}, Shape{1, 1, 269, 8200}}) {
+        cases.push_back(norm_forward(shape, "many_wide", kDense, kDense, true));
+        cases.push_back(norm_backward(shape, "many_wide", kDense, kDense, shape.k > 1, true));
+    }
     // Noise, whose bands are all about as loud: f32 and f64 give the same decibels. MelBands.* (mel_test.cpp) has tones.
     for (const Element out : {Element::stat, Element::f16}) {
         for (const auto& [k, rows] : {std::pair{1, 1}, {2, 7}, {1, 300}, {1, 0}})

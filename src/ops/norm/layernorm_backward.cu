@@ -158,7 +158,9 @@ KernelResult make_layernorm_backward(Context& c, const Bound& b) {
                                     b.accumulates(dx),
                                     b.accumulates(dresidual),
                                     c.reads_early({&b[x], &b[gamma], &b[mean], &b[inv_std]})};
-            auto kernel = make_launch(c, backward_rows_kernel<T, Shape>, dim3(chunks, 1, depth), dim3(Shape::kBlock), shared, a);
+            const dim3 grid(static_cast<unsigned>(chunks), 1, depth);
+            auto kernel =
+                in_order({make_launch(c, backward_rows_kernel<T, Shape>, grid, dim3(Shape::kBlock), shared, a)}, partial);
             const ChunkSums sums[] = {{b[dbeta], a.partial, chunks, 2 * in.cols, b.accumulates(dbeta), partial},
                                       {b[dgamma], a.partial + in.cols, chunks, 2 * in.cols, b.accumulates(dgamma), partial}};
             return with_sums(c, std::move(kernel), sums);
