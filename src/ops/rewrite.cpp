@@ -52,7 +52,8 @@ std::vector<const Rewrite*> rewrites() {
 
 std::vector<std::string> rewrite_names() {
     std::vector<std::string> names;
-    for (const Rewrite* rewrite : rewrites()) names.emplace_back(rewrite->name);
+    for (const Rewrite* rewrite : rewrites())
+        if (names.empty() || names.back() != rewrite->name) names.emplace_back(rewrite->name);
     return names;
 }
 

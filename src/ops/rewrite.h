@@ -75,6 +75,7 @@ struct Rewrite : RewriteTraits {
 };
 /// All that are linked into this program, in the order in which they are tried.
 std::vector<const Rewrite*> rewrites();
+/// Each once; several that begin differently may share a name.
 std::vector<std::string> rewrite_names();
 /// Whether a list of names, or of "all", names it.
 bool is_off(const Rewrite& rewrite, const std::vector<std::string>& off);

@@ -45,6 +45,7 @@ struct StepOutcome {
     testing::Tensors gradients, weights;
     std::map<std::string, Rounding> rewrites;
     std::string listing;
+    std::string progress;  ///< of each member: in its state, and as it was reported
 
     /// Where it differs from one without the rewrites of these names by more than their records explain.
     [[nodiscard]] std::string apart_from(const StepOutcome& off, const Names& names) const {
@@ -79,6 +80,10 @@ StepOutcome run_once(testing::Rig& rig, tape::Builder&& builder) {
     }
     EXPECT_EQ(testing::norms_apart(*rig.store), "");
     outcome.listing = step.listing();
+    const auto states = rig.store->read_states();
+    for (std::size_t k = 0; k < states.size(); ++k)
+        outcome.progress += fmt::format("micro {} position {} epoch {} reported {}; ", states[k].micro, states[k].position,
+                                        states[k].epoch, rig.store->ring_rows()[states.size() + k].epoch);
     outcome.gradients = testing::first_gradients(*rig.store);
     outcome.weights = testing::trained_tensors(*rig.store, tape::Store::Arena::value);
     return outcome;
@@ -231,6 +236,7 @@ TEST(Rewrites, EachOnAgainstOff) {
             const StepOutcome off = step({name});
             EXPECT_FALSE(off.rewrites.contains(name));
             EXPECT_EQ(on.apart_from(off, {name}), "");
+            EXPECT_EQ(on.progress, off.progress);
             // Adam's first step moves by the sign alone, so rounding shows in every weight with a vanishing gradient.
             if (on.gradients == off.gradients) {
                 EXPECT_EQ(testing::tensors_apart(on.weights, off.weights, 1e-6), "");

@@ -2,6 +2,7 @@
 
 #include "ops/dense/dense.h"
 #include "ops/kernels.h"
+#include "ops/step/step.h"
 
 namespace millrace::ops {
 
@@ -24,5 +25,10 @@ void optimizer::check(Checker& c) {
 }
 MILLRACE_REWRITE(wgrad_update, linear_wgrad, 1);
 MILLRACE_REWRITE(fused_update, grad_norm, 0);
+/// The same of a step whose last micro-batch ends in front of it.
+static const Rewrite kClosingUpdate({.name = "fused_update",
+                                     .fused = &fused_update_rewrite::kDef,
+                                     .begins = &micro_end::kDef,
+                                     .cuda = MILLRACE_CUDA_FUNCTION(match_fused_update)});
 
 }  // namespace millrace::ops

@@ -157,19 +157,22 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
 }
 
 Match match_fused_update(const Context&, const Window& records) {
-    if (records.size() < 3 || records[1].record->op != &optimizer::kDef || records[2].record->op != &metrics_push::kDef)
-        return {};
-    const Operand& p = records[1][optimizer::params];
-    const bool fits =
-        takes_quads(records[1]) && p.count() > 0 && records[0][grad_norm::grads].data == records[1][optimizer::grads].data;
-    return Match::first(fits ? 3 : 0);
+    const std::size_t first = records[0].record->op == &micro_end::kDef ? 1 : 0;
+    const OpDef* const last[] = {&grad_norm::kDef, &optimizer::kDef, &metrics_push::kDef};
+    if (records.size() < first + std::size(last)) return {};
+    for (std::size_t i = 0; i < std::size(last); ++i)
+        if (records[first + i].record->op != last[i]) return {};
+    const Bound &norm = records[first], &update = records[first + 1];
+    const bool fits = takes_quads(update) && update[optimizer::params].count() > 0 &&
+                      norm[grad_norm::grads].data == update[optimizer::grads].data;
+    return Match::first(fits ? first + std::size(last) : 0);
 }
 
 KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
-    const Bound &norm = records[0], &update = records[1], &push = records[2];
+    const auto last = records.last(3);
+    const Bound &norm = last[0], &update = last[1];
     DeviceTable blocks_done;
-    MILLRACE_LET(a, closing_args(c, update, push, blocks_done));
-    a.slices = norm[grad_norm::scratch];
+    MILLRACE_LET(a, closing_args(c, records, blocks_done));
     static_assert(kThreads == kNormBlocks);
     const auto members = static_cast<unsigned>(update[optimizer::params].k);
     const unsigned blocks = update_blocks(c, a.width, members);

@@ -46,6 +46,7 @@ struct UpdateArgs {
     MetricsRow* ring = nullptr;
     std::uint32_t capacity = 0;
     FlaggedRows rows = {};
+    MicroEndParams micro = {.training = false};  ///< of a micro-batch that ends with the step; else nothing ends
 };
 
 inline UpdateArgs update_args(const Bound& b) {
@@ -57,9 +58,14 @@ inline UpdateArgs update_args(const Bound& b) {
     return a;
 }
 
-/// Of a kernel that reports and closes the step, too; it holds `blocks_done`, which counts its blocks.
-inline base::Result<UpdateArgs> closing_args(const Context& c, const Bound& update, const Bound& push, DeviceTable& blocks_done) {
+/// Of a kernel that does the records of match_fused_update, given the norm's slices; it holds `blocks_done`, which counts its
+/// blocks.
+inline base::Result<UpdateArgs> closing_args(const Context& c, std::span<const Bound> records, DeviceTable& blocks_done) {
+    const auto last = records.last(3);
+    const Bound &norm = last[0], &update = last[1], &push = last[2];
     UpdateArgs a = update_args(update);
+    if (records.size() > last.size()) a.micro = records[0].params<MicroEndParams>();
+    a.slices = norm[grad_norm::scratch];
     a.counter = static_cast<std::uint64_t*>(push[metrics_push::counter].data);
     a.ring = static_cast<MetricsRow*>(push[metrics_push::ring].data);
     a.capacity = push.params<MetricsPushParams>().capacity;
@@ -74,6 +80,7 @@ inline base::Result<UpdateArgs> closing_args(const Context& c, const Bound& upda
 __device__ inline void report_member(const UpdateArgs& a, int k, MemberState m, std::uint64_t sequence) {
     if (m.nonfinite) m.skipped += 1;
     m.adapt_loss_scale(m.nonfinite != 0, a.p.scale_interval);
+    close_micro(a.micro, m);
     write_metrics(a.ring + (sequence % a.capacity) * a.members + k, m, sequence);
 }
 
@@ -111,6 +118,7 @@ __device__ inline void close_when_last(const UpdateArgs& a, bool* last) {
     if (!*last) return;
     for (int i = threadIdx.x; i < a.members * a.groups.count; i += blockDim.x)
         count_step(a.state, a.groups, a.p.scale_interval, i);
+    for (int k = threadIdx.x; k < a.members; k += blockDim.x) close_micro(a.micro, a.state[k]);
     if (threadIdx.x == 0) {
         *a.counter += 1;
         *a.blocks_done = 0;

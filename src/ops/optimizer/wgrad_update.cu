@@ -154,10 +154,9 @@ std::vector<UpdateTile> balance_tiles(const std::vector<UpdateTile>& tiles, int 
 Match match_wgrad_update(const Context& c, const Window& records) {
     const std::size_t wgrads = match_grouped_wgrad(c, records).count();
     if (wgrads == 0 || c.deterministic || records[0].condition.present()) return {};
-    const bool closes = wgrads < records.size() && records[wgrads].record->op == &micro_end::kDef;
-    const Window behind = records.from(wgrads + (closes ? 1 : 0));
-    if (behind.empty() || behind[0].record->op != &grad_norm::kDef || match_fused_update(c, behind).count() == 0) return {};
-    const Bound& update = behind[1];
+    const std::size_t closing = wgrads < records.size() ? match_fused_update(c, records.from(wgrads)).count() : 0;
+    if (closing == 0) return {};
+    const Bound& update = records[wgrads + closing - 2];
     if (update.params<OptimizerParams>().zero_grads || !share_places(update)) return {};
     // Only a gradient that begins here can stay inside.
     if (std::ranges::any_of(records.first(wgrads), [](const Bound& b) { return b.accumulates(linear_wgrad::dw); })) return {};
@@ -167,15 +166,14 @@ Match match_wgrad_update(const Context& c, const Window& records) {
     // Four rounds of all blocks: a last round that is all but empty then costs less than the third of the bytes that is saved.
     const int blocks = tile_update_blocks(c);
     if (blocks == 0 || tiles < 4 * blocks) return {};
-    Match match = Match::first(records.size() - behind.size() + 3);
+    Match match = Match::first(wgrads + closing);
     for (std::size_t i = 0; i < wgrads; ++i) match.unwritten.push_back({i, linear_wgrad::dw});
     return match;
 }
 
 KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
-    const auto wgrads = records.first(count_wgrads(records));
-    const auto last = records.last(3);
-    const Bound &norm = last[0], &update = last[1], &push = last[2];
+    const auto wgrads = records.first(count_wgrads(records)), closing = records.subspan(wgrads.size()), last = records.last(3);
+    const Bound &norm = last[0], &update = last[1];
     const Operand& arena = update[optimizer::grads];
     MILLRACE_LET(segments, read_segments(c, update[optimizer::segments]));
     std::vector<Inside> inside;
@@ -201,15 +199,12 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
     if (!stored.empty()) MILLRACE_TRY(add(make_grouped_wgrad(c, stored)));
     MILLRACE_LET(sums, take_late_sums(c));  // the norm below reads them
     if (sums) parts.emplace_back(std::move(sums));
-    for (const Bound& b : records.subspan(wgrads.size(), records.size() - wgrads.size() - last.size()))
-        MILLRACE_TRY(add(b.record->op->cuda(c, b)));
     if (taken.empty()) {
-        MILLRACE_TRY(add(make_fused_update(c, last)));
+        MILLRACE_TRY(add(make_fused_update(c, closing)));
     } else {
         MILLRACE_TRY(add(make_norm_slices(c, norm)));
         DeviceTable blocks_done;
-        MILLRACE_LET(args, closing_args(c, update, push, blocks_done));
-        args.slices = norm[grad_norm::scratch];
+        MILLRACE_LET(args, closing_args(c, closing, blocks_done));
         std::vector<UpdateTile> tiles;
         std::ranges::sort(inside, {}, &Inside::begin);
         // A member's operands are read by many tiles, one soon after the other. Stored gradients make all blocks' shares equal.
