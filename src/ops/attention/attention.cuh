@@ -77,6 +77,10 @@ KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a);
 /// One launch, for sequences of at most kShortPositions positions and heads of a fixed width in whole rows.
 template <class T>
 KernelResult make_short_backward(Context& c, const AttentionArgs<T>& a);
+/// The same of heads of any width and alignment, where shared memory takes one (takes_wide_backward).
+template <class T>
+KernelResult make_wide_backward(Context& c, const AttentionArgs<T>& a);
+bool takes_wide_backward(const Context& c, const AttentionShape& shape);
 bool takes_flash(const Context& c, const AttentionShape& shape);
 
 /// Of any width and alignment, without tensor cores.

@@ -20,38 +20,50 @@ constexpr float kLn2 = 0.69314718f;
 template <int kWidth_, int kTiles_, bool kHeld_ = true, bool kWhole = true>
 struct FlashForm {
     static constexpr int kWidth = kWidth_, kTiles = kTiles_, kUnroll = kWidth / 16, kBuffers = 2, slice = 0;
+    static constexpr int kMostThreads = kFlashThreads;
     static constexpr bool kHeld = kHeld_, kAny = false, kInFull = kWhole, whole = kWhole;
     __host__ __device__ static constexpr int own() { return 16 * kTiles * kFlashWarps; }
     __host__ __device__ static constexpr int tile() { return kStreamed; }
     __host__ __device__ static constexpr int columns() { return kWidth; }
     __host__ __device__ static constexpr int stride() { return kWidth + 8; }
     __host__ __device__ static constexpr int slices() { return 1; }
+    __host__ __device__ static constexpr int exchanged() { return 0; }
 };
 
-/// The same of heads of any width and alignment: rows are filled up with zeros to a multiple of 16 columns. Scores run over all
-/// of them, results of a block over a slice of kWidth, so that a head of any width fits into registers.
+/// The same of heads of any width and alignment: rows are filled up with zeros to a multiple of 16 columns. Results of a warp are
+/// a slice of kWidth columns, so that a head of any width fits into registers. The warps of 16 own rows share their scores, which
+/// run over all columns: each finds some and leaves them in shared memory.
 struct AnyForm {
-    static constexpr int kWidth = 128, kTiles = 1, kUnroll = 2, kBuffers = 1;
+    static constexpr int kWidth = 64, kTiles = 1, kUnroll = 4, kBuffers = 1;
+    static constexpr int kMostThreads = 512;
     static constexpr bool kHeld = false, kAny = true, kInFull = false;
     int own_rows, tile_rows, all_columns;
     bool whole;     ///< rows of every head begin at multiples of 16 bytes
-    int slice = 0;  ///< first column of a block's results
+    int slice = 0;  ///< first column of a warp's results
     [[nodiscard]] __host__ __device__ int own() const { return own_rows; }
     [[nodiscard]] __host__ __device__ int tile() const { return tile_rows; }
     [[nodiscard]] __host__ __device__ int columns() const { return all_columns; }
     [[nodiscard]] __host__ __device__ int stride() const { return all_columns + 8; }
     [[nodiscard]] __host__ __device__ int slices() const { return (all_columns + kWidth - 1) / kWidth; }
+    /// Numbers in shared memory that warps leave for each other.
+    [[nodiscard]] __host__ __device__ int exchanged() const { return own_rows * tile_rows; }
 };
 
-/// Bytes of `matrices` of own rows and of pairs of streamed tiles.
+/// Bytes of `matrices` of own rows and of pairs of streamed tiles, and behind these of what warps exchange.
 template <class Form>
 constexpr std::size_t flash_bytes(const Form& form, int matrices, int pairs = Form::kBuffers) {
-    return 2 * static_cast<std::size_t>((matrices * form.own() + 2 * pairs * form.tile()) * form.stride());
+    return 2 * static_cast<std::size_t>((matrices * form.own() + 2 * pairs * form.tile()) * form.stride()) +
+           sizeof(float) * static_cast<std::size_t>(form.exchanged());
 }
 /// Blocks of a head.
 template <class T, class Form>
 __host__ __device__ int flash_blocks(const AttentionArgs<T>& a, const Form& form) {
-    return (a.shape.positions + form.own() - 1) / form.own() * form.slices();
+    return (a.shape.positions + form.own() - 1) / form.own();
+}
+/// Threads of a block: a warp for every slice of 16 kTiles own rows.
+template <class Form>
+int flash_threads(const Form& form) {
+    return 2 * form.own() / Form::kTiles * form.slices();
 }
 
 /// Which rows of which head a block has. Number 0 of all heads of a group begin first, then number 1, ...: when these see most,
@@ -60,7 +72,7 @@ struct FlashBlock {
     AttentionPlace place;
     int first, own;  ///< row of the block, of the warp
 
-    /// late_first: late rows begin first. Finds the slice of the form.
+    /// late_first: late rows begin first. Finds the warp's slice.
     template <class T, class Form>
     __device__ FlashBlock(const AttentionArgs<T>& a, Form& form, bool late_first) {
         constexpr int kGroup = 16;
@@ -68,10 +80,11 @@ struct FlashBlock {
         const int begin = static_cast<int>(blockIdx.x) / (kGroup * blocks) * kGroup, group = min(kGroup, pairs - begin);
         const int inside = static_cast<int>(blockIdx.x) - begin * blocks;
         const int number = late_first ? blocks - 1 - inside / group : inside / group;
+        const int warp = static_cast<int>(threadIdx.x) / 32;
         place = place_of(a, begin + inside % group);
-        if constexpr (Form::kAny) form.slice = number % form.slices() * Form::kWidth;
-        first = number / form.slices() * form.own();
-        own = first + 16 * Form::kTiles * (static_cast<int>(threadIdx.x) / 32);
+        if constexpr (Form::kAny) form.slice = warp % form.slices() * Form::kWidth;
+        first = number * form.own();
+        own = first + 16 * Form::kTiles * (warp / form.slices());
     }
     /// Tiles of keys that some query of the block sees.
     template <class Form>
@@ -214,16 +227,19 @@ __device__ inline void multiply_across(const Form& form, Sums<Form::kTiles, kCol
     }
 }
 
-/// sums += weights of own rows and of the 16 streamed rows whose columns begin at 8 n, times these rows.
-template <int kColumns, class T, class Form>
-__device__ inline void multiply_along(const Form& form, Sums<Form::kTiles, Form::kWidth>& sums,
-                                      const Sums<Form::kTiles, kColumns>& weights, int n, const T* rows) {
-    std::uint32_t left[Form::kTiles][4];
+/// Fragments of the left side from the weights of own rows and of the 16 streamed rows whose columns begin at 8 n.
+template <class T, int kTiles, int kColumns>
+__device__ inline void pack_left(std::uint32_t (&left)[kTiles][4], const float (&weights)[kTiles][kColumns][4], int n) {
 #pragma unroll
-    for (int m = 0; m < Form::kTiles; ++m)
+    for (int m = 0; m < kTiles; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i) left[m][i] = pack<T>(weights[m][n + i / 2][i % 2 * 2], weights[m][n + i / 2][i % 2 * 2 + 1]);
-    const T* from = rows + 8 * n * form.stride() + along_offset(form) + form.slice;
+}
+/// sums += weights of own rows and of 16 streamed rows, as fragments, times these rows.
+template <class T, class Form>
+__device__ inline void multiply_along(const Form& form, Sums<Form::kTiles, Form::kWidth>& sums,
+                                      const std::uint32_t (&left)[Form::kTiles][4], const T* rows) {
+    const T* from = rows + along_offset(form) + form.slice;
 #pragma unroll
     for (int c = 0; c < Form::kWidth / 16; ++c) {
         if (Form::kAny && form.slice + 16 * c >= form.columns()) break;
@@ -236,9 +252,17 @@ __device__ inline void multiply_along(const Form& form, Sums<Form::kTiles, Form:
         }
     }
 }
+/// The same with weights in registers, whose columns begin at 8 n.
+template <int kColumns, class T, class Form>
+__device__ inline void multiply_along(const Form& form, Sums<Form::kTiles, Form::kWidth>& sums,
+                                      const Sums<Form::kTiles, kColumns>& weights, int n, const T* rows) {
+    std::uint32_t left[Form::kTiles][4];
+    pack_left<T>(left, weights, n);
+    multiply_along(form, sums, left, rows + 8 * n * form.stride());
+}
 
-/// Writes a warp's rows times `factor`: zeros from row `filled` on, nothing from row `rows` on. Through its rows of shared
-/// memory, `staging`, whole 16 bytes per lane, or in any form straight from the registers.
+/// Writes a warp's rows times `factor`: zeros from row `filled` on, nothing from row `rows` on. They pass through its rows and
+/// columns of shared memory, `staging`, so that a lane writes whole 16 bytes. to: the head's first column.
 template <class T, class Form>
 __device__ inline void store_rows(const Form& form, const Sums<Form::kTiles, Form::kWidth>& sums,
                                   const RowFactors<Form::kTiles>& factor, T* staging, T* to, std::int64_t stride, int filled,
@@ -251,30 +275,19 @@ __device__ inline void store_rows(const Form& form, const Sums<Form::kTiles, For
         for (int n = 0; n < kVectors; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const int row = row_of(m, 2 * half), column = form.slice + column_of(n, 0);
+                if (Form::kAny && form.slice + 8 * n >= form.columns()) continue;
                 const float low = sums[m][n][2 * half] * factor[m][half], high = sums[m][n][2 * half + 1] * factor[m][half];
-                if constexpr (!Form::kAny) {
-                    *reinterpret_cast<std::uint32_t*>(staging + row * form.stride() + column) = pack<T>(low, high);
-                } else if (row < rows) {
-                    T* at = to + row * stride + column;
-                    const bool there = row < filled;
-                    if (form.whole && column < width) {
-                        *reinterpret_cast<std::uint32_t*>(at) = there ? pack<T>(low, high) : 0;
-                    } else {
-                        if (column < width) at[0] = T(there ? low : 0);
-                        if (column + 1 < width) at[1] = T(there ? high : 0);
-                    }
-                }
+                T* at = staging + row_of(m, 2 * half) * form.stride() + column_of(n, 0);
+                *reinterpret_cast<std::uint32_t*>(at) = pack<T>(low, high);
             }
-    if constexpr (Form::kAny) return;
     __syncwarp();
 #pragma unroll
     for (int i = threadIdx.x % 32; i < 16 * Form::kTiles * kVectors; i += 32) {
-        const int row = i / kVectors, column = i % kVectors * 8;
+        const int row = i / kVectors, column = form.slice + i % kVectors * 8;
         if (row >= rows || column >= width) continue;
         T* at = to + row * stride + column;
-        const T* held = staging + row * form.stride() + column;
-        if constexpr (Form::kInFull) {
+        const T* held = staging + row * form.stride() + i % kVectors * 8;
+        if (form.whole) {
             *reinterpret_cast<uint4*>(at) = row < filled ? *reinterpret_cast<const uint4*>(held) : make_uint4(0, 0, 0, 0);
         } else {
 #pragma unroll
@@ -293,14 +306,16 @@ bool fill_device(const Context& c, const AttentionArgs<T>& a) {
     return std::int64_t{a.pairs()} * a.members * ((a.shape.positions + kRows - 1) / kRows) >= 2 * c.multiprocessors;
 }
 
-/// The form with most rows of which `matrices` of own ones and tiles of at least `least` fit; no own ones: none does. Short
-/// sequences leave room for more blocks at once.
+/// The form with most rows of which `matrices` of own ones and tiles of at least `least` fit, and a warp for every slice of them;
+/// no own ones: none does. Short sequences leave room for more blocks at once.
 inline AnyForm any_form(const Context& c, const AttentionShape& shape, bool whole, int matrices, int least) {
     const int rows = shape.positions <= 32 ? 32 : 64;
     AnyForm form{rows, rows, (shape.width + 15) / 16 * 16, whole};
     const auto bytes = [&] {
         return flash_bytes(form, matrices) + 2 * sizeof(float) * static_cast<std::size_t>(std::max(form.own(), form.tile()));
     };
+    while (form.own_rows > 16 && flash_threads(form) > AnyForm::kMostThreads) form.own_rows /= 2;
+    if (flash_threads(form) > AnyForm::kMostThreads) return {};
     while (bytes() > c.shared_limit) {
         if (form.own_rows == 16 && form.tile_rows == least) return {};
         const bool shorter_tile = form.own_rows == 16 || (form.tile_rows >= form.own_rows && form.tile_rows > least);

@@ -8,12 +8,12 @@ namespace millrace::ops::cuda {
 namespace {
 
 template <class T, class Form, int kChunk, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(AttentionArgs<T> a, Form form) {
+__global__ void __launch_bounds__(Form::kMostThreads, kBlocks) flash_queries_kernel(AttentionArgs<T> a, Form form) {
     extern __shared__ uint4 memory[];
     T *queries = reinterpret_cast<T*>(memory), *douts = queries + form.own() * form.stride();
     T* streamed = douts + form.own() * form.stride();  // pairs of tiles: keys, values
     const int size = form.tile() * form.stride();
-    float* deltas = reinterpret_cast<float*>(streamed + 2 * Form::kBuffers * size);
+    float *exchanged = reinterpret_cast<float*>(streamed + 2 * Form::kBuffers * size), *deltas = exchanged + form.exchanged();
     begin_kernel();
     const AttentionShape shape = a.shape;
     const FlashBlock block(a, form, true);  // late queries see most
@@ -34,37 +34,41 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(A
                filled - first, shape.width, douts, form.own());
     if (tiles > 0) stage(0);
     commit_copies();
-    Deltas<T, Form> own_deltas;
-    own_deltas.fetch(a.out.row(place.k, 0, place.row + first) + place.column, static_cast<int>(a.out.stride_row), filled - first,
-                     shape.width);
-    await_copies<0>();
+    if constexpr (Form::kAny) {
+        find_deltas(a, place, first, form.own(), deltas);
+        await_copies<0>();
+    } else {
+        Deltas<T, Form> own_deltas;
+        own_deltas.fetch(a.out.row(place.k, 0, place.row + first) + place.column, static_cast<int>(a.out.stride_row),
+                         filled - first, shape.width);
+        await_copies<0>();
+        __syncthreads();
+        own_deltas.find(form, douts, deltas);
+    }
     __syncthreads();
-    own_deltas.find(form, douts, deltas);
-    __syncthreads();
-    for (int i = threadIdx.x; i < min(form.own(), filled - first) && form.slice == 0; i += blockDim.x)
+    for (int i = threadIdx.x; i < min(form.own(), filled - first); i += blockDim.x)
         a.delta.row(place.k, 0, place.row + first + i)[place.head] = deltas[i];
 
     QueryGradient<T, Form> gradient;
     const auto level = [&](int row) { return a.logsumexp.row(place.k, 0, place.row + row)[place.head]; };
     gradient.begin(form, shape, filled, block.own, queries + own * form.stride(), douts + own * form.stride(), level,
                    deltas + own);
+    uint4* shared = reinterpret_cast<uint4*>(exchanged + own * form.tile());
     stream_tiles(form, 0, tiles, stage, [&](int tile) {
         const T* keys = streamed + tile % Form::kBuffers * 2 * size;
-#pragma unroll 1
-        for (int i = 0; i < form.tile(); i += kChunk)
-            gradient.template take<kChunk>(form, shape, filled, tile * form.tile() + i, keys + i * form.stride(),
-                                           keys + size + i * form.stride());
+        gradient.template take_tile<kChunk>(form, shape, filled, tile * form.tile(), keys, keys + size, shared);
     });
-    gradient.store(form, a, place, queries + own * form.stride());
+    gradient.store(form, a, place, queries + own * form.stride() + form.slice);
 }
 
 template <class T, class Form, int kChunk, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(AttentionArgs<T> a, Form form) {
+__global__ void __launch_bounds__(Form::kMostThreads, kBlocks) flash_keys_kernel(AttentionArgs<T> a, Form form) {
     extern __shared__ uint4 memory[];
     T *keys = reinterpret_cast<T*>(memory), *values = keys + form.own() * form.stride();
     T* streamed = values + form.own() * form.stride();  // pairs of tiles: queries, dout
     const int size = form.tile() * form.stride();
-    float* numbers = reinterpret_cast<float*>(streamed + 2 * Form::kBuffers * size);  // of a tile: logsumexp, delta
+    float* exchanged = reinterpret_cast<float*>(streamed + 2 * Form::kBuffers * size);
+    float* numbers = exchanged + form.exchanged();  // of a tile: logsumexp, delta
     begin_kernel();
     const AttentionShape shape = a.shape;
     const FlashBlock block(a, form, false);  // early keys are seen by most
@@ -98,27 +102,23 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(Atte
 
     KeyGradient<T, Form> gradient;
     gradient.begin(form, block.own, keys + own * form.stride(), values + own * form.stride());
+    uint4* shared = reinterpret_cast<uint4*>(exchanged + own * form.tile());
     stream_tiles(form, begin, end, stage, [&](int tile) {
         const T* queries = streamed + tile % Form::kBuffers * 2 * size;
-        const float* levels = numbers + tile % Form::kBuffers * 2 * form.tile();
-        const int count = Form::kAny ? min(form.tile(), filled - tile * form.tile()) : form.tile();
-#pragma unroll 1
-        for (int i = 0; i < count; i += kChunk)
-            gradient.template take<kChunk>(form, shape, tile * form.tile() + i, queries + i * form.stride(),
-                                           queries + size + i * form.stride(), levels + i, levels + form.tile() + i);
+        gradient.template take_tile<kChunk>(form, shape, filled, tile * form.tile(), queries, queries + size,
+                                            numbers + tile % Form::kBuffers * 2 * form.tile(), shared);
     });
-    gradient.store(form, a, place, keys + own * form.stride(), values + own * form.stride());
+    gradient.store(form, a, place, keys + own * form.stride() + form.slice, values + own * form.stride() + form.slice);
 }
 
 template <int kChunk, int kBlocks, class T, class Form>
 KernelResult launch_backward(Context& c, const AttentionArgs<T>& a, const Form& form) {
-    const auto queries = flash_queries_kernel < T, Form, kChunk, Form::kAny ? 2 * kBlocks : kBlocks >,
-               keys = flash_keys_kernel<T, Form, kChunk, kBlocks>;
+    const auto queries = flash_queries_kernel<T, Form, kChunk, kBlocks>, keys = flash_keys_kernel<T, Form, kChunk, kBlocks>;
     if constexpr (!Form::kAny)
         static_assert(flash_bytes(Form{}, 2) + 4 * kStreamed * sizeof(float) <= flash_bytes_of(Form::kWidth));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(queries)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(keys)));
-    const dim3 grid = attention_grid(a, flash_blocks(a, form)), block(2 * form.own() / Form::kTiles);
+    const dim3 grid = attention_grid(a, flash_blocks(a, form)), block(flash_threads(form));
     const std::size_t shared = flash_bytes(form, 2), deltas = form.own() * sizeof(float),
                       numbers = 2 * Form::kBuffers * form.tile() * sizeof(float);
     return make_kernel([=, stream = c.stream] {
@@ -131,7 +131,10 @@ KernelResult launch_backward(Context& c, const AttentionArgs<T>& a, const Form& 
 
 template <class T>
 KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a) {
-    if (!has_flash_width(c, a)) return launch_backward<kAnyChunk, 2>(c, a, any_form(c, a.shape, a.whole, 2, kAnyChunk));
+    if (!has_flash_width(c, a)) {
+        if (takes_wide_backward(c, a.shape)) return make_wide_backward(c, a);
+        return launch_backward<kAnyChunk, 1>(c, a, any_form(c, a.shape, a.whole, 2, kAnyChunk));
+    }
     if (a.whole && a.shape.positions <= kShortPositions) return make_short_backward(c, a);
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         if (!a.whole) return launch_backward<16, 2>(c, a, FlashForm<kWidth, 1, true, false>{});

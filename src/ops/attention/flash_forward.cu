@@ -24,12 +24,36 @@ struct QueryResult {
         set_all<kTiles>(sum, 0);
         clear(out);
     }
-    /// Keys [at, at + kKeys) of the sequence.
+    /// In any form, of a tile of keys from `at` on: the warps of the same queries find scores for each other.
+    __device__ void share_scores(const Form& form, int at, const T* keys, float4* shared) const {
+        for (int i = 16 * (form.slice / Form::kWidth); i < min(form.tile(), some_see - at); i += 16 * form.slices()) {
+            Sums<kTiles, 16> scores;
+            multiply_across<16>(form, scores, query, keys + i * form.stride());
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+                shared[32 * (i / 8 + n) + threadIdx.x % 32] =
+                    make_float4(scores[0][n][0], scores[0][n][1], scores[0][n][2], scores[0][n][3]);
+        }
+        __syncthreads();
+    }
+    /// Keys [at, at + kKeys) of the sequence; `shared`: their scores in any form.
     template <int kKeys>
-    __device__ void take(const Form& form, const AttentionShape& shape, int filled, int at, const T* keys, const T* values) {
+    __device__ void take(const Form& form, const AttentionShape& shape, int filled, int at, const T* keys, const T* values,
+                         const float4* shared) {
         if (at >= some_see) return;
         Sums<kTiles, kKeys> scores;
-        multiply_across<kKeys>(form, scores, query, keys);
+        if constexpr (Form::kAny) {
+#pragma unroll
+            for (int n = 0; n < kKeys / 8; ++n) {
+                const float4 four = shared[32 * n + threadIdx.x % 32];
+                scores[0][n][0] = four.x;
+                scores[0][n][1] = four.y;
+                scores[0][n][2] = four.z;
+                scores[0][n][3] = four.w;
+            }
+        } else {
+            multiply_across<kKeys>(form, scores, query, keys);
+        }
         if (at + kKeys > all_see) {
 #pragma unroll
             for (int m = 0; m < kTiles; ++m)
@@ -97,7 +121,7 @@ struct QueryResult {
 
 /// kKeys: keys a warp takes at a time; kBlocks: blocks a multiprocessor should hold.
 template <class T, class Form, int kKeys, int kBlocks>
-__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(AttentionArgs<T> a, Form form) {
+__global__ void __launch_bounds__(Form::kMostThreads, kBlocks) flash_forward_kernel(AttentionArgs<T> a, Form form) {
     extern __shared__ uint4 memory[];
     T* queries = reinterpret_cast<T*>(memory);
     T* streamed = queries + form.own() * form.stride();  // pairs of tiles: keys, values
@@ -124,17 +148,20 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(A
     await_copies<0>();
     __syncthreads();
 
-    T* own_rows = queries + (block.own - block.first) * form.stride();  // read by this warp alone: results may lie there later
+    // Read by this warp alone, or in any form not after the scores of the last tile: results may lie there later.
+    T* own_rows = queries + (block.own - block.first) * form.stride();
+    float4* shared = reinterpret_cast<float4*>(streamed + 2 * Form::kBuffers * size) + (block.own - block.first) * form.tile() / 4;
     QueryResult<T, Form> result;
     result.begin(form, shape, filled, block.own, own_rows);
     stream_tiles(form, 0, tiles, stage, [&](int tile) {
         const T* keys = streamed + tile % Form::kBuffers * 2 * size;
+        if constexpr (Form::kAny) result.share_scores(form, tile * form.tile(), keys, shared);
 #pragma unroll 1
         for (int i = 0; i < form.tile(); i += kKeys)
             result.template take<kKeys>(form, shape, filled, tile * form.tile() + i, keys + i * form.stride(),
-                                        keys + size + i * form.stride());
+                                        keys + size + i * form.stride(), shared + 4 * i);
     });
-    result.store(form, a, block.place, own_rows);
+    result.store(form, a, block.place, own_rows + form.slice);
 }
 
 template <int kKeys, int kBlocks, class T, class Form>
@@ -142,7 +169,7 @@ KernelResult launch_forward(Context& c, const AttentionArgs<T>& a, const Form& f
     const auto kernel = flash_forward_kernel<T, Form, kKeys, kBlocks>;
     const int pairs = a.shape.positions > form.tile() ? Form::kBuffers : 1;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    return make_launch(c, kernel, attention_grid(a, flash_blocks(a, form)), dim3(2 * form.own() / Form::kTiles),
+    return make_launch(c, kernel, attention_grid(a, flash_blocks(a, form)), dim3(flash_threads(form)),
                        flash_bytes(form, 1, pairs), a, form);
 }
 
@@ -150,7 +177,7 @@ KernelResult launch_forward(Context& c, const AttentionArgs<T>& a, const Form& f
 
 template <class T>
 KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a) {
-    if (!has_flash_width(c, a)) return launch_forward<kAnyKeys, 4>(c, a, any_form(c, a.shape, a.whole, 1, kAnyKeys));
+    if (!has_flash_width(c, a)) return launch_forward<kAnyKeys, 1>(c, a, any_form(c, a.shape, a.whole, 1, kAnyKeys));
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         if (!a.whole) return launch_forward<32, 4>(c, a, FlashForm<kWidth, 1, true, false>{});
         // 32 rows of 64 columns take all registers that a thread may have. Short sequences want many blocks at once instead.
