@@ -94,15 +94,25 @@ struct FlashBlock {
     }
 };
 
-/// Eight elements of a row that begins anywhere, of which `left` are there.
+/// Eight elements of a row that begins anywhere, of which `left` are there: shifted out of those runs of eight bytes which have
+/// some of them.
 template <class T>
 __device__ inline uint4 gather_eight(const T* from, int left) {
-    const auto* bits = reinterpret_cast<const unsigned short*>(from);
-    std::uint32_t words[4];
+    const auto address = reinterpret_cast<std::uintptr_t>(from);
+    const int skip = static_cast<int>(address % 8), end = left > 0 ? skip + 2 * min(left, 8) : 0;
+    const auto* runs = reinterpret_cast<const uint2*>(address - address % 8);
+    std::uint32_t held[6], words[4];
+#pragma unroll
+    for (int r = 0; r < 3; ++r) {
+        const uint2 run = 8 * r < end ? __ldcg(runs + r) : make_uint2(0, 0);
+        held[2 * r] = run.x;
+        held[2 * r + 1] = run.y;
+    }
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-        const std::uint32_t low = 2 * w < left ? __ldcg(bits + 2 * w) : 0, high = 2 * w + 1 < left ? __ldcg(bits + 2 * w + 1) : 0;
-        words[w] = low | high << 16;
+        const std::uint32_t low = skip < 4 ? held[w] : held[w + 1], high = skip < 4 ? held[w + 1] : held[w + 2];
+        const std::uint32_t word = __funnelshift_r(low, high, 8 * (skip % 4));
+        words[w] = 2 * w + 1 < left ? word : 2 * w < left ? word & 0xffff : 0;
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
@@ -111,17 +121,20 @@ __device__ inline uint4 gather_eight(const T* from, int left) {
 template <class T, class Form>
 __device__ inline void stage_rows(const Form& form, const T* from, int stride, int rows, int width, T* to, int count) {
     if constexpr (!Form::kInFull) {
-        const int vectors = form.columns() / 8;
-#pragma unroll 4
-        for (int i = static_cast<int>(threadIdx.x); i < count * vectors; i += static_cast<int>(blockDim.x)) {
-            const int row = i / vectors, column = i % vectors * 8;
-            const T* source = from + row * stride + column;
-            T* target = to + row * form.stride() + column;
-            if (form.whole)
-                copy16(shared_address(target), source, row < rows && column < width);
-            else
-                *reinterpret_cast<uint4*>(target) = gather_eight(source, row < rows ? width - column : 0);
-        }
+        constexpr int kLanes = Form::kWidth < 64 ? Form::kWidth / 8 : 8;  // of a row
+        constexpr int kAtOnce = Form::kAny ? 1 : 32 * kLanes / Form::kWidth;
+        const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll kAtOnce
+        for (int row = thread / kLanes; row < count; row += static_cast<int>(blockDim.x) / kLanes)
+#pragma unroll 2
+            for (int column = thread % kLanes * 8; column < form.columns(); column += 8 * kLanes) {
+                const T* source = from + row * stride + column;
+                T* target = to + row * form.stride() + column;
+                if (form.whole)
+                    copy16(shared_address(target), source, row < rows && column < width);
+                else
+                    *reinterpret_cast<uint4*>(target) = gather_eight(source, row < rows ? width - column : 0);
+            }
     } else {
         constexpr int kVectors = Form::kWidth / 8, kStep = kFlashThreads / kVectors;
         static_assert(kStreamed % kStep == 0);
@@ -261,6 +274,30 @@ __device__ inline void multiply_along(const Form& form, Sums<Form::kTiles, Form:
     multiply_along(form, sums, left, rows + 8 * n * form.stride());
 }
 
+/// Writes a warp's rows of `held` that begin anywhere, four bytes per lane but at their ends; zeros from row `filled` on.
+template <class Form, class T>
+__device__ inline void store_pieces(const Form& form, const T* held, T* to, std::int64_t stride, int filled, int rows,
+                                    int width) {
+    constexpr int kLanes = Form::kWidth < 64 ? Form::kWidth / 2 : 32;  // of a row
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 4
+    for (int row = lane / kLanes; row < rows; row += 32 / kLanes) {
+        const auto* from = reinterpret_cast<const unsigned short*>(held + row * form.stride());
+        auto* at = reinterpret_cast<unsigned short*>(to + row * stride);
+        const int odd = static_cast<int>(reinterpret_cast<std::uintptr_t>(at) / 2 % 2);
+        for (int d = 2 * (lane % kLanes) - odd; d < width; d += 2 * kLanes) {
+            const bool first = d >= 0, second = d + 1 < width;
+            const unsigned low = first && row < filled ? from[d] : 0, high = second && row < filled ? from[d + 1] : 0;
+            if (first && second)
+                *reinterpret_cast<std::uint32_t*>(at + d) = low | high << 16;
+            else if (first)
+                at[d] = static_cast<unsigned short>(low);
+            else if (second)
+                at[d + 1] = static_cast<unsigned short>(high);
+        }
+    }
+}
+
 /// Writes a warp's rows times `factor`: zeros from row `filled` on, nothing from row `rows` on. They pass through its rows and
 /// columns of shared memory, `staging`, so that a lane writes whole 16 bytes. to: the head's first column.
 template <class T, class Form>
@@ -281,19 +318,19 @@ __device__ inline void store_rows(const Form& form, const Sums<Form::kTiles, For
                 *reinterpret_cast<std::uint32_t*>(at) = pack<T>(low, high);
             }
     __syncwarp();
+    to += form.slice;
+    width -= form.slice;
+    if (form.whole) {
 #pragma unroll
-    for (int i = threadIdx.x % 32; i < 16 * Form::kTiles * kVectors; i += 32) {
-        const int row = i / kVectors, column = form.slice + i % kVectors * 8;
-        if (row >= rows || column >= width) continue;
-        T* at = to + row * stride + column;
-        const T* held = staging + row * form.stride() + i % kVectors * 8;
-        if (form.whole) {
-            *reinterpret_cast<uint4*>(at) = row < filled ? *reinterpret_cast<const uint4*>(held) : make_uint4(0, 0, 0, 0);
-        } else {
-#pragma unroll
-            for (int d = 0; d < 8; ++d)
-                if (column + d < width) at[d] = row < filled ? held[d] : T(0.0f);
+        for (int i = threadIdx.x % 32; i < 16 * Form::kTiles * kVectors; i += 32) {
+            const int row = i / kVectors, column = i % kVectors * 8;
+            if (row >= rows || column >= width) continue;
+            const T* held = staging + row * form.stride() + column;
+            *reinterpret_cast<uint4*>(to + row * stride + column) =
+                row < filled ? *reinterpret_cast<const uint4*>(held) : make_uint4(0, 0, 0, 0);
         }
+    } else {
+        store_pieces<Form>(form, staging, to, stride, filled, min(rows, 16 * Form::kTiles), min(width, Form::kWidth));
     }
     __syncwarp();
 }

@@ -131,11 +131,10 @@ KernelResult launch_backward(Context& c, const AttentionArgs<T>& a, const Form& 
 
 template <class T>
 KernelResult make_flash_backward(Context& c, const AttentionArgs<T>& a) {
-    if (!has_flash_width(c, a)) {
-        if (takes_wide_backward(c, a.shape)) return make_wide_backward(c, a);
-        return launch_backward<kAnyChunk, 1>(c, a, any_form(c, a.shape, a.whole, 2, kAnyChunk));
-    }
-    if (a.whole && a.shape.positions <= kShortPositions) return make_short_backward(c, a);
+    const bool fixed = has_flash_width(c, a);
+    if (fixed && a.whole && a.shape.positions <= kShortPositions) return make_short_backward(c, a);
+    if (!(fixed && a.whole) && takes_wide_backward(c, a.shape)) return make_wide_backward(c, a);
+    if (!fixed) return launch_backward<kAnyChunk, 1>(c, a, any_form(c, a.shape, a.whole, 2, kAnyChunk));
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         if (!a.whole) return launch_backward<16, 2>(c, a, FlashForm<kWidth, 1, true, false>{});
         // As many rows as fit into a warp's registers: 255 a thread with two blocks at work, 168 with three.

@@ -194,7 +194,8 @@ struct KeyGradient {
         clear(dkey);
         clear(dvalue);
     }
-    /// Weights of queries [at, at + kChunk) of the sequence and gradients of their scores; what is not filled is zero in all four.
+    /// Weights of queries [at, at + kChunk) of the sequence and gradients of their scores; what is not filled is zero in all
+    /// four.
     template <int kChunk>
     __device__ void weigh(const Form& form, const AttentionShape& shape, int at, const T* queries, const T* douts,
                           const float* logsumexp, const float* deltas, Sums<kTiles, kChunk>& weights,
@@ -232,8 +233,8 @@ struct KeyGradient {
     }
     /// Queries of a tile from `at` on, with their `numbers`: logsumexp and delta.
     template <int kChunk>
-    __device__ void take_tile(const Form& form, const AttentionShape& shape, int filled, int at, const T* queries,
-                              const T* douts, const float* numbers, uint4* shared) {
+    __device__ void take_tile(const Form& form, const AttentionShape& shape, int filled, int at, const T* queries, const T* douts,
+                              const float* numbers, uint4* shared) {
         const float* deltas = numbers + form.tile();
         if constexpr (Form::kAny) {
             const auto find = [&](int i, LeftSides<2>& left) {
@@ -251,7 +252,8 @@ struct KeyGradient {
         } else {
 #pragma unroll 1
             for (int i = 0; i < form.tile(); i += kChunk)
-                take<kChunk>(form, shape, at + i, queries + i * form.stride(), douts + i * form.stride(), numbers + i, deltas + i);
+                take<kChunk>(form, shape, at + i, queries + i * form.stride(), douts + i * form.stride(), numbers + i,
+                             deltas + i);
         }
     }
     __device__ void store(const Form& form, const AttentionArgs<T>& a, const AttentionPlace& place, T* keys, T* values) const {

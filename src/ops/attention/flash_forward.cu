@@ -150,7 +150,8 @@ __global__ void __launch_bounds__(Form::kMostThreads, kBlocks) flash_forward_ker
 
     // Read by this warp alone, or in any form not after the scores of the last tile: results may lie there later.
     T* own_rows = queries + (block.own - block.first) * form.stride();
-    float4* shared = reinterpret_cast<float4*>(streamed + 2 * Form::kBuffers * size) + (block.own - block.first) * form.tile() / 4;
+    float4* shared =
+        reinterpret_cast<float4*>(streamed + 2 * Form::kBuffers * size) + (block.own - block.first) * form.tile() / 4;
     QueryResult<T, Form> result;
     result.begin(form, shape, filled, block.own, own_rows);
     stream_tiles(form, 0, tiles, stage, [&](int tile) {

@@ -6,10 +6,10 @@ namespace millrace::ops::cuda {
 namespace {
 
 template <class T, class Form>
-__global__ void __launch_bounds__(kPlainThreads) plain_forward_kernel(AttentionArgs<T> a) {
+__global__ void __launch_bounds__(kPlainThreads) plain_forward_kernel(AttentionArgs<T> a, int slab) {
     extern __shared__ uint4 memory[];
     begin_kernel();
-    const PlainWork<T, Form> w(a, blockIdx.x);
+    const PlainWork<T, Form> w(a, slab, blockIdx.x);
     float *queries = reinterpret_cast<float*>(memory), *keys = queries + Form::kRows * w.stride();
     float *values = keys + Form::kTile * w.stride(), *square = values + Form::kTile * w.stride();
     const int filled = w.place.filled,
@@ -20,15 +20,17 @@ __global__ void __launch_bounds__(kPlainThreads) plain_forward_kernel(AttentionA
     for (int i = 0; i < Form::kOwn; ++i) top[i] = -INFINITY;
     const T* rows = part_of(a.qkv, a.shape, w.place, 0);
     const std::int64_t stride_row = a.qkv.stride_row, across = a.shape.heads * a.shape.width;
-    if (limit > 0) w.stage(queries, rows, stride_row, w.first, Form::kRows);
     for (int at = 0; at < limit; at += Form::kTile) {
-        __syncthreads();
-        w.stage(keys, rows + across, stride_row, at, Form::kTile);
-        w.stage(values, rows + 2 * across, stride_row, at, Form::kTile);
-        w.await_rows();
+        float scores[Form::kOwn][Form::kStreamed] = {};
+        for (int column = 0; column < a.shape.width; column += slab) {
+            __syncthreads();
+            if (at == 0 || w.last_slab() > 0) w.stage(queries, rows, stride_row, w.first, Form::kRows, column);
+            w.stage(keys, rows + across, stride_row, at, Form::kTile, column);
+            if (column == 0) w.stage(values, rows + 2 * across, stride_row, at, Form::kTile, w.slice_slab());
+            w.await_rows();
+            if (at < warp_limit) w.across(scores, queries, keys, column);
+        }
         if (at >= warp_limit) continue;
-        float scores[Form::kOwn][Form::kStreamed];
-        w.across(scores, queries, keys);
 #pragma unroll
         for (int i = 0; i < Form::kOwn; ++i) {
             const int row = w.own + 4 * i, seen = row < filled ? a.shape.seen(row, filled) - at : 0;
@@ -65,9 +67,9 @@ __global__ void __launch_bounds__(kPlainThreads) plain_forward_kernel(AttentionA
 
 /// Gradients of keys and values, which stream queries, or of queries, which stream keys and values.
 template <bool kOfKeys, class T, class Form>
-__device__ void plain_gradients(const AttentionArgs<T>& a, int block) {
+__device__ void plain_gradients(const AttentionArgs<T>& a, int slab, int block) {
     extern __shared__ uint4 memory[];
-    const PlainWork<T, Form> w(a, block);
+    const PlainWork<T, Form> w(a, slab, block);
     constexpr int kQueries = kOfKeys ? Form::kTile : Form::kRows;
     float* owned[2] = {reinterpret_cast<float*>(memory), reinterpret_cast<float*>(memory) + Form::kRows * w.stride()};
     float* streamed[2] = {owned[1] + Form::kRows * w.stride(), owned[1] + (Form::kRows + Form::kTile) * w.stride()};
@@ -77,9 +79,10 @@ __device__ void plain_gradients(const AttentionArgs<T>& a, int block) {
     const T *qkv = part_of(a.qkv, a.shape, w.place, 0), *douts = a.dout.row(w.place.k, 0, w.place.row) + w.place.column;
     const T* outs = a.out.row(w.place.k, 0, w.place.row) + w.place.column;
     const std::int64_t across = a.shape.heads * width;
-    const auto stage_queries = [&](float* const(&to)[2], int at, int count) {
-        w.stage(to[0], qkv, a.qkv.stride_row, at, count);
-        w.stage(to[1], douts, a.dout.stride_row, at, count);
+    const auto stage_queries = [&](float* const(&to)[2], int at, int count, int column) {
+        w.stage(to[0], qkv, a.qkv.stride_row, at, count, column);
+        w.stage(to[1], douts, a.dout.stride_row, at, count, column);
+        if (column > 0) return;
         // Eight lanes a row, all reads in flight with the copies.
         constexpr int kEach = kQueries / 16;
         const int lane = threadIdx.x % 8, local = threadIdx.x / 8;
@@ -103,16 +106,21 @@ __device__ void plain_gradients(const AttentionArgs<T>& a, int block) {
             logsumexps[local + 16 * i] = a.logsumexp.row(w.place.k, 0, w.place.row + row)[w.place.head];
         }
     };
-    const auto stage_keys = [&](float* const(&to)[2], int at, int count) {
-        w.stage(to[0], qkv + across, a.qkv.stride_row, at, count);
-        w.stage(to[1], qkv + 2 * across, a.qkv.stride_row, at, count);
+    const auto stage_keys = [&](float* const(&to)[2], int at, int count, int column) {
+        w.stage(to[0], qkv + across, a.qkv.stride_row, at, count, column);
+        w.stage(to[1], qkv + 2 * across, a.qkv.stride_row, at, count, column);
+    };
+    const auto stage_owned = [&](int column) {
+        kOfKeys ? stage_keys(owned, w.first, Form::kRows, column) : stage_queries(owned, w.first, Form::kRows, column);
+    };
+    const auto stage_streamed = [&](int at, int column) {
+        kOfKeys ? stage_queries(streamed, at, Form::kTile, column) : stage_keys(streamed, at, Form::kTile, column);
     };
     // Streamed rows that some own row of the block, and of the warp, needs.
     int begin = 0, end = 0, warp_begin = 0, warp_end = 0;
     if (w.first < filled) {
         begin = kOfKeys ? a.shape.first_query(w.first) / Form::kTile * Form::kTile : 0;
         end = kOfKeys ? filled : a.shape.seen(min(w.first + Form::kRows, filled) - 1, filled);
-        kOfKeys ? stage_keys(owned, w.first, Form::kRows) : stage_queries(owned, w.first, Form::kRows);
     }
     if (w.warp_first() < filled) {
         warp_begin = kOfKeys ? a.shape.first_query(w.warp_first()) : 0;
@@ -120,13 +128,23 @@ __device__ void plain_gradients(const AttentionArgs<T>& a, int block) {
     }
     float sums[Form::kOwn][Form::kColumns / 8] = {}, value_sums[Form::kOwn][Form::kColumns / 8] = {};
     for (int at = begin; at < end; at += Form::kTile) {
-        __syncthreads();
-        kOfKeys ? stage_queries(streamed, at, Form::kTile) : stage_keys(streamed, at, Form::kTile);
-        w.await_rows();
-        if (at >= warp_end || at + Form::kTile <= warp_begin) continue;
-        float weights[Form::kOwn][Form::kStreamed], gradients[Form::kOwn][Form::kStreamed];
-        w.across(weights, owned[0], streamed[0]);
-        w.across(gradients, owned[1], streamed[1]);
+        const bool works = at < warp_end && at + Form::kTile > warp_begin;
+        float weights[Form::kOwn][Form::kStreamed] = {}, gradients[Form::kOwn][Form::kStreamed] = {};
+        for (int column = 0; column < width; column += slab) {
+            __syncthreads();
+            if (at == begin || w.last_slab() > 0) stage_owned(column);
+            stage_streamed(at, column);
+            w.await_rows();
+            if (!works) continue;
+            w.across(weights, owned[0], streamed[0], column);
+            w.across(gradients, owned[1], streamed[1], column);
+        }
+        if (w.slice_slab() != w.last_slab()) {
+            __syncthreads();
+            stage_streamed(at, w.slice_slab());
+            w.await_rows();
+        }
+        if (!works) continue;
 #pragma unroll
         for (int i = 0; i < Form::kOwn; ++i)
 #pragma unroll
@@ -150,13 +168,13 @@ __device__ void plain_gradients(const AttentionArgs<T>& a, int block) {
 
 /// Both gradients in one launch, those with more to do first.
 template <class T, class Form>
-__global__ void __launch_bounds__(kPlainThreads) plain_backward_kernel(AttentionArgs<T> a) {
+__global__ void __launch_bounds__(kPlainThreads) plain_backward_kernel(AttentionArgs<T> a, int slab) {
     begin_kernel();
     const int half = gridDim.x / 2, block = blockIdx.x;
     if (block < half)
-        plain_gradients<true, T, Form>(a, block);
+        plain_gradients<true, T, Form>(a, slab, block);
     else
-        plain_gradients<false, T, Form>(a, block - half);
+        plain_gradients<false, T, Form>(a, slab, block - half);
 }
 
 template <bool kForward, class T, class Form>
@@ -167,13 +185,11 @@ KernelResult make_form(Context& c, const AttentionArgs<T>& a, Form) {
         else
             return plain_backward_kernel<T, Form>;
     }();
-    const std::size_t bytes = Form::bytes(a.shape.width, kForward ? 1 : 2);
-    if (bytes > c.shared_limit)
-        return base::Error{"attention with " + std::to_string(a.shape.width) + " columns a head needs " + std::to_string(bytes) +
-                           " bytes of shared memory, a block of this GPU has " + std::to_string(c.shared_limit) +
-                           "; use more heads"};
+    constexpr int kSides = kForward ? 1 : 2;
+    const int slab = Form::slab(a.shape.width, kSides, c.shared_limit);
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    return make_launch(c, kernel, attention_grid(a, Form::blocks(a.shape) * (kForward ? 1 : 2)), dim3(kPlainThreads), bytes, a);
+    return make_launch(c, kernel, attention_grid(a, Form::blocks(a.shape) * kSides), dim3(kPlainThreads),
+                       Form::bytes(slab, kSides), a, slab);
 }
 
 }  // namespace

@@ -12,21 +12,28 @@ namespace millrace::ops::cuda {
 constexpr int kPlainThreads = 128;
 
 /// A thread has kOwn own rows, kStreamed streamed ones and an eighth of `kColumns` columns. Heads have at most so many, or,
-/// kWide, any number: then a block writes one slice of kColumns. Own rows per thread do not change the order of any sum.
+/// kWide, any number: then a block writes one slice of kColumns, and rows come to shared memory in slabs of as many columns as
+/// fit. Own rows per thread do not change the order of any sum.
 template <int kColumns_, int kOwn_, int kStreamed_, bool kWide = false>
 struct PlainForm {
     static constexpr int kColumns = kColumns_, kOwn = kOwn_, kStreamed = kStreamed_;
     static constexpr int kRows = 16 * kOwn, kTile = 8 * kStreamed;  ///< of a block
     static constexpr int kPitch = kTile + 8;                        ///< four rows of weights lie in different banks
-    /// Elements from row to row in shared memory: eight rows begin in different banks.
-    __host__ __device__ static constexpr int stride(int width) { return kWide ? (width + 7) / 8 * 8 + 4 : kColumns + 4; }
+    /// Elements from row to row of a slab in shared memory: eight rows begin in different banks.
+    __host__ __device__ static constexpr int stride(int slab) { return kWide ? slab + 4 : kColumns + 4; }
     __host__ __device__ static constexpr int slices(int width) { return kWide ? (width + kColumns - 1) / kColumns : 1; }
     static int blocks(const AttentionShape& s) { return (s.positions + kRows - 1) / kRows * slices(s.width); }
     /// Of `sides` own matrices and two streamed ones, weights, and two values of each query. Weights lie behind the rows: the
     /// last slice may read, never use, what follows a row.
-    static std::size_t bytes(int width, int sides) {
-        return sizeof(float) * static_cast<std::size_t>((sides * kRows + 2 * kTile) * stride(width) + kRows * kPitch +
+    static std::size_t bytes(int slab, int sides) {
+        return sizeof(float) * static_cast<std::size_t>((sides * kRows + 2 * kTile) * stride(slab) + kRows * kPitch +
                                                         2 * (kRows > kTile ? kRows : kTile));
+    }
+    /// Columns of a slab: the whole head or a multiple of kColumns.
+    static int slab(int width, int sides, std::size_t limit) {
+        int columns = (width + 7) / 8 * 8;
+        while (kWide && columns > kColumns && bytes(columns, sides) > limit) columns = (columns - 1) / kColumns * kColumns;
+        return columns;
     }
 };
 
@@ -44,9 +51,10 @@ template <class T, class Form>
 struct PlainWork {
     const AttentionArgs<T>& a;
     AttentionPlace place;
+    int slab;                         ///< columns of one; all but the last have so many
     int first, slice, x, local, own;  ///< own row of the block; first column; of the thread: lane, first row, its position
 
-    __device__ PlainWork(const AttentionArgs<T>& args, int block) : a(args) {
+    __device__ PlainWork(const AttentionArgs<T>& args, int columns, int block) : a(args), slab(columns) {
         const int slices = Form::slices(a.shape.width), blocks = (a.shape.positions + Form::kRows - 1) / Form::kRows;
         const int thread = threadIdx.x;
         slice = block % slices * Form::kColumns;
@@ -56,17 +64,21 @@ struct PlainWork {
         local = thread / 32 * 4 * Form::kOwn + ((thread >> 1 & 1) | (thread >> 3 & 2));
         own = first + local;
     }
-    [[nodiscard]] __device__ int stride() const { return Form::stride(a.shape.width); }
+    [[nodiscard]] __device__ int stride() const { return Form::stride(slab); }
+    /// Where the last slab begins, and the one with the slice.
+    [[nodiscard]] __device__ int last_slab() const { return (a.shape.width - 1) / slab * slab; }
+    [[nodiscard]] __device__ int slice_slab() const { return slice / slab * slab; }
     /// First and last own row of the thread's warp.
     [[nodiscard]] __device__ int warp_first() const { return first + static_cast<int>(threadIdx.x) / 32 * 4 * Form::kOwn; }
     [[nodiscard]] __device__ int warp_last() const { return warp_first() + 4 * Form::kOwn - 1; }
 
-    /// Begins to bring `count` rows to shared memory, zeros beyond the filled ones; `from`: position 0.
-    __device__ void stage(float* to, const T* from, std::int64_t stride_row, int at, int count) const {
+    /// Begins to bring the slab of `count` rows that begins at `column` to shared memory, zeros beyond the filled ones; `from`:
+    /// position 0.
+    __device__ void stage(float* to, const T* from, std::int64_t stride_row, int at, int count, int column) const {
         const int fours = (stride() - 4) / 4;
         for (int i = threadIdx.x; i < count * fours; i += kPlainThreads) {
-            const int r = i / fours, d = i % fours * 4, left = at + r < place.filled ? a.shape.width - d : 0;
-            const T* source = from + (at + r) * stride_row + d;
+            const int r = i / fours, d = i % fours * 4, left = at + r < place.filled ? a.shape.width - column - d : 0;
+            const T* source = from + (at + r) * stride_row + column + d;
             float* target = to + r * stride() + d;
 #if __CUDA_ARCH__ >= 800
             if constexpr (std::is_same_v<T, float>) {
@@ -88,15 +100,12 @@ struct PlainWork {
         await_copies<0>();
         __syncthreads();
     }
-    /// Products of own rows and rows of a tile: along the columns of a head.
-    __device__ void across(float (&sums)[Form::kOwn][Form::kStreamed], const float* owned, const float* streamed) const {
-#pragma unroll
-        for (int i = 0; i < Form::kOwn; ++i)
-#pragma unroll
-            for (int j = 0; j < Form::kStreamed; ++j) sums[i][j] = 0;
+    /// sums += products of own rows and rows of a tile: along the columns of the slab that begins at `column`.
+    __device__ void across(float (&sums)[Form::kOwn][Form::kStreamed], const float* owned, const float* streamed,
+                           int column) const {
         owned += local * stride();
         streamed += x * stride();
-        for (int d = 0; d < a.shape.width; d += 8)
+        for (int d = 0; d < min(slab, a.shape.width - column); d += 8)
 #pragma unroll
             for (int half = d; half < d + 8; half += 4) {
                 float left[Form::kOwn][4], right[Form::kStreamed][4];
@@ -122,7 +131,7 @@ struct PlainWork {
 #pragma unroll
             for (int j = 0; j < Form::kStreamed; ++j) square[4 * i * Form::kPitch + x + 8 * j] = weights[i][j];
         __syncwarp();
-        streamed += slice + 4 * x;
+        streamed += slice - slice_slab() + 4 * x;
 #pragma unroll 2
         for (int row = max(begin, 0) / 4 * 4; row < min(end, Form::kTile); row += 4) {
             float shares[Form::kOwn][4];

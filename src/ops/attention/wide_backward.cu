@@ -7,6 +7,8 @@
 namespace millrace::ops::cuda {
 namespace {
 
+constexpr int kThreads = 256;
+
 /// Elements from row to row of the weights: eight rows begin in different banks.
 __host__ __device__ int pitch_of(const AnyForm& form) { return form.own() + 8; }
 
@@ -95,7 +97,7 @@ __device__ void add_part(const AnyForm& form, const AttentionArgs<T>& a, const A
 }
 
 template <class T>
-__global__ void __launch_bounds__(2 * kFlashThreads, 2) wide_backward_kernel(AttentionArgs<T> a, AnyForm form) {
+__global__ void __launch_bounds__(kThreads, 3) wide_backward_kernel(AttentionArgs<T> a, AnyForm form) {
     extern __shared__ uint4 memory[];
     const WideHead<T> head(form, memory);
     if (!a.early) begin_kernel();
@@ -136,11 +138,8 @@ template <class T>
 KernelResult make_wide_backward(Context& c, const AttentionArgs<T>& a) {
     const auto kernel = wide_backward_kernel<T>;
     const AnyForm form = wide_form(a.shape, a.whole);
-    const std::size_t bytes = wide_bytes(form);
-    // Where a multiprocessor has less than three blocks these are larger.
-    const int threads = 3 * bytes <= c.shared_limit ? kFlashThreads : 2 * kFlashThreads;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    return make_launch(c, kernel, attention_grid(a, 1), dim3(threads), bytes, a, form);
+    return make_launch(c, kernel, attention_grid(a, 1), dim3(kThreads), wide_bytes(form), a, form);
 }
 
 template KernelResult make_wide_backward(Context&, const AttentionArgs<bf16>&);
