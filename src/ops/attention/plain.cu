@@ -22,9 +22,10 @@ __global__ void __launch_bounds__(kPlainThreads) plain_forward_kernel(AttentionA
     const std::int64_t stride_row = a.qkv.stride_row, across = a.shape.heads * a.shape.width;
     for (int at = 0; at < limit; at += Form::kTile) {
         float scores[Form::kOwn][Form::kStreamed] = {};
-        for (int column = 0; column < a.shape.width; column += slab) {
+        for (int n = 0; n < w.slabs(); ++n) {
+            const int column = n * slab;
             __syncthreads();
-            if (at == 0 || w.last_slab() > 0) w.stage(queries, rows, stride_row, w.first, Form::kRows, column);
+            if (at == 0 || w.slabs() > 1) w.stage(queries, rows, stride_row, w.first, Form::kRows, column);
             w.stage(keys, rows + across, stride_row, at, Form::kTile, column);
             if (column == 0) w.stage(values, rows + 2 * across, stride_row, at, Form::kTile, w.slice_slab());
             w.await_rows();
@@ -130,16 +131,17 @@ __device__ void plain_gradients(const AttentionArgs<T>& a, int slab, int block) 
     for (int at = begin; at < end; at += Form::kTile) {
         const bool works = at < warp_end && at + Form::kTile > warp_begin;
         float weights[Form::kOwn][Form::kStreamed] = {}, gradients[Form::kOwn][Form::kStreamed] = {};
-        for (int column = 0; column < width; column += slab) {
+        for (int n = 0; n < w.slabs(); ++n) {
+            const int column = n * slab;
             __syncthreads();
-            if (at == begin || w.last_slab() > 0) stage_owned(column);
+            if (at == begin || w.slabs() > 1) stage_owned(column);
             stage_streamed(at, column);
             w.await_rows();
             if (!works) continue;
             w.across(weights, owned[0], streamed[0], column);
             w.across(gradients, owned[1], streamed[1], column);
         }
-        if (w.slice_slab() != w.last_slab()) {
+        if (w.slice_slab() != (w.slabs() - 1) * slab) {
             __syncthreads();
             stage_streamed(at, w.slice_slab());
             w.await_rows();

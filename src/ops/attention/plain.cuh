@@ -14,9 +14,10 @@ constexpr int kPlainThreads = 128;
 /// A thread has kOwn own rows, kStreamed streamed ones and an eighth of `kColumns` columns. Heads have at most so many, or,
 /// kWide, any number: then a block writes one slice of kColumns, and rows come to shared memory in slabs of as many columns as
 /// fit. Own rows per thread do not change the order of any sum.
-template <int kColumns_, int kOwn_, int kStreamed_, bool kWide = false>
+template <int kColumns_, int kOwn_, int kStreamed_, bool kWide_ = false>
 struct PlainForm {
     static constexpr int kColumns = kColumns_, kOwn = kOwn_, kStreamed = kStreamed_;
+    static constexpr bool kWide = kWide_;
     static constexpr int kRows = 16 * kOwn, kTile = 8 * kStreamed;  ///< of a block
     static constexpr int kPitch = kTile + 8;                        ///< four rows of weights lie in different banks
     /// Elements from row to row of a slab in shared memory: eight rows begin in different banks.
@@ -65,9 +66,9 @@ struct PlainWork {
         own = first + local;
     }
     [[nodiscard]] __device__ int stride() const { return Form::stride(slab); }
-    /// Where the last slab begins, and the one with the slice.
-    [[nodiscard]] __device__ int last_slab() const { return (a.shape.width - 1) / slab * slab; }
-    [[nodiscard]] __device__ int slice_slab() const { return slice / slab * slab; }
+    [[nodiscard]] __device__ int slabs() const { return Form::kWide ? (a.shape.width + slab - 1) / slab : 1; }
+    /// The first column of the slab with the slice.
+    [[nodiscard]] __device__ int slice_slab() const { return Form::kWide ? slice / slab * slab : 0; }
     /// First and last own row of the thread's warp.
     [[nodiscard]] __device__ int warp_first() const { return first + static_cast<int>(threadIdx.x) / 32 * 4 * Form::kOwn; }
     [[nodiscard]] __device__ int warp_last() const { return warp_first() + 4 * Form::kOwn - 1; }
