@@ -121,20 +121,29 @@ __device__ inline uint4 gather_eight(const T* from, int left) {
 template <class T, class Form>
 __device__ inline void stage_rows(const Form& form, const T* from, int stride, int rows, int width, T* to, int count) {
     if constexpr (!Form::kInFull) {
-        constexpr int kLanes = Form::kWidth < 64 ? Form::kWidth / 8 : 8;  // of a row
-        constexpr int kAtOnce = Form::kAny ? 1 : 32 * kLanes / Form::kWidth;
-        const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll kAtOnce
-        for (int row = thread / kLanes; row < count; row += static_cast<int>(blockDim.x) / kLanes)
-#pragma unroll 2
-            for (int column = thread % kLanes * 8; column < form.columns(); column += 8 * kLanes) {
+        constexpr int kLanes = Form::kWidth < 64 ? Form::kWidth / 8 : 8, kAtOnce = 4;  // of a row; reads in flight
+        const int thread = static_cast<int>(threadIdx.x), start = thread % kLanes * 8;
+        for (int row = thread / kLanes, column = start; row < count;) {
+            T* target[kAtOnce];
+            uint4 held[kAtOnce];
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                target[i] = row < count && column < form.columns() ? to + row * form.stride() + column : nullptr;
                 const T* source = from + row * stride + column;
-                T* target = to + row * form.stride() + column;
-                if (form.whole)
-                    copy16(shared_address(target), source, row < rows && column < width);
-                else
-                    *reinterpret_cast<uint4*>(target) = gather_eight(source, row < rows ? width - column : 0);
+                const int left = target[i] != nullptr && row < rows ? width - column : 0;
+                if (!form.whole)
+                    held[i] = gather_eight(source, left);
+                else if (target[i] != nullptr)
+                    copy16(shared_address(target[i]), source, left > 0);
+                column += 8 * kLanes;
+                if (column < form.columns()) continue;
+                column = start;
+                row += static_cast<int>(blockDim.x) / kLanes;
             }
+#pragma unroll
+            for (int i = 0; i < kAtOnce && !form.whole; ++i)
+                if (target[i] != nullptr) *reinterpret_cast<uint4*>(target[i]) = held[i];
+        }
     } else {
         constexpr int kVectors = Form::kWidth / 8, kStep = kFlashThreads / kVectors;
         static_assert(kStreamed % kStep == 0);
