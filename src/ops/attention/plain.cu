@@ -78,34 +78,11 @@ __device__ void plain_gradients(const AttentionArgs<T>& a, int slab, int block) 
     float* deltas = logsumexps + kQueries;
     const int filled = w.place.filled, width = a.shape.width;
     const T *qkv = part_of(a.qkv, a.shape, w.place, 0), *douts = a.dout.row(w.place.k, 0, w.place.row) + w.place.column;
-    const T* outs = a.out.row(w.place.k, 0, w.place.row) + w.place.column;
     const std::int64_t across = a.shape.heads * width;
     const auto stage_queries = [&](float* const(&to)[2], int at, int count, int column) {
         w.stage(to[0], qkv, a.qkv.stride_row, at, count, column);
         w.stage(to[1], douts, a.dout.stride_row, at, count, column);
-        if (column > 0) return;
-        // Eight lanes a row, all reads in flight with the copies.
-        constexpr int kEach = kQueries / 16;
-        const int lane = threadIdx.x % 8, local = threadIdx.x / 8;
-        float delta[kEach] = {};
-        for (int d = 4 * lane; d < width; d += 32)
-#pragma unroll
-            for (int i = 0; i < kEach; ++i) {
-                const int row = at + local + 16 * i, left = row < filled ? width - d : 0;
-                float dout[4], out[4];
-                fetch_four(douts + row * a.dout.stride_row + d, left, a.whole, dout);
-                fetch_four(outs + row * a.out.stride_row + d, left, a.whole, out);
-#pragma unroll
-                for (int e = 0; e < 4; ++e) delta[i] = fmaf(dout[e], out[e], delta[i]);
-            }
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) {
-            for (int distance = 4; distance > 0; distance /= 2) delta[i] += __shfl_xor_sync(0xffffffffu, delta[i], distance);
-            const int row = at + local + 16 * i;
-            if (lane > 0 || row >= filled) continue;
-            deltas[local + 16 * i] = delta[i];
-            logsumexps[local + 16 * i] = a.logsumexp.row(w.place.k, 0, w.place.row + row)[w.place.head];
-        }
+        if (column == 0) w.template find_deltas<kQueries>(at, logsumexps, deltas);
     };
     const auto stage_keys = [&](float* const(&to)[2], int at, int count, int column) {
         w.stage(to[0], qkv + across, a.qkv.stride_row, at, count, column);

@@ -101,6 +101,31 @@ struct PlainWork {
         await_copies<0>();
         __syncthreads();
     }
+    /// Brings the logsumexp of kQueries queries and finds their deltas: eight lanes a row, all reads in flight with the copies.
+    template <int kQueries>
+    __device__ void find_deltas(int at, float* logsumexps, float* deltas) const {
+        constexpr int kEach = kQueries / 16;
+        const int lane = threadIdx.x % 8, first_row = at + static_cast<int>(threadIdx.x) / 8;
+        float delta[kEach] = {};
+        for (int d = 4 * lane; d < a.shape.width; d += 32)
+#pragma unroll
+            for (int i = 0; i < kEach; ++i) {
+                const int row = first_row + 16 * i, left = row < place.filled ? a.shape.width - d : 0;
+                float dout[4], out[4];
+                fetch_four(a.dout.row(place.k, 0, place.row + row) + place.column + d, left, a.whole, dout);
+                fetch_four(a.out.row(place.k, 0, place.row + row) + place.column + d, left, a.whole, out);
+#pragma unroll
+                for (int e = 0; e < 4; ++e) delta[i] = fmaf(dout[e], out[e], delta[i]);
+            }
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+            for (int distance = 4; distance > 0; distance /= 2) delta[i] += __shfl_xor_sync(0xffffffffu, delta[i], distance);
+            const int row = first_row + 16 * i;
+            if (lane > 0 || row >= place.filled) continue;
+            deltas[row - at] = delta[i];
+            logsumexps[row - at] = a.logsumexp.row(place.k, 0, place.row + row)[place.head];
+        }
+    }
     /// sums += products of own rows and rows of a tile: along the columns of the slab that begins at `column`.
     __device__ void across(float (&sums)[Form::kOwn][Form::kStreamed], const float* owned, const float* streamed,
                            int column) const {
