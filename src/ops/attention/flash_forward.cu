@@ -180,7 +180,8 @@ template <class T>
 KernelResult make_flash_forward(Context& c, const AttentionArgs<T>& a) {
     if (!has_flash_width(c, a)) return launch_forward<kAnyKeys, 1>(c, a, any_form(c, a.shape, a.whole, 1, kAnyKeys));
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
-        if (!a.whole) return launch_forward<32, kWidth == 128 ? 3 : 4>(c, a, FlashForm<kWidth, 1, true, false>{});
+        constexpr int kGatheringBlocks = kWidth == 128 ? 3 : 4;
+        if (!a.whole) return launch_forward<32, kGatheringBlocks>(c, a, FlashForm<kWidth, 1, true, false>{});
         // 32 rows of 64 columns take all registers that a thread may have. Short sequences want many blocks at once instead.
         constexpr int kBlocks = kWidth == 64 ? 2 : 3, kManyBlocks = kWidth == 64 ? 5 : 8;
         if constexpr (kWidth <= 64) {
