@@ -76,9 +76,10 @@ void GruCell::weight_gradients(tape::Builder& builder, const Call& call, const t
     append_weight_product(builder, from_x, call.x.view, w_ih, name_);
     append_weight_product(builder, rz, call.before.view, {w_hh.view.row_window(0, 2 * hidden_), w_hh.accumulate}, name_);
     append_weight_product(builder, hn, call.before.view, {w_hh.view.row_window(2 * hidden_, hidden_), w_hh.accumulate}, name_);
-    append_column_sum(builder, from_x, b_ih, name_);
-    append_column_sum(builder, rz, {b_hh.view.columns(0, 2 * hidden_), b_hh.accumulate}, name_);
-    append_column_sum(builder, hn, {b_hh.view.columns(2 * hidden_, hidden_), b_hh.accumulate}, name_);
+    const Slot b_rz{b_hh.view.columns(0, 2 * hidden_), b_hh.accumulate},
+        b_hn{b_hh.view.columns(2 * hidden_, hidden_), b_hh.accumulate};
+    builder.append_weight_gradient(
+        record_of(&ops::column_sum::kDef, ops::ColumnSumParams{{0, 0, 3 * hidden_}}, name_, {dgates, b_ih, b_rz, b_hn}));
 }
 
 }  // namespace millrace::nn

@@ -204,20 +204,11 @@ void Scan::merge_weight_gradient(ops::Record record) {
 }
 
 void Scan::append_weight_gradients() {
-    // Sums of one matrix side by side: a backend reads it once for them.
-    std::vector<ops::Record> sums;
-    for (ops::Record& record : merged_) {
-        if (record.op != &ops::column_sum::kDef) {
-            builder_.defer_weight_gradient(std::move(record));
-            continue;
-        }
-        const auto same = [&](const ops::Record& r) {
-            return r.slots[ops::column_sum::in].buffer == record.slots[ops::column_sum::in].buffer;
-        };
-        const auto last = std::find_if(sums.rbegin(), sums.rend(), same);
-        sums.insert(last == sums.rend() ? sums.end() : last.base(), std::move(record));
-    }
-    for (ops::Record& record : sums) builder_.append(std::move(record));
+    // Products stay side by side: a backend shares a launch among them.
+    const auto is_product = [](const ops::Record& record) { return record.op != &ops::column_sum::kDef; };
+    const auto sums = std::stable_partition(merged_.begin(), merged_.end(), is_product);
+    std::for_each(merged_.begin(), sums, [this](ops::Record& record) { builder_.defer_weight_gradient(std::move(record)); });
+    std::for_each(sums, merged_.end(), [this](ops::Record& record) { builder_.append(std::move(record)); });
     merged_.clear();
     // Those of the first chunk may wait for other layers' gradients; the memory of the others is needed again.
     if (first_ > 0) builder_.flush_weight_gradients();

@@ -116,6 +116,20 @@ OpCase sum(int k, int g, int rows, int cols, Element element, bool adding, Layou
     return adding ? c.accumulates(column_sum::out) : c;
 }
 
+/// Three sums of one matrix, as a recurrent layer's biases take them of its gates' gradients.
+OpCase three_sums(int k, int rows, int width, Layout layout = kDense) {
+    OpCase c;
+    c.name = fmt::format("column_sum/three{}/K{}_R{}_H{}", layout.left > 0 ? "_window" : "", k, rows, width);
+    c.op = &column_sum::kDef;
+    c.params = ColumnSumParams{{0, 0, 3 * width}};
+    c.members = k;
+    c.slot(column_sum::in, Element::real, k, 1, rows, 4 * width, uniform(-1, 1), layout);
+    c.slot(column_sum::out, Element::stat, k, 1, 1, 3 * width, poison());
+    c.slot(column_sum::second, Element::stat, k, 1, 1, 2 * width, uniform(-1, 1));
+    c.slot(column_sum::third, Element::stat, k, 1, 1, width, uniform(-1, 1));
+    return c.accumulates(column_sum::second).accumulates(column_sum::third);
+}
+
 constexpr int kNeuronSizes[kNeuronTensors] = {9,
                                               3,
                                               kNeuronHidden * 4,
@@ -205,6 +219,8 @@ void add_gru_cases(std::vector<OpCase>& cases) {
         cases.push_back(sum(2, 3, 11, 7, element, false, kConcat));
         cases.push_back(sum(3, 1, 129, 96, element, true, kWindow));
     }
+    cases.push_back(three_sums(1, 300, 24));
+    cases.push_back(three_sums(2, 37, 5, kWindow));
     for (const bool adding : {false, true}) {
         add_neuron(cases, {.k = 2, .samples = 1, .width = 5, .height = 3}, 72, 3, adding, kDense);
         add_neuron(cases, {.k = 3, .samples = 2, .width = 7, .height = 5, .spare = 9, .taken = 4, .stopped = 1}, 72, 0, adding,

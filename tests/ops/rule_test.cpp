@@ -31,7 +31,7 @@ const std::map<std::string, std::string> kFree = {
     {"batch_moments", "z.rows"},
     {"binary_cross_entropy", "dlogit.absent logit.floating"},
     {"choose_nodes", "grads.cols"},
-    {"column_sum", "in.floating in.rows"},
+    {"column_sum", "in.cols in.floating in.rows out.cols second.absent second.cols third.absent third.cols"},
     {"conv_backward", "dbias.absent dx.absent"},
     {"conv_forward", "bias.absent chosen.absent"},
     {"copy", "in.dtype in.floating out.dtype out.floating"},

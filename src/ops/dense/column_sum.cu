@@ -1,4 +1,4 @@
-// column_sum, alone and several windows of one matrix at once.
+// column_sum, and the same of operands of other records.
 
 #include "ops/dense/column_sum.cuh"
 
@@ -67,80 +67,17 @@ Plan plan_for_sums(const Operand& in, int run) {
 
 }  // namespace column_sums
 
-namespace {
-
 using column_sums::make_sums_of;
 using column_sums::Target;
 using tensor::Operand;
 
-constexpr std::size_t kMostWindows = 4;  ///< of one matrix that are summed at once
-
-/// Columns [begin, end) of the matrix rows in which the window `at` lies, counted from the window `origin`; false when the two
-/// are not windows of one matrix.
-bool window_of(const Operand& origin, const Operand& at, std::int64_t& begin, std::int64_t& end) {
-    if (origin.dtype != at.dtype || origin.k != at.k || origin.g != 1 || at.g != 1 || origin.rows != at.rows ||
-        origin.stride_row != at.stride_row || (origin.k > 1 && origin.stride_k != at.stride_k))
-        return false;
-    const std::int64_t bytes = static_cast<const std::byte*>(at.data) - static_cast<const std::byte*>(origin.data);
-    const auto size = static_cast<std::int64_t>(tensor::size_of(at.dtype));
-    if (bytes % size != 0) return false;
-    begin = bytes / size;
-    end = begin + at.cols;
-    return true;
-}
-
-bool meet(const Operand& a, const Operand& b) {
-    const auto *left = static_cast<const float*>(a.data), *right = static_cast<const float*>(b.data);
-    return left < right + b.cols && right < left + a.cols;
-}
-
-/// The columns that the first `count` records read, from those of records[0] on.
-struct Span {
-    std::int64_t begin = 0, end = 0, read = 0;
-};
-
-}  // namespace
-
-Match match_column_sums(const Context& c, const Window& records) {
-    std::size_t count = 0;
-    Span span;
-    // Pinned runs sum every record by itself: the cut of its rows depends on its own columns.
-    while (!c.deterministic && count < records.size() && count < kMostWindows && records[count].record->op == &column_sum::kDef) {
-        std::int64_t begin = 0, end = 0;
-        const Operand& in = records[count][column_sum::in];
-        if (in.count() == 0 || !window_of(records[0][column_sum::in], in, begin, end)) break;
-        if (std::any_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count),
-                        [&](const Bound& earlier) { return meet(earlier[column_sum::out], records[count][column_sum::out]); }))
-            break;
-        const std::int64_t low = std::min(span.begin, begin), high = std::max(span.end, end);
-        if (high - low > in.stride_row || high - low > span.read + in.cols)
-            break;  // another row's, or columns that no record sums
-        span = {low, high, span.read + in.cols};
-        ++count;
-    }
-    return Match::first(count > 1 ? count : 0);
-}
-
-KernelResult make_column_sums(Context& c, std::span<const Bound> records) {
-    Operand all = records[0][column_sum::in];
-    std::vector<Target> targets;
-    std::int64_t low = 0, high = 0, begin = 0, end = 0;
-    for (const Bound& b : records) {
-        (void)window_of(records[0][column_sum::in], b[column_sum::in], begin, end);
-        low = std::min(low, begin);
-        high = std::max(high, end);
-    }
-    all.data = static_cast<std::byte*>(all.data) + low * static_cast<std::int64_t>(tensor::size_of(all.dtype));
-    all.cols = static_cast<std::int32_t>(high - low);
-    for (const Bound& b : records) {
-        (void)window_of(records[0][column_sum::in], b[column_sum::in], begin, end);
-        targets.push_back({b[column_sum::out], static_cast<int>(begin - low), b.accumulates(column_sum::out)});
-    }
-    return make_sums_of(c, all, targets);
-}
-
 KernelResult make_column_sum(Context& c, const Bound& b) {
-    return make_column_sum(c, b[column_sum::in], b[column_sum::out], b.accumulates(column_sum::out));
+    using namespace column_sum;
+    const auto& p = b.params<ColumnSumParams>();
+    std::vector<Target> targets;
+    for (int slot = out; slot <= third; ++slot)
+        if (b[slot].present() && b[slot].count() > 0) targets.push_back({b[slot], p.from[slot - out], b.accumulates(slot)});
+    return targets.empty() ? make_kernel([] {}) : make_sums_of(c, b[in], targets);
 }
 
 KernelResult make_column_sum(Context& c, const Operand& in, const Operand& out, bool accumulate) {

@@ -61,7 +61,18 @@ KernelResult make_linear_wgrad(Context& context, const Bound& bound) {
 }
 
 KernelResult make_column_sum(Context& context, const Bound& bound) {
-    return make_sums(context, bound, bound[column_sum::in], column_sum::out);
+    using namespace column_sum;
+    std::vector<std::unique_ptr<Kernel>> sums;
+    for (int slot = out; slot <= third; ++slot) {
+        if (!bound[slot].present()) continue;
+        tensor::Operand columns = first_columns(bound[in], bound[slot].cols);
+        columns.data = bound[in].at<float>(0) + bound.params<ColumnSumParams>().from[slot - out];
+        MILLRACE_LET(made, make_sums(context, bound, columns, slot));
+        sums.push_back(std::move(made));
+    }
+    return make_kernel([sums = std::move(sums)]() noexcept {
+        for (const auto& sum : sums) sum->run();
+    });
 }
 
 }  // namespace millrace::ops::cpu

@@ -16,13 +16,12 @@ MILLRACE_OPERATOR_WITH(linear_dgrad, Phase::backward,
 MILLRACE_OPERATOR_WITH(linear_wgrad, Phase::backward,
                        [](const Record& r) { return product_flops(r.slots[linear_wgrad::dw], r.slots[linear_wgrad::dz].rows); },
                        {"dz"}, {"x"}, {"dw", add}, {"dbias", add});
-MILLRACE_OPERATOR(column_sum, Phase::backward, {"in"}, {"out", add});
+MILLRACE_OPERATOR(column_sum, Phase::backward, {"in"}, {"out", add}, {"second", add}, {"third", add});
 
 MILLRACE_REWRITE(heads_forward, dense_forward, 1);
 MILLRACE_REWRITE(heads_backward, linear_dgrad, 2);
 MILLRACE_REWRITE(backward_pair, linear_dgrad, 0);
 MILLRACE_REWRITE(grouped_wgrad, linear_wgrad, 0);
-MILLRACE_REWRITE(column_sums, column_sum, 0);
 
 namespace cuda {
 Match match_wgrad_bias(const Context& context, const Window& records);
@@ -71,7 +70,12 @@ void linear_wgrad::check(Checker& c) {
 
 void column_sum::check(Checker& c) {
     const auto [k, g, rows, cols] = c.shape(in);
-    c.require({out}, stat, {k, g, 1, cols}).require({in}, floating, {k, g, rows, cols});
+    const auto& p = c.params<ColumnSumParams>();
+    for (const int slot : {out, second, third}) {
+        const int first = p.from[slot - out], count = c.shape(slot).cols;
+        c.allow({slot}, stat, {k, g, 1, count}).that(first >= 0 && first + count <= cols, "in has fewer columns than are summed");
+    }
+    c.require({in}, floating, {k, g, rows, cols}).needs({out});
 }
 
 }  // namespace millrace::ops

@@ -59,9 +59,10 @@ struct LinearGradParams {};
 namespace linear_dgrad { enum Slot { dz, w, dx, slots }; extern const OpDef kDef; }
 namespace linear_wgrad { enum Slot { dz, x, dw, dbias, slots }; extern const OpDef kDef; }
 
-/// column_sum. out (+) [K,G,1,C] stat = sum over rows of in [K,G,R,C] real or stat, in an order fixed by the shape.
-struct ColumnSumParams {};
-namespace column_sum { enum Slot { in, out, slots }; extern const OpDef kDef; }
+/// column_sum. out (+) [K,G,1,C'] stat = sum over rows of columns [from[0], from[0] + C') of in [K,G,R,C] real or stat, in an order fixed by the shape of in.
+/// second and third (+), optional: the same of columns from from[1] and from[2] on. The three do not overlap in memory.
+struct ColumnSumParams { std::int32_t from[3] = {}; };
+namespace column_sum { enum Slot { in, out, second, third, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

@@ -245,15 +245,17 @@ void run_linear_wgrad(const Bound& bound) {
 }
 
 void run_column_sum(const Bound& bound) {
-    namespace at = column_sum;
-    const auto &in = bound[at::in], &out = bound[at::out];
-    for_each_matrix(in, [&](int m, int g) {
-        for (int c = 0; c < in.cols; ++c) {
+    using namespace column_sum;
+    for (int slot = out; slot <= third; ++slot) {
+        const Operand &from = bound[in], &to = bound[slot];
+        const int first = bound.params<ColumnSumParams>().from[slot - out];
+        if (!to.present()) continue;
+        for_each_column(to, [&](int m, int g, int c) {
             double sum = 0;
-            for (int row = 0; row < in.rows; ++row) sum += in.at<double>(m, g, row)[c];
-            store(out.at<double>(m, g)[c], sum, bound.accumulates(at::out));
-        }
-    });
+            for (int row = 0; row < from.rows; ++row) sum += from.at<double>(m, g, row)[first + c];
+            store(to.at<double>(m, g)[c], sum, bound.accumulates(slot));
+        });
+    }
 }
 
 }  // namespace millrace::ops::ref
