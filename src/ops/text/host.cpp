@@ -1,30 +1,17 @@
 // One body for the reference (T = double) and the CPU backend (T = float, whose vector loops it is given).
 #include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <vector>
 
 #include "ops/cpu/kernel.h"
 #include "ops/ref/kernels.h"
-#include "ops/text/sequences.h"
 #include "ops/text/text.h"
+#include "ops/text/token_loss.h"
 
 namespace millrace::ops {
 namespace {
 
 using tensor::Operand;
-
-/// y (+)= a + b, b may be null.
-void add_rows(int n, const double* a, const double* b, double* y, bool add) {
-    for (int i = 0; i < n; ++i) y[i] = (add ? y[i] : 0) + a[i] + (b != nullptr ? b[i] : 0);
-}
-
-/// Number of the largest, the lowest on ties; a NaN is never the largest.
-int largest_of(int count, const double* logits) {
-    int best = 0;
-    for (int c = 1; c < count; ++c)
-        if (logits[c] > logits[best] || std::isnan(logits[best])) best = c;
-    return std::isnan(logits[best]) ? 0 : best;
-}
 
 template <class T, class Add>
 void embed_sequence(const Bound& b, int member, int sequence, Add add) {
@@ -126,6 +113,25 @@ void choose_in_sequence(const Bound& b, int member, int sequence, Largest larges
     *lengths.at<std::int32_t>(member, 0, sequence) = length + 1;
 }
 
+constexpr TokenSlots kLossSlots = {token_cross_entropy::logits, token_cross_entropy::ids,   token_cross_entropy::lengths,
+                                   token_cross_entropy::state,  token_cross_entropy::tally, token_cross_entropy::total};
+
+template <class T, class Loops>
+void loss_of_sequence(const Bound& b, int member, int sequence, const Loops& loops, FoundToken* found) {
+    namespace at = token_cross_entropy;
+    const Operand &logits = b[at::logits], &dlogits = b[at::dlogits];
+    const TokenRows<T> rows(b, kLossSlots, member);
+    const int first = rows.row(sequence, 0), end = first + rows.tokens(sequence);
+    for (int row = sequence * rows.positions; row < (sequence + 1) * rows.positions; ++row) {
+        T* gradient = dlogits.present() ? dlogits.at<T>(member, 0, row) : nullptr;
+        if (row >= first && row < end)
+            found[row] = token_loss<T>(loops, logits.cols, logits.at<T>(member, 0, row), rows.id(sequence, row - first),
+                                       rows.share, gradient, nullptr);
+        else if (gradient != nullptr)
+            std::fill_n(gradient, dlogits.cols, T{});
+    }
+}
+
 }  // namespace
 
 namespace ref {
@@ -138,59 +144,35 @@ void for_each_sequence(const Operand& lengths, Body&& body) {
         for (int b = 0; b < lengths.rows; ++b) body(m, b);
 }
 
-/// Loss of one token, and its gradient times `share` when wanted.
-double token_loss(const double* logits, int count, std::int32_t id, double* gradient, double share) {
-    const double top = logits[largest_of(count, logits)];
-    double sum = 0;
-    for (int c = 0; c < count; ++c) sum += std::exp(logits[c] - top);
-    for (int c = 0; gradient != nullptr && c < count; ++c)
-        gradient[c] = (std::exp(logits[c] - top) / sum - (c == id ? 1 : 0)) * share;
-    return std::log(sum) - (logits[id] - top);
-}
-
 }  // namespace
 
 void run_token_embed(const Bound& bound) {
-    for_each_sequence(bound[token_embed::lengths], [&](int m, int b) { embed_sequence<double>(bound, m, b, add_rows); });
+    for_each_sequence(bound[token_embed::lengths],
+                      [&](int m, int b) { embed_sequence<double>(bound, m, b, PlainRows::add_rows); });
 }
 void run_token_embed_backward(const Bound& bound) {
     const Operand& dy = bound[token_embed_backward::dy];
-    for (int m = 0; m < dy.k; ++m) embed_backward_columns<double>(bound, m, 0, dy.cols, add_rows);
+    for (int m = 0; m < dy.k; ++m) embed_backward_columns<double>(bound, m, 0, dy.cols, PlainRows::add_rows);
 }
 void run_masked_mean(const Bound& bound) {
-    for_each_sequence(bound[masked_mean::lengths], [&](int m, int b) { mean_of_sequence<double>(bound, m, b, add_rows); });
+    for_each_sequence(bound[masked_mean::lengths],
+                      [&](int m, int b) { mean_of_sequence<double>(bound, m, b, PlainRows::add_rows); });
 }
 void run_masked_mean_backward(const Bound& bound) {
     for_each_sequence(bound[masked_mean_backward::lengths],
                       [&](int m, int b) { mean_backward_of_sequence<double>(bound, m, b); });
 }
 void run_token_choose(const Bound& bound) {
-    for_each_sequence(bound[token_choose::lengths], [&](int m, int b) { choose_in_sequence<double>(bound, m, b, largest_of); });
+    for_each_sequence(bound[token_choose::lengths],
+                      [&](int m, int b) { choose_in_sequence<double>(bound, m, b, PlainRows::largest); });
 }
 
 void run_token_cross_entropy(const Bound& bound) {
     namespace at = token_cross_entropy;
-    const auto& params = bound.params<TokenLossParams>();
-    const auto &logits = bound[at::logits], &ids = bound[at::ids], &lengths = bound[at::lengths], &dlogits = bound[at::dlogits];
-    const int positions = positions_of(logits, lengths);
-    for (int m = 0; m < logits.k; ++m) {
-        const LossTotal over = token_total<double>(bound[at::total], lengths, m, ids.cols);
-        const double share = params.scale / over.divisor * state_of(bound[at::state], m).loss_scale;
-        for (int row = 0; dlogits.present() && row < dlogits.rows; ++row)
-            std::fill_n(dlogits.at<double>(m, 0, row), dlogits.cols, 0.0);
-        TokenSums sums;
-        for (int b = 0; b < lengths.rows; ++b)
-            sums.add_sequence(tokens_of(lengths, m, b, ids.cols), [&](int t) -> FoundToken {
-                const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[t];
-                if (id < 0 || id >= logits.cols) return {0, false, true};
-                const int row = b * positions + params.first + t;
-                const double* values = logits.at<double>(m, 0, row);
-                double* gradient = dlogits.present() ? dlogits.at<double>(m, 0, row) : nullptr;
-                const double loss = token_loss(values, logits.cols, id, gradient, share);
-                return {loss, largest_of(logits.cols, values) == id, !std::isfinite(loss)};
-            });
-        sums.put(params, lengths.rows, over, state_of(bound[at::state], m),
-                 bound[at::tally].present() ? bound[at::tally].at<double>(m) : nullptr, bound.accumulates(at::tally));
+    std::vector<FoundToken> found(static_cast<std::size_t>(bound[at::logits].rows));
+    for (int m = 0; m < bound[at::logits].k; ++m) {
+        for (int b = 0; b < bound[at::lengths].rows; ++b) loss_of_sequence<double>(bound, m, b, PlainRows{}, found.data());
+        TokenRows<double>(bound, kLossSlots, m).add_up([&](int row, int) { return found[static_cast<std::size_t>(row)]; });
     }
 }
 
@@ -247,6 +229,23 @@ KernelResult make_token_choose(Context& context, const Bound& bound) {
                           [largest = context.simd.largest](const Bound& b, int member, int sequence) {
                               choose_in_sequence<float>(b, member, sequence, largest);
                           });
+}
+
+/// Rows on all threads, then one sum per member in the order of the rows.
+KernelResult make_token_cross_entropy(Context& context, const Bound& bound) {
+    namespace at = token_cross_entropy;
+    const Operand& logits = bound[at::logits];
+    std::vector<FoundToken> found(static_cast<std::size_t>(logits.k) * static_cast<std::size_t>(logits.rows));
+    return make_kernel([&context, b = bound, logits, found = std::move(found)]() mutable noexcept {
+        const auto found_of = [&](int member) { return found.data() + std::ptrdiff_t{member} * logits.rows; };
+        const int sequences = b[at::lengths].rows;
+        context.pool.for_each_if(logits.count() >= kParallelElements, logits.k * sequences, [&](int task, int) {
+            const int member = task / sequences;
+            loss_of_sequence<float>(b, member, task % sequences, context.simd, found_of(member));
+        });
+        for (int member = 0; member < logits.k; ++member)
+            TokenRows<float>(b, kLossSlots, member).add_up([&](int row, int) { return found_of(member)[row]; });
+    });
 }
 
 }  // namespace cpu

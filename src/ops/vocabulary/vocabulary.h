@@ -1,5 +1,5 @@
 #pragma once
-// The last layer of a language model and its loss in one operator: logits exist in tiles alone and are never stored.
+// The last layer of a language model and its loss in one operator, which need not store all logits.
 // Conventions: ops/op.h; sequences as in ops/text/text.h.
 
 #include "ops/text/text.h"
