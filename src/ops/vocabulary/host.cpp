@@ -76,50 +76,48 @@ void run_vocabulary_loss(const Bound& bound) {
 namespace cpu {
 namespace {
 
-/// A matrix of each member.
-struct Matrices {
+/// A matrix in memory of its own.
+struct Matrix {
     std::unique_ptr<float[]> memory;
     Operand all;
 
-    Matrices(int k, int rows, int cols) {
+    Matrix(int rows, int cols) {
         const std::int64_t size = std::int64_t{rows} * cols;
-        memory = std::make_unique<float[]>(static_cast<std::size_t>(k * size));
-        all = {memory.get(), tensor::DType::f32, k, 1, rows, cols, size, size, cols};
+        memory = std::make_unique<float[]>(static_cast<std::size_t>(size));
+        all = {memory.get(), tensor::DType::f32, 1, 1, rows, cols, size, size, cols};
     }
+    [[nodiscard]] float* row(int r) const { return all.at<float>(0, 0, r); }
 };
 
-/// Rows that predict a token are gathered in blocks, those of all members side by side: product, loss of each row in the memory
-/// of its logits, products of the gradients. Where a member has fewer rows than the block, x and gradients are zeros.
+/// Member after member the rows that predict a token are gathered in blocks: product, loss of each row in the memory of its
+/// logits, products of the gradients. In rows that a block has too many, x and gradients are zeros.
 class VocabularyLoss {
 public:
     VocabularyLoss(Context& context, const Bound& bound)
         : context_(context),
           b_(bound),
-          x_(bound[at::x].k, std::min(kRows, bound[at::x].rows), bound[at::x].cols),
-          dx_(x_.all.k, bound[at::dx].present() ? x_.all.rows : 0, x_.all.cols),
-          logits_(x_.all.k, x_.all.rows, bound[at::weight].rows),
-          product_(context, x_.all, bound[at::weight], true),
-          members_(static_cast<std::size_t>(x_.all.k)) {
-        for (Member& member : members_) {
-            member.rows.reserve(static_cast<std::size_t>(bound[at::x].rows));
-            member.found.resize(static_cast<std::size_t>(bound[at::x].rows));
+          x_(std::min(kRows, bound[at::x].rows), bound[at::x].cols),
+          dx_(bound[at::dx].present() ? x_.all.rows : 0, x_.all.cols),
+          logits_(x_.all.rows, bound[at::weight].rows),
+          found_(static_cast<std::size_t>(bound[at::x].rows)) {
+        rows_.reserve(found_.size());
+        products_.reserve(static_cast<std::size_t>(bound[at::x].k));
+        for (int m = 0; m < bound[at::x].k; ++m) {
+            Products& made = products_.emplace_back(ForwardProduct(context, x_.all, of_member(at::weight, m), true));
+            if (bound[at::dx].present()) made.to_x.emplace(context, logits_.all, of_member(at::weight, m), dx_.all, false, false);
+            if (bound[at::dweight].present())
+                made.to_weight.emplace(context, logits_.all, x_.all, of_member(at::dweight, m), true, true);
         }
-        if (bound[at::dx].present()) to_x_.emplace(context, logits_.all, bound[at::weight], dx_.all, false, false);
-        if (bound[at::dweight].present()) to_weight_.emplace(context, logits_.all, x_.all, bound[at::dweight], true, true);
     }
 
     void operator()() noexcept {
-        std::size_t most = 0;
-        for (int m = 0; m < x_.all.k; ++m) {
-            clear_outputs<float>(b_, m);
-            list_rows(m);
-            most = std::max(most, member(m).rows.size());
+        for (member_ = 0; member_ < b_[at::x].k; ++member_) {
+            clear_outputs<float>(b_, member_);
+            const TokenRows<float> rows(b_, kTokenSlots, member_);
+            list_rows(rows);
+            for (begin_ = 0; begin_ < rows_.size(); begin_ += static_cast<std::size_t>(x_.all.rows)) run_block();
+            rows.add_up([&](int row, int) { return found_[static_cast<std::size_t>(row)]; });
         }
-        for (begin_ = 0; begin_ < most; begin_ += static_cast<std::size_t>(x_.all.rows)) run_block();
-        for (int m = 0; m < x_.all.k; ++m)
-            TokenRows<float>(b_, kTokenSlots, m).add_up([&](int row, int) {
-                return member(m).found[static_cast<std::size_t>(row)];
-            });
     }
 
 private:
@@ -127,84 +125,92 @@ private:
     struct Row {
         std::int32_t row, id;
     };
-    struct Member {
-        std::vector<Row> rows;          ///< that predict a token
-        std::vector<FoundToken> found;  ///< by row of x
-        double share = 0;
+    /// Of one member.
+    struct Products {
+        ForwardProduct logits;
+        std::optional<GradProduct> to_x = {}, to_weight = {};
     };
 
-    [[nodiscard]] Member& member(int m) { return members_[static_cast<std::size_t>(m)]; }
+    [[nodiscard]] Operand of_member(int slot, int m) const {
+        Operand part = b_[slot];
+        part.data = part.at<float>(m);
+        part.k = 1;
+        return part;
+    }
+    [[nodiscard]] const Products& products() const { return products_[static_cast<std::size_t>(member_)]; }
 
-    void list_rows(int m) noexcept {
-        const TokenRows<float> rows(b_, kTokenSlots, m);
-        member(m).share = rows.share;
-        member(m).rows.clear();
+    void list_rows(const TokenRows<float>& rows) noexcept {
+        share_ = rows.share;
+        rows_.clear();
         for (int s = 0; s < b_[at::lengths].rows; ++s)
-            for (int t = 0; t < rows.tokens(s); ++t) member(m).rows.push_back({rows.row(s, t), rows.id(s, t)});
+            for (int t = 0; t < rows.tokens(s); ++t) rows_.push_back({rows.row(s, t), rows.id(s, t)});
     }
 
-    /// body(member, row of the block, what it is; null: nothing) for all rows of the block.
+    /// body(row of the block, what it is; null: nothing) for all rows of the block.
     template <class Body>
     void for_each_row(Body&& body) noexcept {
-        context_.pool.for_each_if(product_.parallel(), x_.all.k * x_.all.rows, [&](int task, int) {
-            const int m = task / x_.all.rows, r = task % x_.all.rows;
+        context_.pool.for_each_if(products().logits.parallel(), x_.all.rows, [&](int r, int) {
             const std::size_t place = begin_ + static_cast<std::size_t>(r);
-            body(m, r, place < member(m).rows.size() ? &member(m).rows[place] : nullptr);
+            body(r, place < rows_.size() ? &rows_[place] : nullptr);
         });
     }
 
     void run_block() noexcept {
-        for_each_row([&](int m, int r, const Row* row) {
-            float* to = x_.all.at<float>(m, 0, r);
+        for_each_row([&](int r, const Row* row) {
             if (row != nullptr)
-                std::copy_n(b_[at::x].at<float>(m, 0, row->row), x_.all.cols, to);
+                std::copy_n(b_[at::x].at<float>(member_, 0, row->row), x_.all.cols, x_.row(r));
             else
-                std::fill_n(to, x_.all.cols, 0.0f);
+                std::fill_n(x_.row(r), x_.all.cols, 0.0f);
         });
-        product_.pack();
-        context_.pool.for_each_if(product_.parallel(), product_.blocks(), [this](int index, int worker) {
-            const ForwardProduct::Block block = product_.block(index);
-            product_.run(block, logits_.all.at<float>(block.member, 0, block.row) + block.col, logits_.all.stride_row, worker);
+        const Products& by = products();
+        const ForwardProduct& product = by.logits;
+        product.pack();
+        context_.pool.for_each_if(product.parallel(), product.blocks(), [&](int index, int worker) {
+            const ForwardProduct::Block block = product.block(index);
+            product.run(block, logits_.row(block.row) + block.col, logits_.all.stride_row, worker);
         });
-        for_each_row([&](int m, int r, const Row* row) { find_loss(m, logits_.all.at<float>(m, 0, r), row); });
+        for_each_row([&](int r, const Row* row) { find_loss(logits_.row(r), row); });
         if (b_[at::dbias].present()) add_bias_gradient();
-        if (to_weight_) to_weight_->run();
-        if (!to_x_) return;
-        to_x_->run();
-        for_each_row([&](int m, int r, const Row* row) {
+        if (by.to_weight) by.to_weight->run();
+        if (!by.to_x) return;
+        by.to_x->run();
+        for_each_row([&](int r, const Row* row) {
             if (row == nullptr) return;
-            context_.simd.add_rows(dx_.all.cols, dx_.all.at<float>(m, 0, r), nullptr, b_[at::dx].at<float>(m, 0, row->row), true);
+            context_.simd.add_rows(dx_.all.cols, dx_.row(r), nullptr, b_[at::dx].at<float>(member_, 0, row->row), true);
         });
     }
 
     /// Logits without their bias become gradients.
-    void find_loss(int m, float* logits, const Row* row) noexcept {
+    void find_loss(float* logits, const Row* row) noexcept {
         const int vocabulary = logits_.all.cols;
         if (row == nullptr) {
             std::fill_n(logits, vocabulary, 0.0f);
             return;
         }
-        if (b_[at::bias].present()) context_.simd.add_rows(vocabulary, logits, b_[at::bias].at<float>(m), logits, false);
-        member(m).found[static_cast<std::size_t>(row->row)] =
-            token_loss(context_.simd, vocabulary, logits, row->id, member(m).share, wants_gradients(b_) ? logits : nullptr,
-                       b_[at::logsumexp].at<float>(m, 0, row->row));
+        if (b_[at::bias].present()) context_.simd.add_rows(vocabulary, logits, b_[at::bias].at<float>(member_), logits, false);
+        found_[static_cast<std::size_t>(row->row)] =
+            token_loss(context_.simd, vocabulary, logits, row->id, share_, wants_gradients(b_) ? logits : nullptr,
+                       b_[at::logsumexp].at<float>(member_, 0, row->row));
     }
 
     void add_bias_gradient() noexcept {
-        for_each_columns(context_, logits_.all, [&](int m, int, int col, int cols) {
-            float sums[kMaxColumns], *to = b_[at::dbias].at<float>(m) + col;
-            context_.simd.column_sums(logits_.all.rows, cols, logits_.all.at<float>(m) + col, logits_.all.stride_row, sums);
-            context_.simd.add_rows(cols, sums, nullptr, to, true);
+        for_each_columns(context_, logits_.all, [&](int, int, int col, int cols) {
+            float sums[kMaxColumns];
+            context_.simd.column_sums(logits_.all.rows, cols, logits_.row(0) + col, logits_.all.stride_row, sums);
+            context_.simd.add_rows(cols, sums, nullptr, b_[at::dbias].at<float>(member_) + col, true);
         });
     }
 
     Context& context_;
     Bound b_;
-    Matrices x_, dx_, logits_;  ///< of a block
-    ForwardProduct product_;
-    std::optional<GradProduct> to_x_, to_weight_;
-    std::vector<Member> members_;
-    std::size_t begin_ = 0;  ///< of the block: which of a member's rows is its first
+    Matrix x_, dx_, logits_;  ///< of a block
+    std::vector<Products> products_;
+    std::vector<FoundToken> found_;  ///< by row of x
+    // Of the member under way.
+    int member_ = 0;
+    double share_ = 0;
+    std::vector<Row> rows_;  ///< that predict a token
+    std::size_t begin_ = 0;  ///< the first of the block
 };
 
 }  // namespace
