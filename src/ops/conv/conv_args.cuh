@@ -62,22 +62,4 @@ ConvArgs<Real> conv_backward_args(const Bound& b) {
     return a;
 }
 
-/// Whether rows of a matrix of one group begin at multiples of 16 bytes; an absent one does not matter.
-template <class T>
-bool in_whole_runs(const Mat<T>& m) {
-    constexpr std::int64_t kElements = 16 / sizeof(T);
-    return m.data == nullptr ||
-           (reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0 && m.stride_row % kElements == 0 && m.stride_k % kElements == 0);
-}
-
-/// The sum of a convolution's weight gradients over `slabs` parts [slab][K][D + 1][out], D rows of taps and channels and one of
-/// the bias.
-struct WeightSums {
-    float* data = nullptr;
-    int slabs = 0, depth = 0;
-    [[nodiscard]] __device__ float* at(const ConvParams& p, int members, int slab, int k) const {
-        return data + (std::int64_t{slab} * members + k) * (depth + 1) * p.out;
-    }
-};
-
 }  // namespace millrace::ops::cuda

@@ -125,8 +125,9 @@ base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::
 base::Result<DeviceTable> lend_table(const Context& c, std::size_t bytes) {
     constexpr std::size_t kMeasured = std::size_t{1} << 40;  // behind all tables
     if (bytes == 0) return DeviceTable{};
-    c.lent = std::max(c.lent, aligned(bytes));
-    return table_at(c, c.measures ? kMeasured : c.scratch.size() / kTableAlign * kTableAlign - aligned(bytes), bytes);
+    const std::size_t from_end = aligned(bytes) + aligned(c.lent_below);
+    c.lent = std::max(c.lent, from_end);
+    return table_at(c, c.measures ? kMeasured : c.scratch.size() / kTableAlign * kTableAlign - from_end, bytes);
 }
 
 base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes) {

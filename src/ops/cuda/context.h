@@ -56,6 +56,7 @@ struct Context {
     bool measures = false;                    ///< tables have addresses without memory, since only their sizes are asked for
     mutable std::size_t scratch_used = 0;     ///< bytes of tables so far
     mutable std::size_t lent = 0;             ///< bytes at the end of `scratch` that kernels use one after the other
+    std::size_t lent_below = 0;               ///< bytes of these that the record being prepared has already
     mutable std::size_t allocations = 0;      ///< MemoryState::allocations
     cudaError_t capture_error = cudaSuccess;  ///< first failure inside a capture
     int product_status = 0;                   ///< the first cublasStatus_t that was no success since the last check

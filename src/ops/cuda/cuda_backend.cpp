@@ -260,6 +260,7 @@ base::Status CudaBackend::prepare_next(std::size_t at, std::vector<KernelPtr>& k
     const Bound& bound = context_.records[at];
     const Record& r = *bound.record;
     context_.at = at;
+    context_.lent_below = 0;
     const std::size_t used = context_.scratch_used;
     const base::Status fits = check_record(bound);
     auto made = !fits.ok()               ? KernelResult(fits.error())

@@ -2,13 +2,34 @@
 // Convolutions of three taps along maps of one column, on tensor cores (bf16). A tile is some whole maps in shared memory,
 // channels last, with a line of zeros in front of, between and behind them: a tap is an offset of one line.
 
-#include "ops/conv/launch.cuh"
-#include "ops/conv/tiles.cuh"
+#include "ops/conv/conv_args.cuh"
 #include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/context.h"
+#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda {
 
 constexpr int kLineTaps = 3;
+constexpr int kConvThreads = 256, kConvWarps = kConvThreads / 32;
+constexpr int kRowPad = 8;  ///< elements behind a position's channels: eight rows of a fragment then lie in different banks
+
+/// Whether rows of a matrix of one group begin at multiples of 16 bytes; an absent one does not matter.
+template <class T>
+bool in_whole_runs(const Mat<T>& m) {
+    constexpr std::int64_t kElements = 16 / sizeof(T);
+    return m.data == nullptr ||
+           (reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0 && m.stride_row % kElements == 0 && m.stride_k % kElements == 0);
+}
+
+/// The sum of a convolution's weight gradients over `slabs` parts [slab][K][D + 1][out], D rows of taps and channels and one of
+/// the bias.
+struct WeightSums {
+    float* data = nullptr;
+    int slabs = 0, depth = 0;
+    [[nodiscard]] __device__ float* at(const ConvParams& p, int members, int slab, int k) const {
+        return data + (std::int64_t{slab} * members + k) * (depth + 1) * p.out;
+    }
+};
 
 struct LineTiles {
     int height, maps, tiles, inverse;  ///< of a map; maps of a tile; tiles of the batch; ceil(2^16 / height)
