@@ -37,7 +37,7 @@ tsan: setup ## all tests under ThreadSanitizer
 	@cmake --build --preset tsan -j $(JOBS)
 	@ctest --preset tsan -j $(JOBS); status=$$?; tools/test-summary build-tsan || exit 1; exit $$status
 
-fuzz: setup ## look for inputs that break the readers of runs, recordings, traces, sources, HDF5 and sound, for FUZZ_SECONDS (600) each
+fuzz: setup ## look for inputs that break the readers of runs, recordings, traces, sources and sound, for FUZZ_SECONDS (600) each
 	@tools/setup --fuzz
 	@cmake --preset fuzz -Wno-dev
 	@cmake --build --preset fuzz -j $(JOBS)
@@ -45,7 +45,6 @@ fuzz: setup ## look for inputs that break the readers of runs, recordings, trace
 	@$(call fuzz_target,kineto_reader,corpus-kineto,8192)
 	@$(call fuzz_target,recording,corpus-recording,8192)
 	@$(call fuzz_target,python_source,corpus-python,2048)
-	@$(call fuzz_target,hdf5,corpus-hdf5,8192)
 	@$(call fuzz_target,sound,corpus-sound,4096)
 
 # Target, its corpus, longest input.

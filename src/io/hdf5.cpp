@@ -20,7 +20,6 @@ struct Hdf5File::State {
 struct Hdf5Dataset::State {
     std::shared_ptr<const Hdf5File::State> file;
     Hdf5Found found;
-    Hdf5Index index;
     Hdf5Handle id;
 };
 
@@ -33,24 +32,23 @@ Error absent(const char* what, std::string_view name, const std::vector<std::str
 }
 
 /// As Hdf5Fetch: the library finds the chunk, whatever its index.
-Status fetch_chunk(hid_t dataset, const Hdf5Found& found, const std::uint64_t* origin, Hdf5Chunk& chunk,
-                   std::vector<std::byte>& stored, const Hdf5Bytes& file) {
+Status fetch_chunk(hid_t dataset, const Hdf5Found& found, const std::uint64_t* origin, Hdf5Chunk& chunk, const Hdf5Bytes& file) {
     const Hdf5Lock lock;
     const std::vector<hsize_t> at(origin, origin + found.geometry.dims.size());
     hsize_t bytes = 0;
     const bool is_known = ::H5Dget_chunk_storage_size(dataset, at.data(), &bytes) >= 0 && bytes <= file.size;
+    chunk.stored.resize(is_known ? bytes : 0);
     if (is_known && bytes == 0) return base::ok();
-    stored.resize(is_known ? bytes : 0);
-    if (!is_known || ::H5Dread_chunk(dataset, H5P_DEFAULT, at.data(), &chunk.skipped, stored.data()) < 0) {
+    if (!is_known || ::H5Dread_chunk(dataset, H5P_DEFAULT, at.data(), &chunk.skipped, chunk.stored.data()) < 0) {
         const Error error =
             hdf5_error(fmt::format("data set '{}': chunk {} cannot be read", found.description.name, chunk.number), file.place);
         // Of a set without filters the library does not say before that a chunk was never written.
+        chunk.stored.clear();
         haddr_t address = 0;
         if (::H5Dget_chunk_info_by_coord(dataset, at.data(), nullptr, &address, &bytes) >= 0 && address == HADDR_UNDEF)
             return base::ok();
         return error;
     }
-    chunk.bytes = bytes;
     return base::ok();
 }
 
@@ -128,14 +126,11 @@ Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
     MILLRACE_TRY(state_->bytes.unchanged());
     auto state = std::make_shared<Hdf5Dataset::State>();
     state->file = state_;
-    std::size_t address_bytes = 0, length_bytes = 0;
     {
         const Hdf5Lock lock;
         MILLRACE_SET(state->found, describe_dataset(state_->file.get(), std::string(name), state_->bytes));
         state->id = Hdf5Handle(::H5Dopen2(state_->file.get(), state->found.description.name.c_str(), H5P_DEFAULT), ::H5Dclose);
         if (!state->id.valid()) return hdf5_error(fmt::format("data set '{}' cannot be opened", name), place);
-        const Hdf5Handle creation(::H5Fget_create_plist(state_->file.get()), ::H5Pclose);
-        ::H5Pget_sizes(creation.get(), &address_bytes, &length_bytes);
     }
     Hdf5Found& found = state->found;
     if (!found.description.type)
@@ -150,16 +145,6 @@ Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
                         name, found.missing),
             place.string()};
     MILLRACE_TRY(found.geometry.check(place));
-    if (!found.by_library.empty() || found.geometry.chunk.empty()) return Hdf5Dataset(std::move(state));
-    std::optional<Hdf5Index> walked;
-    if (address_bytes == 8 && length_bytes == 8) MILLRACE_SET(walked, index_chunks(state_->bytes, found.header, found.geometry));
-    if (walked)
-        state->index = std::move(*walked);
-    else
-        state->index.fetch = [this_state = state.get()](const std::uint64_t* origin, Hdf5Chunk& chunk,
-                                                        std::vector<std::byte>& stored) {
-            return fetch_chunk(this_state->id.get(), this_state->found, origin, chunk, stored, this_state->file->bytes);
-        };
     return Hdf5Dataset(std::move(state));
 }
 
@@ -171,13 +156,11 @@ bool Hdf5Dataset::direct() const { return state_->found.by_library.empty(); }
 
 std::string Hdf5Dataset::reading() const {
     if (!direct()) return "by the library: " + state_->found.by_library;
-    if (state_->found.geometry.chunk.empty()) return "direct, contiguous";
-    if (state_->index.fetch) return "direct, chunks that the library finds";
-    return fmt::format("direct, {} chunks, version 1 B-tree", state_->index.chunks.size());
+    return state_->found.geometry.chunk.empty() ? "direct, contiguous" : "direct, chunks that the library finds";
 }
 
 Status Hdf5Dataset::read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const {
-    const auto& [file, found, index, id] = *state_;
+    const auto& [file, found, id] = *state_;
     const Path& place = file->bytes.place;
     if (first > rows() || count > rows() - first)
         return Error{fmt::format("data set '{}' has {} rows; rows {} to {} are not there", found.description.name, rows(), first,
@@ -196,7 +179,12 @@ Status Hdf5Dataset::read_rows(std::uint64_t first, std::uint64_t count, std::spa
     else if (found.geometry.chunk.empty())
         done = read_contiguous_rows(file->bytes, found.geometry, found.address, first, count, out);
     else
-        done = read_chunked_rows(file->bytes, found.geometry, index, first, count, out);
+        done = read_chunked_rows(
+            place, found.geometry,
+            [&](const std::uint64_t* origin, Hdf5Chunk& chunk) {
+                return fetch_chunk(id.get(), found, origin, chunk, file->bytes);
+            },
+            first, count, out);
     // A change explains a chunk that does not unpack, and taints one that does.
     MILLRACE_TRY(file->bytes.unchanged());
     return done;

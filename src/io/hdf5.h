@@ -1,6 +1,6 @@
 #pragma once
-// Reads HDF5 files. The library describes a file; rows of ordinary data sets are then read by pread and unpacked by libdeflate on
-// the caller's threads, because the library lets one thread in at a time.
+// Reads HDF5 files. The library describes a file and finds the chunks of ordinary data sets; libdeflate unpacks them on the
+// caller's threads, because the library lets one thread in at a time.
 
 #include <cstdint>
 #include <map>
@@ -38,7 +38,7 @@ public:
     [[nodiscard]] std::uint64_t row_bytes() const;
     /// Whether threads read it side by side; otherwise the library reads it, one thread at a time.
     [[nodiscard]] bool direct() const;
-    /// "direct, contiguous", "direct, 32768 chunks in a version 1 B-tree", "by the library: the numbers are big-endian".
+    /// "direct, contiguous", "direct, chunks that the library finds", "by the library: the numbers are big-endian".
     [[nodiscard]] std::string reading() const;
 
     /// Copies rows [first, first + count) to `out`, which has count * row_bytes() bytes: row-major, little-endian, in the type of
@@ -54,7 +54,7 @@ private:
 };
 
 /// An open file and what is in it. The library must understand its structure; a hostile file can make the library fail in ways
-/// that are not ours, so files come from people one trusts that far. Chunk indexes and chunks are read as hostile.
+/// that are not ours, so files come from people one trusts that far. Chunks are unpacked as hostile.
 class Hdf5File {
 public:
     static Result<Hdf5File> open(const Path& path);
@@ -67,7 +67,7 @@ public:
     /// An error names the attributes that are there.
     [[nodiscard]] Result<std::string> attribute(std::string_view name) const;
 
-    /// Reads the chunk index. Fails for a name that is not there (the error lists those that are) and for a type that is not
+    /// Fails for a name that is not there (the error lists those that are) and for a type that is not
     /// read.
     [[nodiscard]] Result<Hdf5Dataset> dataset(std::string_view name) const;
 

@@ -109,16 +109,13 @@ Result<Hdf5Found> describe_dataset(hid_t file, const std::string& name, const Hd
     if (!dataset.valid()) return failed("cannot be opened");
     const Hdf5Handle type(::H5Dget_type(dataset.get()), ::H5Tclose), space(::H5Dget_space(dataset.get()), ::H5Sclose),
         creation(::H5Dget_create_plist(dataset.get()), ::H5Pclose);
-    H5O_info_t about{};
     const int axes = space.valid() ? ::H5Sget_simple_extent_ndims(space.get()) : -1;
-    if (!type.valid() || !creation.valid() || axes < 0 || ::H5Oget_info(dataset.get(), &about) < 0)
-        return failed("cannot be described");
+    if (!type.valid() || !creation.valid() || axes < 0) return failed("cannot be described");
     Hdf5Found found;
     const auto [element, text, swapped] = type_found(type.get());
     found.description.name = found.geometry.name = name;
     found.description.type = element;
     found.description.type_text = text;
-    found.header = about.addr;
     std::vector<hsize_t> dims(static_cast<std::size_t>(axes));
     ::H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr);
     found.geometry.dims.assign(dims.begin(), dims.end());

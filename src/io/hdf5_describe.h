@@ -15,7 +15,6 @@ struct Hdf5Found {
     Hdf5Geometry geometry;
     std::string by_library;                ///< why the library must read it; empty: it need not
     std::string missing;                   ///< a filter that cannot be undone here
-    std::uint64_t header = kHdf5Nowhere;   ///< address of its object header
     std::uint64_t address = kHdf5Nowhere;  ///< of contiguous data
 };
 

@@ -85,9 +85,4 @@ Status Hdf5Geometry::check(const Path& place) const {
     return base::ok();
 }
 
-const Hdf5Chunk* Hdf5Index::find(std::uint64_t number) const {
-    const auto at = std::ranges::lower_bound(chunks, number, {}, &Hdf5Chunk::number);
-    return at != chunks.end() && at->number == number ? &*at : nullptr;
-}
-
 }  // namespace millrace::io

@@ -1,12 +1,10 @@
 #pragma once
-// The part of the HDF5 file format that we read ourselves: where the chunks of a data set lie that has its index in a B-tree of
-// version 1. Everything in the file is taken as hostile: offsets are checked against its length, and an index may not be larger
-// than the file.
+// Rows out of the bytes of an HDF5 file: the library says where a data set lies, or fetches its chunks as they are stored.
+// Offsets are checked against the file's length, and chunks are unpacked as hostile.
 
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,33 +51,19 @@ struct Hdf5Geometry {
 };
 
 struct Hdf5Chunk {
-    std::uint64_t number = 0;   ///< of its place in the grid of chunks, row-major
-    std::uint64_t address = 0;  ///< in the file; kHdf5Nowhere: fetched
-    std::uint64_t bytes = 0;    ///< as stored
-    std::uint32_t skipped = 0;  ///< bit i: filter i was not applied
+    std::uint64_t number = 0;         ///< of its place in the grid of chunks, row-major
+    std::uint32_t skipped = 0;        ///< bit i: filter i was not applied
+    std::vector<std::byte> stored{};  ///< as in the file; empty: it was never written
 };
 
-/// Gives the chunk whose first element has these coordinates, as it is stored, and sets its `bytes` (0: it was never written) and
-/// `skipped`.
-using Hdf5Fetch = std::function<Status(const std::uint64_t* origin, Hdf5Chunk& chunk, std::vector<std::byte>& stored)>;
-
-/// Where the chunks lie, by number, or who fetches them.
-struct Hdf5Index {
-    std::vector<Hdf5Chunk> chunks;
-    Hdf5Fetch fetch;  ///< empty: all are in `chunks`
-
-    [[nodiscard]] const Hdf5Chunk* find(std::uint64_t number) const;
-};
-
-/// Reads the index of a chunked data set in one pass over it. `header` is the address of its object header. Nothing: it is none
-/// that we read ourselves.
-Result<std::optional<Hdf5Index>> index_chunks(const Hdf5Bytes& file, std::uint64_t header, const Hdf5Geometry& geometry);
+/// Sets `skipped` and `stored` of the chunk whose first element has these coordinates.
+using Hdf5Fetch = std::function<Status(const std::uint64_t* origin, Hdf5Chunk& chunk)>;
 
 /// Rows [first, first + count) of a contiguous data set at `address` (kHdf5Nowhere: never written). `out` has their size exactly.
 Status read_contiguous_rows(const Hdf5Bytes& file, const Hdf5Geometry& geometry, std::uint64_t address, std::uint64_t first,
                             std::uint64_t count, std::span<std::byte> out);
-/// The same of a chunked one; unpacks on the calling thread.
-Status read_chunked_rows(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const Hdf5Index& index, std::uint64_t first,
+/// The same of a chunked one; unpacks on the calling thread. Errors name `place`.
+Status read_chunked_rows(const Path& place, const Hdf5Geometry& geometry, const Hdf5Fetch& fetch, std::uint64_t first,
                          std::uint64_t count, std::span<std::byte> out);
 
 }  // namespace millrace::io

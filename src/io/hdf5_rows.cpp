@@ -1,4 +1,4 @@
-// Rows out of raw bytes and packed chunks, without the library.
+// Rows out of raw bytes and packed chunks.
 
 #include <fmt/format.h>
 #include <libdeflate.h>
@@ -22,10 +22,11 @@ struct Unpacker {
         void operator()(libdeflate_decompressor* inflater) const { ::libdeflate_free_decompressor(inflater); }
     };
     std::unique_ptr<libdeflate_decompressor, Free> inflater{::libdeflate_alloc_decompressor()};
-    std::vector<std::byte> stored, whole, shuffled;
+    Hdf5Chunk chunk;
+    std::vector<std::byte> whole, shuffled;
 
     void trim() {
-        for (std::vector<std::byte>* buffer : {&stored, &whole, &shuffled})
+        for (std::vector<std::byte>* buffer : {&chunk.stored, &whole, &shuffled})
             if (buffer->capacity() > kKeptBytes) std::vector<std::byte>().swap(*buffer);
     }
 };
@@ -62,14 +63,13 @@ void fill_elements(const Hdf5Geometry& geometry, std::byte* to, std::size_t byte
     for (std::size_t at = 0; at < bytes; at += geometry.element) std::memcpy(to + at, fill, geometry.element);
 }
 
-Error chunk_error(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const Hdf5Chunk& chunk, std::string_view what) {
-    return Error{fmt::format("data set '{}': chunk {} at byte {} {}", geometry.name, chunk.number, chunk.address, what),
-                 file.place.string()};
-}
-
-/// Undoes the filters of one chunk; `to` has the chunk's whole size. A fetched one is in the thread's buffer.
-Status unpack_chunk(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const Hdf5Chunk& chunk, std::span<std::byte> to) {
+/// Undoes the filters of the thread's chunk; `to` has the chunk's whole size.
+Status unpack_chunk(const Path& place, const Hdf5Geometry& geometry, std::span<std::byte> to) {
     Unpacker& tools = unpacker();
+    const Hdf5Chunk& chunk = tools.chunk;
+    const auto damaged = [&](std::string_view what) {
+        return Error{fmt::format("data set '{}': chunk {} {}: damaged", geometry.name, chunk.number, what), place.string()};
+    };
     bool packed = false, is_shuffled = false;
     for (std::size_t i = 0; i < geometry.filters.size(); ++i) {
         if ((chunk.skipped >> i & 1u) != 0) continue;
@@ -81,25 +81,15 @@ Status unpack_chunk(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const H
         tools.shuffled.resize(to.size());
         plain = tools.shuffled;
     }
-    const std::string what = fmt::format("data set '{}': chunk {}", geometry.name, chunk.number);
-    const bool is_fetched = chunk.address == kHdf5Nowhere;
     if (packed) {
-        if (!is_fetched) {
-            tools.stored.resize(chunk.bytes);
-            MILLRACE_TRY(file.read(chunk.address, tools.stored, what));
-        }
-        const libdeflate_result done = ::libdeflate_zlib_decompress(tools.inflater.get(), tools.stored.data(),
-                                                                    tools.stored.size(), plain.data(), plain.size(), nullptr);
-        if (done == LIBDEFLATE_BAD_DATA) return chunk_error(file, geometry, chunk, "does not unpack: damaged");
-        if (done != LIBDEFLATE_SUCCESS)
-            return chunk_error(file, geometry, chunk, fmt::format("does not unpack to its {} bytes: damaged", plain.size()));
-    } else if (is_fetched) {
-        if (tools.stored.size() != plain.size())
-            return Error{fmt::format("{} has {} bytes instead of {}: damaged", what, tools.stored.size(), plain.size()),
-                         file.place.string()};
-        std::ranges::copy(tools.stored, plain.begin());
+        const libdeflate_result done = ::libdeflate_zlib_decompress(tools.inflater.get(), chunk.stored.data(),
+                                                                    chunk.stored.size(), plain.data(), plain.size(), nullptr);
+        if (done == LIBDEFLATE_BAD_DATA) return damaged("does not unpack");
+        if (done != LIBDEFLATE_SUCCESS) return damaged(fmt::format("does not unpack to its {} bytes", plain.size()));
     } else {
-        MILLRACE_TRY(file.read(chunk.address, plain, what));
+        if (chunk.stored.size() != plain.size())
+            return damaged(fmt::format("has {} bytes instead of {}", chunk.stored.size(), plain.size()));
+        std::ranges::copy(chunk.stored, plain.begin());
     }
     if (is_shuffled) unshuffle(plain, geometry.element, to.data());
     return base::ok();
@@ -167,18 +157,18 @@ Window window_of(const Hdf5Geometry& geometry, const std::array<std::uint64_t, 3
     return window;
 }
 
-Status copy_chunk(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const Hdf5Chunk* chunk, const Window& window,
-                  std::byte* out) {
-    if (chunk == nullptr) {
+/// Copies the window of the thread's chunk to its part of `out`.
+Status copy_chunk(const Path& place, const Hdf5Geometry& geometry, const Window& window, std::byte* out) {
+    if (unpacker().chunk.stored.empty()) {
         for_each_run(geometry, window,
                      [&](std::uint64_t, std::uint64_t to, std::uint64_t bytes) { fill_elements(geometry, out + to, bytes); });
         return base::ok();
     }
     const std::uint64_t bytes = geometry.chunk_bytes();
-    if (window.whole) return unpack_chunk(file, geometry, *chunk, {out + window.target, bytes});
+    if (window.whole) return unpack_chunk(place, geometry, {out + window.target, bytes});
     std::vector<std::byte>& whole = unpacker().whole;
     whole.resize(bytes);
-    MILLRACE_TRY(unpack_chunk(file, geometry, *chunk, whole));
+    MILLRACE_TRY(unpack_chunk(place, geometry, whole));
     for_each_run(geometry, window, [&](std::uint64_t from, std::uint64_t to, std::uint64_t run) {
         std::memcpy(out + to, whole.data() + from, run);
     });
@@ -200,29 +190,25 @@ Status read_contiguous_rows(const Hdf5Bytes& file, const Hdf5Geometry& geometry,
     return file.read(at, out, fmt::format("data set '{}'", geometry.name));
 }
 
-Status read_chunked_rows(const Hdf5Bytes& file, const Hdf5Geometry& geometry, const Hdf5Index& index, std::uint64_t first,
+Status read_chunked_rows(const Path& place, const Hdf5Geometry& geometry, const Hdf5Fetch& fetch, std::uint64_t first,
                          std::uint64_t count, std::span<std::byte> out) {
     if (count == 0 || out.empty()) return base::ok();
-    if (unpacker().inflater == nullptr) return Error{"not enough memory to unpack chunks", file.place.string(), 1};
+    if (unpacker().inflater == nullptr) return Error{"not enough memory to unpack chunks", place.string(), 1};
     const std::size_t axes = geometry.dims.size();
-    std::array<std::uint64_t, 32> grid{}, scaled{};
+    std::array<std::uint64_t, 32> grid{}, scaled{}, origin{};
     for (std::size_t axis = 0; axis < axes; ++axis) grid[axis] = (geometry.dims[axis] - 1) / geometry.chunk[axis] + 1;
     scaled[0] = first / geometry.chunk[0];
     const std::uint64_t end = (first + count - 1) / geometry.chunk[0] + 1;
     try {
         while (scaled[0] < end) {
-            std::uint64_t number = 0;
-            for (std::size_t axis = 0; axis < axes; ++axis) number = number * grid[axis] + scaled[axis];
-            const Window window = window_of(geometry, scaled, first, count);
-            if (index.fetch) {
-                std::array<std::uint64_t, 32> origin{};
-                for (std::size_t axis = 0; axis < axes; ++axis) origin[axis] = scaled[axis] * geometry.chunk[axis];
-                Hdf5Chunk chunk{number, kHdf5Nowhere, 0, 0};
-                MILLRACE_TRY(index.fetch(origin.data(), chunk, unpacker().stored));
-                MILLRACE_TRY(copy_chunk(file, geometry, chunk.bytes > 0 ? &chunk : nullptr, window, out.data()));
-            } else {
-                MILLRACE_TRY(copy_chunk(file, geometry, index.find(number), window, out.data()));
+            Hdf5Chunk& chunk = unpacker().chunk;
+            chunk.number = 0;
+            for (std::size_t axis = 0; axis < axes; ++axis) {
+                chunk.number = chunk.number * grid[axis] + scaled[axis];
+                origin[axis] = scaled[axis] * geometry.chunk[axis];
             }
+            MILLRACE_TRY(fetch(origin.data(), chunk));
+            MILLRACE_TRY(copy_chunk(place, geometry, window_of(geometry, scaled, first, count), out.data()));
             std::size_t axis = axes - 1;
             while (axis > 0 && ++scaled[axis] == grid[axis]) scaled[axis--] = 0;
             if (axis == 0) ++scaled[0];
@@ -230,7 +216,7 @@ Status read_chunked_rows(const Hdf5Bytes& file, const Hdf5Geometry& geometry, co
     } catch (const std::bad_alloc&) {
         return Error{
             fmt::format("data set '{}': not enough memory for a chunk of {} bytes", geometry.name, geometry.chunk_bytes()),
-            file.place.string(), 1};
+            place.string(), 1};
     }
     unpacker().trim();
     return base::ok();
