@@ -42,24 +42,24 @@ std::vector<std::uint16_t> features(std::uint64_t rows, unsigned seed) {
 
 base::Status write_features(const io::Path& path, std::uint64_t rows) {
     MILLRACE_LET(writer, io::Hdf5Writer::create(path));
-    MILLRACE_LET(set, writer.add_dataset({.name = "mel",
-                                          .type = io::ElementType::kF16,
-                                          .dims = {rows, 40, 2, 64, 1},
-                                          .chunk = {kChunkRows, 40, 2, 64, 1},
-                                          .gzip = 4}));
+    MILLRACE_LET(set, writer->add_dataset({.name = "mel",
+                                           .type = io::ElementType::kF16,
+                                           .dims = {rows, 40, 2, 64, 1},
+                                           .chunk = {kChunkRows, 40, 2, 64, 1},
+                                           .gzip = 4}));
     for (std::uint64_t row = 0; row < rows; row += kBlockRows) {
         const std::vector<std::uint16_t> block = features(std::min(kBlockRows, rows - row), static_cast<unsigned>(row));
-        MILLRACE_TRY(writer.append(set, std::as_bytes(std::span(block))));
+        MILLRACE_TRY(writer->append(set, std::as_bytes(std::span(block))));
     }
-    return writer.finish();
+    return writer->finish();
 }
 
 base::Status write_many_chunks(const io::Path& path, std::uint64_t chunks) {
     MILLRACE_LET(writer, io::Hdf5Writer::create(path));
     MILLRACE_LET(
-        set, writer.add_dataset({.name = "x", .type = io::ElementType::kU8, .dims = {chunks, 64}, .chunk = {1, 64}, .gzip = 1}));
-    MILLRACE_TRY(writer.append(set, std::vector<std::byte>(chunks * 64)));
-    return writer.finish();
+        set, writer->add_dataset({.name = "x", .type = io::ElementType::kU8, .dims = {chunks, 64}, .chunk = {1, 64}, .gzip = 1}));
+    MILLRACE_TRY(writer->append(set, std::vector<std::byte>(chunks * 64)));
+    return writer->finish();
 }
 
 /// Seconds for all rows by `count` threads, each taking the next block.
@@ -120,17 +120,17 @@ base::Status measure(std::uint64_t megabytes, const io::Path& folder) {
     const auto megabytes_per_second = [&](double seconds) { return static_cast<double>(rows * kRowBytes) / 1e6 / seconds; };
     MILLRACE_TRY(write_features(path, rows));
     MILLRACE_LET(file, io::Hdf5File::open(path));
-    MILLRACE_LET(set, file.dataset("mel"));
-    fmt::print("{}, {} MB packed to {}: {}\n", set.description().text(), rows * kRowBytes / 1'000'000,
-               std::filesystem::file_size(path) / 1'000'000, set.reading());
+    MILLRACE_LET(set, file->dataset("mel"));
+    fmt::print("{}, {} MB packed to {}: {}\n", set->description().text(), rows * kRowBytes / 1'000'000,
+               std::filesystem::file_size(path) / 1'000'000, set->reading());
     std::vector<unsigned> counts;
     for (unsigned count = 1; count <= std::max(2u, std::thread::hardware_concurrency()); count *= 2) counts.push_back(count);
     std::map<unsigned, std::vector<double>> times;  // 0: the library
     for (int round = 0; round < kRounds; ++round) {
-        MILLRACE_LET(library, time_library(path, set));
+        MILLRACE_LET(library, time_library(path, *set));
         times[0].push_back(library);
         for (const unsigned count : counts) {
-            MILLRACE_LET(ours, time_ours(set, count));
+            MILLRACE_LET(ours, time_ours(*set, count));
             times[count].push_back(ours);
         }
     }
@@ -144,9 +144,9 @@ base::Status measure(std::uint64_t megabytes, const io::Path& folder) {
     for (int round = 0; round < kRounds; ++round) {
         const auto begin = Clock::now();
         MILLRACE_LET(large, io::Hdf5File::open(many));
-        MILLRACE_LET(x, large.dataset("x"));
+        MILLRACE_LET(x, large->dataset("x"));
         opened.push_back(seconds_since(begin));
-        if (round == 0) fmt::print("{}: ", x.reading());
+        if (round == 0) fmt::print("{}: ", x->reading());
     }
     fmt::print("opened in {:.1f} ms\n", median(opened) * 1e3);
     std::filesystem::remove(path);

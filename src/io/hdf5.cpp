@@ -2,27 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <bit>
 
 #include <algorithm>
 
 #include "io/hdf5_describe.h"
 
 namespace millrace::io {
-
-struct Hdf5File::State {
-    Hdf5Bytes bytes;
-    Hdf5Handle file;
-    std::vector<Hdf5Description> datasets;
-    std::map<std::string, std::string, std::less<>> attributes;
-};
-
-struct Hdf5Dataset::State {
-    std::shared_ptr<const Hdf5File::State> file;
-    Hdf5Found found;
-    Hdf5Handle id;
-};
-
 namespace {
 
 Error absent(const char* what, std::string_view name, const std::vector<std::string_view>& known, const Path& place) {
@@ -67,72 +52,85 @@ Status read_by_library(hid_t dataset, const Hdf5Found& found, std::uint64_t firs
     return base::ok();
 }
 
-}  // namespace
+class LibraryFile final : public Hdf5File, public std::enable_shared_from_this<LibraryFile> {
+public:
+    Status read(const Path& path);
+    [[nodiscard]] const std::vector<Hdf5Description>& datasets() const override { return datasets_; }
+    [[nodiscard]] const Hdf5Description* find(std::string_view name) const override;
+    [[nodiscard]] const std::map<std::string, std::string, std::less<>>& attributes() const override { return attributes_; }
+    [[nodiscard]] Result<std::string> attribute(std::string_view name) const override;
+    [[nodiscard]] Result<std::shared_ptr<const Hdf5Dataset>> dataset(std::string_view name) const override;
+    [[nodiscard]] const Hdf5Bytes& bytes() const { return bytes_; }
 
-std::string Hdf5Description::text() const {
-    std::string out = fmt::format("{} [{}] {}", name, fmt::join(dims, ", "), type_text);
-    if (!chunk.empty()) out += fmt::format(", chunks of [{}]", fmt::join(chunk, ", "));
-    for (const std::string& filter : filters) out += ", " + filter;
-    return out;
+private:
+    Hdf5Bytes bytes_;
+    Hdf5Handle file_;
+    std::vector<Hdf5Description> datasets_;
+    std::map<std::string, std::string, std::less<>> attributes_;
+};
+
+class LibraryDataset final : public Hdf5Dataset {
+public:
+    LibraryDataset(std::shared_ptr<const LibraryFile> file, Hdf5Found found, Hdf5Handle id)
+        : file_(std::move(file)), found_(std::move(found)), id_(std::move(id)) {}
+    [[nodiscard]] const Hdf5Description& description() const override { return found_.description; }
+    [[nodiscard]] std::uint64_t row_bytes() const override { return found_.geometry.row_bytes(); }
+    [[nodiscard]] bool direct() const override { return found_.by_library.empty(); }
+    [[nodiscard]] std::string reading() const override;
+    Status read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const override;
+
+private:
+    std::shared_ptr<const LibraryFile> file_;
+    Hdf5Found found_;
+    Hdf5Handle id_;
+};
+
+const Hdf5Description* LibraryFile::find(std::string_view name) const {
+    const auto at = std::ranges::find(datasets_, name, &Hdf5Description::name);
+    return at != datasets_.end() ? &*at : nullptr;
 }
 
-Hdf5File::Hdf5File(std::shared_ptr<const State> state) : state_(std::move(state)) {}
-const std::vector<Hdf5Description>& Hdf5File::datasets() const { return state_->datasets; }
-const std::map<std::string, std::string, std::less<>>& Hdf5File::attributes() const { return state_->attributes; }
-
-const Hdf5Description* Hdf5File::find(std::string_view name) const {
-    const auto at = std::ranges::find(state_->datasets, name, &Hdf5Description::name);
-    return at != state_->datasets.end() ? &*at : nullptr;
-}
-
-Result<Hdf5File> Hdf5File::open(const Path& path) {
-    auto state = std::make_shared<State>();
-    MILLRACE_SET(state->bytes, Hdf5Bytes::open(path));
+Status LibraryFile::read(const Path& path) {
+    MILLRACE_SET(bytes_, Hdf5Bytes::open(path));
     const Hdf5Lock lock;
     const Hdf5Handle access = hdf5_file_access();
     if (!access.valid()) return hdf5_error("cannot be set up", path);
-    state->file = Hdf5Handle(::H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), ::H5Fclose);
-    if (!state->file.valid()) return hdf5_error("is no HDF5 file that can be read", path);
-    const Hdf5Handle creation(::H5Fget_create_plist(state->file.get()), ::H5Pclose);
+    file_ = Hdf5Handle(::H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), ::H5Fclose);
+    if (!file_.valid()) return hdf5_error("is no HDF5 file that can be read", path);
+    const Hdf5Handle creation(::H5Fget_create_plist(file_.get()), ::H5Pclose);
     hsize_t user_block = 0;
     if (!creation.valid() || ::H5Pget_userblock(creation.get(), &user_block) < 0) return hdf5_error("cannot be described", path);
-    state->bytes.base = user_block;
-    MILLRACE_LET(names, dataset_names(state->file.get(), path));
+    bytes_.base = user_block;
+    MILLRACE_LET(names, dataset_names(file_.get(), path));
     for (const std::string& name : names) {
-        MILLRACE_LET(found, describe_dataset(state->file.get(), name, state->bytes));
-        state->datasets.push_back(std::move(found.description));
+        MILLRACE_LET(found, describe_dataset(file_.get(), name, bytes_));
+        datasets_.push_back(std::move(found.description));
     }
-    MILLRACE_SET(state->attributes, read_attributes(state->file.get(), path));
-    MILLRACE_TRY(state->bytes.still_at_place());
-    MILLRACE_TRY(state->bytes.unchanged());
-    return Hdf5File(std::move(state));
+    MILLRACE_SET(attributes_, read_attributes(file_.get(), path));
+    MILLRACE_TRY(bytes_.still_at_place());
+    return bytes_.unchanged();
 }
 
-Result<std::string> Hdf5File::attribute(std::string_view name) const {
-    const auto at = state_->attributes.find(name);
-    if (at != state_->attributes.end()) return at->second;
+Result<std::string> LibraryFile::attribute(std::string_view name) const {
+    const auto at = attributes_.find(name);
+    if (at != attributes_.end()) return at->second;
     std::vector<std::string_view> names;
-    for (const auto& [key, value] : state_->attributes) names.push_back(key);
-    return absent("text attribute", name, names, state_->bytes.place);
+    for (const auto& [key, value] : attributes_) names.push_back(key);
+    return absent("text attribute", name, names, bytes_.place);
 }
 
-Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
-    const Path& place = state_->bytes.place;
+Result<std::shared_ptr<const Hdf5Dataset>> LibraryFile::dataset(std::string_view name) const {
+    const Path& place = bytes_.place;
     if (find(name) == nullptr) {
         std::vector<std::string_view> names;
-        for (const Hdf5Description& other : state_->datasets) names.push_back(other.name);
+        for (const Hdf5Description& other : datasets_) names.push_back(other.name);
         return absent("data set", name, names, place);
     }
-    MILLRACE_TRY(state_->bytes.unchanged());
-    auto state = std::make_shared<Hdf5Dataset::State>();
-    state->file = state_;
-    {
-        const Hdf5Lock lock;
-        MILLRACE_SET(state->found, describe_dataset(state_->file.get(), std::string(name), state_->bytes));
-        state->id = Hdf5Handle(::H5Dopen2(state_->file.get(), state->found.description.name.c_str(), H5P_DEFAULT), ::H5Dclose);
-        if (!state->id.valid()) return hdf5_error(fmt::format("data set '{}' cannot be opened", name), place);
-    }
-    Hdf5Found& found = state->found;
+    MILLRACE_TRY(bytes_.unchanged());
+    const Hdf5Lock lock;
+    MILLRACE_LET(found, describe_dataset(file_.get(), std::string(name), bytes_));
+    Hdf5Handle id(::H5Dopen2(file_.get(), found.description.name.c_str(), H5P_DEFAULT), ::H5Dclose);
+    if (!id.valid()) return hdf5_error(fmt::format("data set '{}' cannot be opened", name), place);
     if (!found.description.type)
         return Error{fmt::format("data set '{}' holds {}; numbers are needed", name, found.description.type_text),
                      place.string()};
@@ -145,49 +143,56 @@ Result<Hdf5Dataset> Hdf5File::dataset(std::string_view name) const {
                         name, found.missing),
             place.string()};
     MILLRACE_TRY(found.geometry.check(place));
-    return Hdf5Dataset(std::move(state));
+    return std::shared_ptr<const Hdf5Dataset>(
+        std::make_shared<LibraryDataset>(shared_from_this(), std::move(found), std::move(id)));
 }
 
-Hdf5Dataset::Hdf5Dataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
-const Hdf5Description& Hdf5Dataset::description() const { return state_->found.description; }
-std::uint64_t Hdf5Dataset::rows() const { return state_->found.geometry.dims[0]; }
-std::uint64_t Hdf5Dataset::row_bytes() const { return state_->found.geometry.row_bytes(); }
-bool Hdf5Dataset::direct() const { return state_->found.by_library.empty(); }
-
-std::string Hdf5Dataset::reading() const {
-    if (!direct()) return "by the library: " + state_->found.by_library;
-    return state_->found.geometry.chunk.empty() ? "direct, contiguous" : "direct, chunks that the library finds";
+std::string LibraryDataset::reading() const {
+    if (!direct()) return "by the library: " + found_.by_library;
+    return found_.geometry.chunk.empty() ? "direct, contiguous" : "direct, chunks that the library finds";
 }
 
-Status Hdf5Dataset::read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const {
-    const auto& [file, found, id] = *state_;
-    const Path& place = file->bytes.place;
+Status LibraryDataset::read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const {
+    const Hdf5Bytes& bytes = file_->bytes();
     if (first > rows() || count > rows() - first)
-        return Error{fmt::format("data set '{}' has {} rows; rows {} to {} are not there", found.description.name, rows(), first,
+        return Error{fmt::format("data set '{}' has {} rows; rows {} to {} are not there", found_.description.name, rows(), first,
                                  first + count),
-                     place.string()};
+                     bytes.place.string()};
     std::uint64_t wanted = 0;
     if (__builtin_mul_overflow(count, row_bytes(), &wanted) || out.size() != wanted)
-        return Error{fmt::format("data set '{}': {} rows of {} bytes do not fit {} bytes", found.description.name, count,
+        return Error{fmt::format("data set '{}': {} rows of {} bytes do not fit {} bytes", found_.description.name, count,
                                  row_bytes(), out.size()),
-                     place.string()};
-    MILLRACE_TRY(file->bytes.unchanged());
+                     bytes.place.string()};
+    MILLRACE_TRY(bytes.unchanged());
     if (wanted == 0) return base::ok();
     Status done = base::ok();
-    if (!found.by_library.empty())
-        done = read_by_library(id.get(), found, first, count, out, place);
-    else if (found.geometry.chunk.empty())
-        done = read_contiguous_rows(file->bytes, found.geometry, found.address, first, count, out);
+    if (!direct())
+        done = read_by_library(id_.get(), found_, first, count, out, bytes.place);
+    else if (found_.geometry.chunk.empty())
+        done = read_contiguous_rows(bytes, found_.geometry, found_.address, first, count, out);
     else
         done = read_chunked_rows(
-            place, found.geometry,
-            [&](const std::uint64_t* origin, Hdf5Chunk& chunk) {
-                return fetch_chunk(id.get(), found, origin, chunk, file->bytes);
-            },
+            bytes.place, found_.geometry,
+            [&](const std::uint64_t* origin, Hdf5Chunk& chunk) { return fetch_chunk(id_.get(), found_, origin, chunk, bytes); },
             first, count, out);
     // A change explains a chunk that does not unpack, and taints one that does.
-    MILLRACE_TRY(file->bytes.unchanged());
+    MILLRACE_TRY(bytes.unchanged());
     return done;
+}
+
+}  // namespace
+
+std::string Hdf5Description::text() const {
+    std::string out = fmt::format("{} [{}] {}", name, fmt::join(dims, ", "), type_text);
+    if (!chunk.empty()) out += fmt::format(", chunks of [{}]", fmt::join(chunk, ", "));
+    for (const std::string& filter : filters) out += ", " + filter;
+    return out;
+}
+
+Result<std::shared_ptr<const Hdf5File>> Hdf5File::open(const Path& path) {
+    auto file = std::make_shared<LibraryFile>();
+    MILLRACE_TRY(file->read(path));
+    return std::shared_ptr<const Hdf5File>(std::move(file));
 }
 
 }  // namespace millrace::io

@@ -30,52 +30,42 @@ struct Hdf5Description {
     [[nodiscard]] std::string text() const;
 };
 
-/// A data set that is open for reading. It keeps the file open; copies share it.
+/// A data set that is open for reading. It keeps the file open.
 class Hdf5Dataset {
 public:
-    [[nodiscard]] const Hdf5Description& description() const;
-    [[nodiscard]] std::uint64_t rows() const;
-    [[nodiscard]] std::uint64_t row_bytes() const;
+    virtual ~Hdf5Dataset() = default;
+    [[nodiscard]] virtual const Hdf5Description& description() const = 0;
+    [[nodiscard]] std::uint64_t rows() const { return description().dims[0]; }
+    [[nodiscard]] virtual std::uint64_t row_bytes() const = 0;
     /// Whether threads read it side by side; otherwise the library reads it, one thread at a time.
-    [[nodiscard]] bool direct() const;
+    [[nodiscard]] virtual bool direct() const = 0;
     /// "direct, contiguous", "direct, chunks that the library finds", "by the library: the numbers are big-endian".
-    [[nodiscard]] std::string reading() const;
+    [[nodiscard]] virtual std::string reading() const = 0;
 
     /// Copies rows [first, first + count) to `out`, which has count * row_bytes() bytes: row-major, little-endian, in the type of
     /// the description. Chunks that were never written give the fill value. Any number of threads may call it. Fails when the
     /// file has changed since it was opened; `out` is undefined then.
-    Status read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const;
-
-private:
-    friend class Hdf5File;
-    struct State;
-    explicit Hdf5Dataset(std::shared_ptr<const State> state);
-    std::shared_ptr<const State> state_;
+    virtual Status read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const = 0;
 };
 
 /// An open file and what is in it. The library must understand its structure; a hostile file can make the library fail in ways
 /// that are not ours, so files come from people one trusts that far. Chunks are unpacked as hostile.
 class Hdf5File {
 public:
-    static Result<Hdf5File> open(const Path& path);
+    static Result<std::shared_ptr<const Hdf5File>> open(const Path& path);
+    virtual ~Hdf5File() = default;
 
     /// All data sets, also those in groups, by name.
-    [[nodiscard]] const std::vector<Hdf5Description>& datasets() const;
-    [[nodiscard]] const Hdf5Description* find(std::string_view name) const;
+    [[nodiscard]] virtual const std::vector<Hdf5Description>& datasets() const = 0;
+    [[nodiscard]] virtual const Hdf5Description* find(std::string_view name) const = 0;
     /// The file's attributes that are texts or single numbers, as text.
-    [[nodiscard]] const std::map<std::string, std::string, std::less<>>& attributes() const;
+    [[nodiscard]] virtual const std::map<std::string, std::string, std::less<>>& attributes() const = 0;
     /// An error names the attributes that are there.
-    [[nodiscard]] Result<std::string> attribute(std::string_view name) const;
+    [[nodiscard]] virtual Result<std::string> attribute(std::string_view name) const = 0;
 
     /// Fails for a name that is not there (the error lists those that are) and for a type that is not
     /// read.
-    [[nodiscard]] Result<Hdf5Dataset> dataset(std::string_view name) const;
-
-private:
-    friend class Hdf5Dataset;
-    struct State;
-    explicit Hdf5File(std::shared_ptr<const State> state);
-    std::shared_ptr<const State> state_;
+    [[nodiscard]] virtual Result<std::shared_ptr<const Hdf5Dataset>> dataset(std::string_view name) const = 0;
 };
 
 }  // namespace millrace::io

@@ -78,66 +78,62 @@ bool set_chunks(const Hdf5Layout& layout, const std::vector<hsize_t>& chunk, hid
            ::H5Pset_chunk_cache(access, kSlots, open_chunk_bytes(layout), 1.0) >= 0;
 }
 
-}  // namespace
+class LibraryWriter final : public Hdf5Writer {
+public:
+    explicit LibraryWriter(PendingFile to) : pending_(std::move(to)) {}
+    ~LibraryWriter() override { abandon(); }
+    Status open();
+    Result<std::size_t> add_dataset(const Hdf5Layout& layout) override;
+    Status append(std::size_t dataset, Bytes rows) override;
+    Status set_attribute(std::string_view name, std::string_view text) override;
+    Status finish() override;
 
-struct Hdf5Writer::State {
-    PendingFile pending;
-    Hdf5Handle file;
-    std::vector<OpenDataset> datasets;
-    std::optional<Error> failed;
-
-    explicit State(PendingFile to) : pending(std::move(to)) {}
-    ~State() { abandon(); }
-
-    [[nodiscard]] const Path& place() const { return pending.path(); }
+private:
+    [[nodiscard]] const Path& place() const { return pending_.path(); }
     /// Data sets before their file: the library keeps a file open as long as one of them is.
     bool close_all() {
         bool closed = true;
-        for (OpenDataset& dataset : datasets) closed = dataset.id.close() && closed;
-        datasets.clear();
-        return file.close() && closed;
+        for (OpenDataset& dataset : datasets_) closed = dataset.id.close() && closed;
+        datasets_.clear();
+        return file_.close() && closed;
     }
     void abandon() {
         close_all();
-        pending.discard();
+        pending_.discard();
     }
     Error fail(Error reason) {
-        failed = std::move(reason);
+        failed_ = std::move(reason);
         abandon();
-        return *failed;
+        return *failed_;
     }
     Status append(OpenDataset& dataset, Bytes rows, std::uint64_t count);
+
+    PendingFile pending_;
+    Hdf5Handle file_;
+    std::vector<OpenDataset> datasets_;
+    std::optional<Error> failed_;
 };
 
-Hdf5Writer::Hdf5Writer(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Hdf5Writer::Hdf5Writer(Hdf5Writer&&) noexcept = default;
-Hdf5Writer& Hdf5Writer::operator=(Hdf5Writer&&) noexcept = default;
-Hdf5Writer::~Hdf5Writer() = default;
-
-Result<Hdf5Writer> Hdf5Writer::create(const Path& path) {
-    MILLRACE_LET(pending, PendingFile::begin(path));
+Status LibraryWriter::open() {
     // The library's own words for a folder that is missing or not writable are of no use.
-    MILLRACE_TRY(open_file(pending.temporary(), O_WRONLY | O_CREAT | O_EXCL));
-    auto state = std::make_unique<State>(std::move(pending));
+    MILLRACE_TRY(open_file(pending_.temporary(), O_WRONLY | O_CREAT | O_EXCL));
     const Hdf5Lock lock;
     const Hdf5Handle access = hdf5_file_access();
-    if (!access.valid()) return hdf5_error("cannot be set up", path);
-    state->file =
-        Hdf5Handle(::H5Fcreate(state->pending.temporary().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), ::H5Fclose);
-    if (!state->file.valid()) return state->fail(hdf5_error("cannot be created", path));
-    return Hdf5Writer(std::move(state));
+    if (!access.valid()) return hdf5_error("cannot be set up", place());
+    file_ = Hdf5Handle(::H5Fcreate(pending_.temporary().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), ::H5Fclose);
+    return file_.valid() ? base::ok() : Status{fail(hdf5_error("cannot be created", place()))};
 }
 
-Result<std::size_t> Hdf5Writer::add_dataset(const Hdf5Layout& layout) {
-    if (state_->failed) return *state_->failed;
-    MILLRACE_TRY(check_layout(layout, state_->place()));
-    for (const OpenDataset& other : state_->datasets)
-        if (other.name == layout.name) return layout_error(state_->place(), layout, "exists already");
+Result<std::size_t> LibraryWriter::add_dataset(const Hdf5Layout& layout) {
+    if (failed_) return *failed_;
+    MILLRACE_TRY(check_layout(layout, place()));
+    for (const OpenDataset& other : datasets_)
+        if (other.name == layout.name) return layout_error(place(), layout, "exists already");
     const Hdf5Lock lock;
     OpenDataset made;
     made.type = hdf5_type_of(layout.type);
     if (!made.type.valid())
-        return layout_error(state_->place(), layout, fmt::format("has type {}, which HDF5 lacks", name_of(layout.type)));
+        return layout_error(place(), layout, fmt::format("has type {}, which HDF5 lacks", name_of(layout.type)));
     made.name = layout.name;
     made.growing = layout.growing;
     made.dims.assign(layout.dims.begin(), layout.dims.end());
@@ -153,16 +149,15 @@ Result<std::size_t> Hdf5Writer::add_dataset(const Hdf5Layout& layout) {
     const bool set_up = creation.valid() && access.valid() && space.valid() &&
                         (chunk.empty() || set_chunks(layout, chunk, creation.get(), access.get()));
     if (set_up)
-        made.id = Hdf5Handle(::H5Dcreate2(state_->file.get(), layout.name.c_str(), made.type.get(), space.get(), H5P_DEFAULT,
+        made.id = Hdf5Handle(::H5Dcreate2(file_.get(), layout.name.c_str(), made.type.get(), space.get(), H5P_DEFAULT,
                                           creation.get(), access.get()),
                              ::H5Dclose);
-    if (!made.id.valid())
-        return state_->fail(hdf5_error(fmt::format("data set '{}' cannot be created", layout.name), state_->place()));
-    state_->datasets.push_back(std::move(made));
-    return state_->datasets.size() - 1;
+    if (!made.id.valid()) return fail(hdf5_error(fmt::format("data set '{}' cannot be created", layout.name), place()));
+    datasets_.push_back(std::move(made));
+    return datasets_.size() - 1;
 }
 
-Status Hdf5Writer::State::append(OpenDataset& dataset, Bytes rows, std::uint64_t count) {
+Status LibraryWriter::append(OpenDataset& dataset, Bytes rows, std::uint64_t count) {
     const Hdf5Lock lock;
     if (dataset.growing) {
         dataset.dims[0] = dataset.written + count;
@@ -182,30 +177,30 @@ Status Hdf5Writer::State::append(OpenDataset& dataset, Bytes rows, std::uint64_t
     return base::ok();
 }
 
-Status Hdf5Writer::append(std::size_t dataset, Bytes rows) {
-    if (state_->failed) return *state_->failed;
-    MILLRACE_ASSERT(dataset < state_->datasets.size(), "no such data set");
-    OpenDataset& to = state_->datasets[dataset];
+Status LibraryWriter::append(std::size_t dataset, Bytes rows) {
+    if (failed_) return *failed_;
+    MILLRACE_ASSERT(dataset < datasets_.size(), "no such data set");
+    OpenDataset& to = datasets_[dataset];
     if (rows.size() % to.row_bytes != 0)
         return Error{fmt::format("data set '{}' has rows of {} bytes; {} bytes are no whole number of them", to.name,
                                  to.row_bytes, rows.size()),
-                     state_->place().string()};
+                     place().string()};
     const std::uint64_t count = rows.size() / to.row_bytes;
     if (!to.growing && count > to.dims[0] - to.written)
         return Error{fmt::format("data set '{}' has room for {} rows, not for {}", to.name, to.dims[0], to.written + count),
-                     state_->place().string()};
+                     place().string()};
     if (count == 0) return base::ok();
-    if (const Status written = state_->append(to, rows, count); !written.ok()) return state_->fail(written.error());
+    if (const Status written = append(to, rows, count); !written.ok()) return fail(written.error());
     return base::ok();
 }
 
-Status Hdf5Writer::set_attribute(std::string_view name, std::string_view text) {
-    if (state_->failed) return *state_->failed;
+Status LibraryWriter::set_attribute(std::string_view name, std::string_view text) {
+    if (failed_) return *failed_;
     if (name.empty() || name.find('\0') != std::string_view::npos || text.find('\0') != std::string_view::npos)
-        return Error{fmt::format("attribute '{}' needs a name, and name and text without NUL", name), state_->place().string()};
+        return Error{fmt::format("attribute '{}' needs a name, and name and text without NUL", name), place().string()};
     const Hdf5Lock lock;
     const std::string key(name), value(text);
-    const hid_t file = state_->file.get();
+    const hid_t file = file_.get();
     const Hdf5Handle type(::H5Tcopy(H5T_C_S1), ::H5Tclose), space(::H5Screate(H5S_SCALAR), ::H5Sclose);
     bool written = ::H5Tset_size(type.get(), H5T_VARIABLE) >= 0 && ::H5Tset_cset(type.get(), H5T_CSET_UTF8) >= 0;
     const htri_t exists = ::H5Aexists(file, key.c_str());
@@ -216,23 +211,31 @@ Status Hdf5Writer::set_attribute(std::string_view name, std::string_view text) {
         const char* const pointer = value.c_str();
         written = attribute.valid() && ::H5Awrite(attribute.get(), type.get(), &pointer) >= 0;
     }
-    if (!written) return state_->fail(hdf5_error(fmt::format("attribute '{}' cannot be written", name), state_->place()));
+    if (!written) return fail(hdf5_error(fmt::format("attribute '{}' cannot be written", name), place()));
     return base::ok();
 }
 
-Status Hdf5Writer::finish() {
-    if (state_->failed) return *state_->failed;
-    MILLRACE_ASSERT(state_->file.valid(), "finished twice");
-    for (const OpenDataset& dataset : state_->datasets)
+Status LibraryWriter::finish() {
+    if (failed_) return *failed_;
+    MILLRACE_ASSERT(file_.valid(), "finished twice");
+    for (const OpenDataset& dataset : datasets_)
         if (!dataset.growing && dataset.written != dataset.dims[0])
-            return state_->fail(Error{fmt::format("data set '{}' has {} rows of {}; append the others first", dataset.name,
-                                                  dataset.written, dataset.dims[0]),
-                                      state_->place().string()});
+            return fail(Error{fmt::format("data set '{}' has {} rows of {}; append the others first", dataset.name,
+                                          dataset.written, dataset.dims[0]),
+                              place().string()});
     const Hdf5Lock lock;
-    if (::H5Fflush(state_->file.get(), H5F_SCOPE_GLOBAL) < 0)
-        return state_->fail(hdf5_error("cannot be written", state_->place()));
-    if (!state_->close_all()) return state_->fail(hdf5_error("cannot be written", state_->place()));
-    return state_->pending.commit();
+    if (::H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0) return fail(hdf5_error("cannot be written", place()));
+    if (!close_all()) return fail(hdf5_error("cannot be written", place()));
+    return pending_.commit();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Hdf5Writer>> Hdf5Writer::create(const Path& path) {
+    MILLRACE_LET(pending, PendingFile::begin(path));
+    auto writer = std::make_unique<LibraryWriter>(std::move(pending));
+    MILLRACE_TRY(writer->open());
+    return std::unique_ptr<Hdf5Writer>(std::move(writer));
 }
 
 }  // namespace millrace::io

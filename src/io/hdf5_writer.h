@@ -31,25 +31,18 @@ struct Hdf5Layout {
 /// and an old file is untouched. Not for several threads at once.
 class Hdf5Writer {
 public:
-    static Result<Hdf5Writer> create(const Path& path);
-    Hdf5Writer(Hdf5Writer&&) noexcept;
-    Hdf5Writer& operator=(Hdf5Writer&&) noexcept;
-    ~Hdf5Writer();
+    static Result<std::unique_ptr<Hdf5Writer>> create(const Path& path);
+    virtual ~Hdf5Writer() = default;
 
     /// The number by which append() knows it. The name has no '/' and is new.
-    Result<std::size_t> add_dataset(const Hdf5Layout& layout);
+    virtual Result<std::size_t> add_dataset(const Hdf5Layout& layout) = 0;
     /// Writes the next rows of a data set: whole rows in row-major order, little-endian. Compressed chunks are packed once when
     /// the rows come in order, also where a block ends inside a chunk.
-    Status append(std::size_t dataset, Bytes rows);
+    virtual Status append(std::size_t dataset, Bytes rows) = 0;
     /// A text attribute of the file (h5py: str), UTF-8 without NUL; an earlier one of that name is replaced.
-    Status set_attribute(std::string_view name, std::string_view text);
+    virtual Status set_attribute(std::string_view name, std::string_view text) = 0;
     /// Fails when a data set that does not grow lacks rows.
-    Status finish();
-
-private:
-    struct State;
-    explicit Hdf5Writer(std::unique_ptr<State> state);
-    std::unique_ptr<State> state_;
+    virtual Status finish() = 0;
 };
 
 }  // namespace millrace::io

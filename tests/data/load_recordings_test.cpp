@@ -34,7 +34,9 @@ protected:
     void write(const char* name, const FileSpec& spec = {}) const {
         auto writer = io::Hdf5Writer::create(folder_ / name);
         ASSERT_TRUE(writer.ok()) << writer.error().text();
-        const auto add = [&](const io::Hdf5Layout& layout, const auto& values) { testing::add_dataset(*writer, layout, values); };
+        const auto add = [&](const io::Hdf5Layout& layout, const auto& values) {
+            testing::add_dataset(**writer, layout, values);
+        };
         std::uint64_t count = 1;
         for (const std::uint64_t extent : spec.dims) count *= extent;
         std::vector<float> wide(count);
@@ -60,9 +62,9 @@ protected:
             add({.name = "mel_std", .type = io::ElementType::kF32, .dims = {4}}, std::vector<float>{5, 6, 7, 8});
         }
         if (!spec.names.empty()) {
-            ASSERT_TRUE(writer->set_attribute("labels_json", spec.names).ok());
+            ASSERT_TRUE((*writer)->set_attribute("labels_json", spec.names).ok());
         }
-        const auto finished = writer->finish();
+        const auto finished = (*writer)->finish();
         ASSERT_TRUE(finished.ok()) << finished.error().text();
     }
     void write_all(const FileSpec& spec = {}) const {

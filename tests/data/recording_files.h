@@ -62,7 +62,7 @@ void add_dataset(io::Hdf5Writer& writer, const io::Hdf5Layout& layout, const Val
 inline void write_recording_file(const std::filesystem::path& path, const RecordingFileSpec& spec) {
     auto writer = io::Hdf5Writer::create(path);
     ASSERT_TRUE(writer.ok()) << writer.error().text();
-    const auto add = [&](const io::Hdf5Layout& layout, const auto& values) { add_dataset(*writer, layout, values); };
+    const auto add = [&](const io::Hdf5Layout& layout, const auto& values) { add_dataset(**writer, layout, values); };
     const std::uint64_t count = spec.labels.size();
     std::vector<float> wide;
     for (std::uint64_t row = 0; row < count * spec.windows(); ++row)
@@ -88,8 +88,8 @@ inline void write_recording_file(const std::filesystem::path& path, const Record
     }
     std::string names = "[";
     for (const std::string& name : spec.names) names += (names.size() > 1 ? ", \"" : "\"") + name + "\"";
-    ASSERT_TRUE(writer->set_attribute("labels_json", names + "]").ok());
-    const auto finished = writer->finish();
+    ASSERT_TRUE((*writer)->set_attribute("labels_json", names + "]").ok());
+    const auto finished = (*writer)->finish();
     ASSERT_TRUE(finished.ok()) << finished.error().text();
 }
 

@@ -271,7 +271,7 @@ TEST_F(StreamedSet, ThePackedCopyHoldsTheSameRecordingsInAnotherOrder) {
     EXPECT_EQ(*list, "path,class,split,row,note\n\"a,training,b.wav\",\"LEAK\",training," + std::to_string(third) +
                          ",\n\"v.wav\",\"LEAK\",validation,3,\n");
     const auto file = io::Hdf5File::open(folder_ / "out" / kRecordingFiles[0]);
-    EXPECT_EQ(file->find("segments_mel")->chunk, (std::vector<std::uint64_t>{4, 2, 3, 5, 1}));
+    EXPECT_EQ((*file)->find("segments_mel")->chunk, (std::vector<std::uint64_t>{4, 2, 3, 5, 1}));
     const auto again = pack_recordings(folder_ / "in", folder_ / "out", 7);
     ASSERT_FALSE(again.ok());
     EXPECT_NE(again.error().text().find("another --out"), std::string::npos);

@@ -33,30 +33,30 @@ TEST(Hdf5Writer, H5pyReadsWhatWasWritten) {
     const Path path = folder / "a.h5";
     auto writer = Hdf5Writer::create(path);
     ASSERT_TRUE(writer.ok()) << writer.error().text();
-    const auto half = writer->add_dataset({.name = "half",
-                                           .type = ElementType::kF16,
-                                           .dims = {0, 3},
-                                           .growing = true,
-                                           .chunk = {4, 2},
-                                           .gzip = 4,
-                                           .shuffle = true});
-    const auto label = writer->add_dataset({.name = "label", .type = ElementType::kI16, .dims = {3}});
+    const auto half = (*writer)->add_dataset({.name = "half",
+                                              .type = ElementType::kF16,
+                                              .dims = {0, 3},
+                                              .growing = true,
+                                              .chunk = {4, 2},
+                                              .gzip = 4,
+                                              .shuffle = true});
+    const auto label = (*writer)->add_dataset({.name = "label", .type = ElementType::kI16, .dims = {3}});
     ASSERT_TRUE(half.ok()) << half.error().text();
     ASSERT_TRUE(label.ok()) << label.error().text();
     const std::vector<std::uint16_t> values{0x3c00, 0xc000, 0x0001, 0x7c00, 0x3555, 0x8000, 0x7bff, 0x0400, 0x4248};
     const std::vector<std::int16_t> labels{-1, 2, 300};
     for (std::size_t row = 0; row < 3; ++row)
-        ASSERT_TRUE(writer->append(*half, std::as_bytes(std::span(values).subspan(row * 3, 3))).ok());
-    ASSERT_TRUE(writer->append(*label, std::as_bytes(std::span(labels).first(2))).ok());
-    ASSERT_TRUE(writer->append(*label, std::as_bytes(std::span(labels).last(1))).ok());
-    ASSERT_TRUE(writer->set_attribute("config_json", "old").ok());
-    ASSERT_TRUE(writer
+        ASSERT_TRUE((*writer)->append(*half, std::as_bytes(std::span(values).subspan(row * 3, 3))).ok());
+    ASSERT_TRUE((*writer)->append(*label, std::as_bytes(std::span(labels).first(2))).ok());
+    ASSERT_TRUE((*writer)->append(*label, std::as_bytes(std::span(labels).last(1))).ok());
+    ASSERT_TRUE((*writer)->set_attribute("config_json", "old").ok());
+    ASSERT_TRUE((*writer)
                     ->set_attribute("config_json",
                                     "{\"name\": \"Stra\xc3\x9f"
                                     "e\"}")
                     .ok());
     EXPECT_FALSE(std::filesystem::exists(path));
-    const Status finished = writer->finish();
+    const Status finished = (*writer)->finish();
     ASSERT_TRUE(finished.ok()) << finished.error().text();
     EXPECT_EQ(count_entries(folder.path()), 1u);
     const auto said = python_says(
@@ -77,7 +77,7 @@ TEST(Hdf5Writer, NothingIsLeftWithoutFinish) {
     {
         auto writer = Hdf5Writer::create(folder / "a.h5");
         ASSERT_TRUE(writer.ok());
-        ASSERT_TRUE(writer->add_dataset({.name = "x", .dims = {2}}).ok());
+        ASSERT_TRUE((*writer)->add_dataset({.name = "x", .dims = {2}}).ok());
         EXPECT_EQ(count_entries(folder.path()), 2u);
     }
     EXPECT_EQ(count_entries(folder.path()), 1u);
@@ -89,14 +89,14 @@ TEST(Hdf5Writer, MissingRowsAreAnErrorAndLeaveNothing) {
     const test::TemporaryFolder folder;
     auto writer = Hdf5Writer::create(folder / "a.h5");
     ASSERT_TRUE(writer.ok());
-    const auto x = writer->add_dataset({.name = "x", .dims = {2, 2}});
+    const auto x = (*writer)->add_dataset({.name = "x", .dims = {2, 2}});
     const std::vector<float> row{1, 2};
-    ASSERT_TRUE(writer->append(*x, std::as_bytes(std::span(row))).ok());
-    const Status early = writer->finish();
+    ASSERT_TRUE((*writer)->append(*x, std::as_bytes(std::span(row))).ok());
+    const Status early = (*writer)->finish();
     ASSERT_FALSE(early.ok());
     EXPECT_NE(early.error().text().find("data set 'x' has 1 rows of 2"), std::string::npos) << early.error().text();
     EXPECT_EQ(count_entries(folder.path()), 0u);
-    EXPECT_FALSE(writer->append(*x, std::as_bytes(std::span(row))).ok());
+    EXPECT_FALSE((*writer)->append(*x, std::as_bytes(std::span(row))).ok());
 }
 
 TEST(Hdf5Writer, BadLayoutsAndRowsAreRefused) {
@@ -118,15 +118,15 @@ TEST(Hdf5Writer, BadLayoutsAndRowsAreRefused) {
                                                          {.name = "a", .dims = {4, 4}, .chunk = {2, 0}},
                                                          {.name = "a", .dims = {4, 4}, .chunk = {2, 5}},
                                                          {.name = "a", .dims = {1ull << 33}, .chunk = {1ull << 31}}})
-        EXPECT_FALSE(writer->add_dataset(bad).ok());
-    const auto x = writer->add_dataset({.name = "x", .type = ElementType::kU8, .dims = {2, 3}});
+        EXPECT_FALSE((*writer)->add_dataset(bad).ok());
+    const auto x = (*writer)->add_dataset({.name = "x", .type = ElementType::kU8, .dims = {2, 3}});
     ASSERT_TRUE(x.ok());
-    EXPECT_FALSE(writer->add_dataset({.name = "x", .dims = {1}}).ok());
+    EXPECT_FALSE((*writer)->add_dataset({.name = "x", .dims = {1}}).ok());
     const std::vector<std::uint8_t> bytes(9);
-    EXPECT_FALSE(writer->append(*x, std::as_bytes(std::span(bytes).first(4))).ok());
-    EXPECT_FALSE(writer->append(*x, std::as_bytes(std::span(bytes))).ok());
-    EXPECT_TRUE(writer->append(*x, std::as_bytes(std::span(bytes).first(6))).ok());
-    EXPECT_TRUE(writer->finish().ok());
+    EXPECT_FALSE((*writer)->append(*x, std::as_bytes(std::span(bytes).first(4))).ok());
+    EXPECT_FALSE((*writer)->append(*x, std::as_bytes(std::span(bytes))).ok());
+    EXPECT_TRUE((*writer)->append(*x, std::as_bytes(std::span(bytes).first(6))).ok());
+    EXPECT_TRUE((*writer)->finish().ok());
 }
 
 TEST(Hdf5Writer, FullDiskIsAnErrorAndLeavesNothing) {
@@ -136,10 +136,10 @@ TEST(Hdf5Writer, FullDiskIsAnErrorAndLeavesNothing) {
     auto writer = Hdf5Writer::create(disk.path() / "a.h5");
     ASSERT_TRUE(writer.ok());
     const std::vector<std::byte> rows(2u << 20);
-    const auto x = writer->add_dataset({.name = "x", .type = ElementType::kU8, .dims = {rows.size()}});
+    const auto x = (*writer)->add_dataset({.name = "x", .type = ElementType::kU8, .dims = {rows.size()}});
     ASSERT_TRUE(x.ok());
-    Status status = writer->append(*x, rows);
-    if (status.ok()) status = writer->finish();
+    Status status = (*writer)->append(*x, rows);
+    if (status.ok()) status = (*writer)->finish();
     ASSERT_FALSE(status.ok());
     EXPECT_NE(status.error().text().find("No space left"), std::string::npos) << status.error().text();
     EXPECT_EQ(count_entries(disk.path()), 0u);

@@ -12,7 +12,7 @@ namespace millrace::data {
 class FeatureFile {
 public:
     /// F16 or F32 [recordings, ...] with `values` features of each recording.
-    FeatureFile(io::Hdf5Dataset set, Path path, std::uint64_t values);
+    FeatureFile(std::shared_ptr<const io::Hdf5Dataset> set, Path path, std::uint64_t values);
 
     /// The features of recordings [first, first + count), f16 [count * values]. Refuses those that are not finite, and a file
     /// that has changed.
@@ -20,13 +20,13 @@ public:
     /// The same of all, on as many threads as the machine has.
     Result<std::vector<std::uint16_t>> read_all() const;
 
-    [[nodiscard]] std::uint64_t count() const { return set_.rows(); }
+    [[nodiscard]] std::uint64_t count() const { return set_->rows(); }
     [[nodiscard]] std::uint64_t values() const { return values_; }
     /// Recordings that are best read together: those of a chunk.
     [[nodiscard]] std::uint64_t together() const;
 
 private:
-    io::Hdf5Dataset set_;
+    std::shared_ptr<const io::Hdf5Dataset> set_;
     Path path_;
     std::uint64_t values_;
 };

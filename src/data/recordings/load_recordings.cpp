@@ -24,7 +24,7 @@ Status read_all(const io::Hdf5Dataset& set, std::span<std::byte> out) { return s
 
 /// One file of the folder, opened.
 struct PartFile {
-    io::Hdf5File file;
+    std::shared_ptr<const io::Hdf5File> file;
     Path path;
     std::vector<std::int32_t> together;
     std::int32_t width = 0;
@@ -36,7 +36,7 @@ struct PartFile {
 Result<PartFile> open_part(const Path& path) {
     MILLRACE_LET(file, io::Hdf5File::open(path));
     PartFile part{std::move(file), path, {}, 0, 0};
-    const io::Hdf5Description* mel = part.file.find("segments_mel");
+    const io::Hdf5Description* mel = part.file->find("segments_mel");
     if (mel == nullptr) return part.bad("there is no data set segments_mel; `millrace data build-leak` writes such files");
     const std::vector<std::uint64_t>& dims = mel->dims;
     const bool channel = dims.size() == 6 && dims[3] == 1;
@@ -56,7 +56,7 @@ Result<PartFile> open_part(const Path& path) {
     part.together = {static_cast<std::int32_t>(dims[1]), static_cast<std::int32_t>(dims[2])};
     part.width = static_cast<std::int32_t>(width);
     part.count = dims[0];
-    const io::Hdf5Description* labels = part.file.find("labels");
+    const io::Hdf5Description* labels = part.file->find("labels");
     if (labels == nullptr || labels->dims != std::vector<std::uint64_t>{part.count})
         return part.bad(fmt::format("{}; one label for each of the {} recordings would be right",
                                     labels == nullptr ? "there is no data set labels" : labels->text(), part.count));
@@ -75,15 +75,15 @@ std::vector<std::int32_t> whole_numbers(const std::vector<std::byte>& bytes) {
 }
 
 base::Status read_labels(const PartFile& part, std::size_t classes, std::vector<std::int32_t>& labels) {
-    MILLRACE_LET(set, part.file.dataset("labels"));
-    std::vector<std::byte> bytes(set.rows() * set.row_bytes());
-    MILLRACE_TRY(read_all(set, bytes));
-    switch (*set.description().type) {
+    MILLRACE_LET(set, part.file->dataset("labels"));
+    std::vector<std::byte> bytes(set->rows() * set->row_bytes());
+    MILLRACE_TRY(read_all(*set, bytes));
+    switch (*set->description().type) {
         case ElementType::kU8: labels = whole_numbers<std::uint8_t>(bytes); break;
         case ElementType::kI16: labels = whole_numbers<std::int16_t>(bytes); break;
         case ElementType::kI32: labels = whole_numbers<std::int32_t>(bytes); break;
         case ElementType::kI64: labels = whole_numbers<std::int64_t>(bytes); break;
-        default: return part.bad(fmt::format("{}; whole numbers would be right", set.description().text()));
+        default: return part.bad(fmt::format("{}; whole numbers would be right", set->description().text()));
     }
     for (std::size_t i = 0; i < labels.size(); ++i)
         if (labels[i] < 0 || static_cast<std::size_t>(labels[i]) >= classes)
@@ -92,7 +92,7 @@ base::Status read_labels(const PartFile& part, std::size_t classes, std::vector<
 }
 
 Result<std::shared_ptr<const FeatureFile>> open_features(const PartFile& part) {
-    MILLRACE_LET(set, part.file.dataset("segments_mel"));
+    MILLRACE_LET(set, part.file->dataset("segments_mel"));
     const std::uint64_t windows = static_cast<std::uint64_t>(part.together[0]) * static_cast<std::uint64_t>(part.together[1]);
     return std::make_shared<const FeatureFile>(std::move(set), part.path, windows * static_cast<std::uint64_t>(part.width));
 }
@@ -114,7 +114,7 @@ Result<Scaling> measure_features(const RecordingSet& set) {
 }
 
 Result<std::vector<std::string>> class_names(const PartFile& part) {
-    MILLRACE_LET(text, part.file.attribute("labels_json"));
+    MILLRACE_LET(text, part.file->attribute("labels_json"));
     const auto parsed = nlohmann::json::parse(text, nullptr, false);
     std::vector<std::string> names;
     if (parsed.is_array())
@@ -127,7 +127,7 @@ Result<std::vector<std::string>> class_names(const PartFile& part) {
 
 /// Whether the builder says so; files of others say nothing.
 bool repeats(const PartFile& part) {
-    const auto text = part.file.attribute("config_json");
+    const auto text = part.file->attribute("config_json");
     const auto config = nlohmann::json::parse(text.ok() ? *text : "", nullptr, false);
     return config.is_object() && config.contains("repeat") && config["repeat"] == true;
 }
@@ -148,13 +148,13 @@ Result<std::int32_t> positive_label(const std::vector<std::string>& names, const
 Result<std::shared_ptr<const Scaling>> scaling_of(const PartFile& part) {
     Scaling scaling;
     for (auto [name, values] : {std::pair{"mel_mean", &scaling.mean}, std::pair{"mel_std", &scaling.deviation}}) {
-        const io::Hdf5Description* found = part.file.find(name);
+        const io::Hdf5Description* found = part.file->find(name);
         if (found == nullptr) return std::shared_ptr<const Scaling>();
         if (found->dims != std::vector<std::uint64_t>{static_cast<std::uint64_t>(part.width)} || found->type != ElementType::kF32)
             return part.bad(fmt::format("{}; F32 [{}] would be right", found->text(), part.width));
-        MILLRACE_LET(set, part.file.dataset(name));
+        MILLRACE_LET(set, part.file->dataset(name));
         values->resize(static_cast<std::size_t>(part.width));
-        MILLRACE_TRY(read_all(set, std::as_writable_bytes(std::span(*values))));
+        MILLRACE_TRY(read_all(*set, std::as_writable_bytes(std::span(*values))));
     }
     for (std::size_t i = 0; i < scaling.mean.size(); ++i)
         if (!std::isfinite(scaling.mean[i]) || !std::isfinite(scaling.deviation[i]) || !(scaling.deviation[i] > 0))
@@ -189,15 +189,12 @@ Result<RecordingSet> load_recording_set(const Path& folder, const RecordingReque
         recordings.count = static_cast<std::int32_t>(part.count);
         MILLRACE_TRY(read_labels(part, names.size(), recordings.labels));
         MILLRACE_LET(file, open_features(part));
-        if (request.resident) {
-            MILLRACE_LET(features, file->read_all());
-            recordings.features = std::move(features);
-        } else {
+        if (request.resident)
+            MILLRACE_SET(recordings.features, file->read_all());
+        else
             set.files[index_of(which)] = file;
-        }
     }
-    MILLRACE_LET(positive, positive_label(set.classes.names, request.positive, folder));
-    set.classes.positive = positive;
+    MILLRACE_SET(set.classes.positive, positive_label(set.classes.names, request.positive, folder));
     if (request.scaling && request.scaling->mean.size() != static_cast<std::size_t>(set.width))
         return Error{fmt::format("its windows have {} features, those of the run {}", set.width, request.scaling->mean.size()),
                      folder.string()};

@@ -85,20 +85,20 @@ Status pack_training(const io::Hdf5File& from, const Path& path, const Order& or
     for (const io::Hdf5Description& set : from.datasets()) total += has_a_row_per_recording(set) ? order.size() : 0;
     for (const io::Hdf5Description& set : from.datasets()) {
         MILLRACE_LET(source, from.dataset(set.name));
-        MILLRACE_LET(number, to.add_dataset(layout_of(set)));
+        MILLRACE_LET(number, to->add_dataset(layout_of(set)));
         if (has_a_row_per_recording(set)) {
-            MILLRACE_TRY(copy_set(source, to, number, order, stop, [&](std::uint64_t rows) {
+            MILLRACE_TRY(copy_set(*source, *to, number, order, stop, [&](std::uint64_t rows) {
                 done += rows;
                 if (progress) progress(done, total);
             }));
         } else {
-            Order as_it_is(source.rows());
+            Order as_it_is(source->rows());
             std::iota(as_it_is.begin(), as_it_is.end(), 0u);
-            MILLRACE_TRY(copy_set(source, to, number, as_it_is, stop, [](std::uint64_t) {}));
+            MILLRACE_TRY(copy_set(*source, *to, number, as_it_is, stop, [](std::uint64_t) {}));
         }
     }
-    for (const auto& [name, text] : from.attributes()) MILLRACE_TRY(to.set_attribute(name, text));
-    return to.finish();
+    for (const auto& [name, text] : from.attributes()) MILLRACE_TRY(to->set_attribute(name, text));
+    return to->finish();
 }
 
 /// recordings.csv says which row a recording has: path, class, split, row, note.
@@ -135,11 +135,11 @@ Result<std::string> pack_recordings(const Path& in, const Path& out, std::uint64
     for (const char* name : kRecordingFiles)
         if (fs::exists(out / name, ignored)) return foreign_set(out / name);
     MILLRACE_LET(file, io::Hdf5File::open(in / kRecordingFiles[0]));
-    const io::Hdf5Description* labels = file.find("labels");
+    const io::Hdf5Description* labels = file->find("labels");
     if (labels == nullptr || labels->dims.size() != 1 || labels->dims[0] == 0 || labels->dims[0] > (1u << 30))
         return Error{"there is no data set labels with one row per recording; `millrace data build-leak` writes such files",
                      (in / kRecordingFiles[0]).string()};
-    for (const io::Hdf5Description& set : file.datasets()) {
+    for (const io::Hdf5Description& set : file->datasets()) {
         if (!set.type) return Error{fmt::format("data set {} cannot be copied", set.text()), (in / kRecordingFiles[0]).string()};
         if (has_a_row_per_recording(set) && (set.dims.empty() || set.dims[0] != labels->dims[0]))
             return Error{fmt::format("{}; one row for each of the {} recordings would be right", set.text(), labels->dims[0]),
@@ -148,7 +148,7 @@ Result<std::string> pack_recordings(const Path& in, const Path& out, std::uint64
     StopRequests stop;
     MILLRACE_LET(staged, io::StagedFolder::begin(out));
     const Order order = draw_order(labels->dims[0], seed);
-    MILLRACE_TRY(pack_training(file, staged.inside() / kRecordingFiles[0], order, stop, progress));
+    MILLRACE_TRY(pack_training(*file, staged.inside() / kRecordingFiles[0], order, stop, progress));
     for (const char* name : {kRecordingFiles[1], kRecordingFiles[2]})
         if (fs::exists(in / name, ignored)) MILLRACE_TRY(copy_unchanged(in / name, staged.inside() / name));
     if (fs::exists(in / kRecordingList, ignored)) {

@@ -52,16 +52,14 @@ Status write_sound_part(const Path& path, const SoundSource& source, const Trans
                         const SoundSetTexts& texts, const SoundSetOptions& options, StopRequests& stop) {
     MILLRACE_LET(file, io::Hdf5Writer::create(path));
     const std::uint64_t count = rows.size();
-    MILLRACE_LET(mel_set, file.add_dataset({"segments_mel", io::ElementType::kF16, {count, kLongs, kShorts, kMelBands, 1}}));
+    MILLRACE_LET(mel_set, file->add_dataset({"segments_mel", io::ElementType::kF16, {count, kLongs, kShorts, kMelBands, 1}}));
     std::size_t wave_set = 0;
-    if (options.waveform) {
-        MILLRACE_LET(added,
-                     file.add_dataset({"segments_waveform", io::ElementType::kF32, {count, kLongs, kShorts, kShortWindow}}));
-        wave_set = added;
-    }
-    MILLRACE_LET(label_set, file.add_dataset({"labels", io::ElementType::kI16, {count}}));
-    MILLRACE_LET(mean_set, file.add_dataset({"mel_mean", io::ElementType::kF32, {kMelBands}}));
-    MILLRACE_LET(deviation_set, file.add_dataset({"mel_std", io::ElementType::kF32, {kMelBands}}));
+    if (options.waveform)
+        MILLRACE_SET(wave_set,
+                     file->add_dataset({"segments_waveform", io::ElementType::kF32, {count, kLongs, kShorts, kShortWindow}}));
+    MILLRACE_LET(label_set, file->add_dataset({"labels", io::ElementType::kI16, {count}}));
+    MILLRACE_LET(mean_set, file->add_dataset({"mel_mean", io::ElementType::kF32, {kMelBands}}));
+    MILLRACE_LET(deviation_set, file->add_dataset({"mel_std", io::ElementType::kF32, {kMelBands}}));
     for (std::size_t start = 0; start < rows.size(); start += kRowsAtOnce) {
         const auto block = rows.subspan(start, std::min(kRowsAtOnce, rows.size() - start));
         std::vector<std::uint16_t> mels;
@@ -73,21 +71,21 @@ Status write_sound_part(const Path& path, const SoundSource& source, const Trans
             block_labels.push_back(labels[row]);
             items.push_back(all.items[row]);
         }
-        MILLRACE_TRY(file.append(mel_set, bytes_of_values(std::span<const std::uint16_t>(mels))));
-        MILLRACE_TRY(file.append(label_set, bytes_of_values(std::span<const std::int16_t>(block_labels))));
+        MILLRACE_TRY(file->append(mel_set, bytes_of_values(std::span<const std::uint16_t>(mels))));
+        MILLRACE_TRY(file->append(label_set, bytes_of_values(std::span<const std::int16_t>(block_labels))));
         if (options.waveform) {
             MILLRACE_LET(samples, read_samples(source, items, options.threads, stop));
-            MILLRACE_TRY(file.append(wave_set, bytes_of_values(std::span<const float>(samples))));
+            MILLRACE_TRY(file->append(wave_set, bytes_of_values(std::span<const float>(samples))));
         }
         if (stop.asked()) return stop.error();
     }
-    MILLRACE_TRY(file.append(mean_set, bytes_of_values(std::span<const float>(bands.mean))));
-    MILLRACE_TRY(file.append(deviation_set, bytes_of_values(std::span<const float>(bands.deviation))));
-    MILLRACE_TRY(file.set_attribute("config_json", texts.config));
-    MILLRACE_TRY(file.set_attribute("labels_json", texts.labels));
-    MILLRACE_TRY(file.set_attribute("label2id_json", texts.label2id));
-    MILLRACE_TRY(file.set_attribute("created_at_utc", texts.created));
-    return file.finish();
+    MILLRACE_TRY(file->append(mean_set, bytes_of_values(std::span<const float>(bands.mean))));
+    MILLRACE_TRY(file->append(deviation_set, bytes_of_values(std::span<const float>(bands.deviation))));
+    MILLRACE_TRY(file->set_attribute("config_json", texts.config));
+    MILLRACE_TRY(file->set_attribute("labels_json", texts.labels));
+    MILLRACE_TRY(file->set_attribute("label2id_json", texts.label2id));
+    MILLRACE_TRY(file->set_attribute("created_at_utc", texts.created));
+    return file->finish();
 }
 
 std::string recording_list(const SoundSource& source, const TransformedRecordings& all,

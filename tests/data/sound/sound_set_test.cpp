@@ -146,9 +146,9 @@ TEST_F(SoundSet, RowsDoNotDependOnTheNumberOfThreads) {
     ASSERT_TRUE(make({.waveform = true, .threads = 7}).ok());
     EXPECT_EQ(list(), listed);
     const auto bytes_of = [](const Path& path, const char* name) {
-        const auto dataset = io::Hdf5File::open(path)->dataset(name);
-        std::vector<std::byte> bytes(dataset->rows() * dataset->row_bytes());
-        EXPECT_TRUE(dataset->read_rows(0, dataset->rows(), bytes).ok()) << name;
+        const auto dataset = (*io::Hdf5File::open(path))->dataset(name);
+        std::vector<std::byte> bytes((*dataset)->rows() * (*dataset)->row_bytes());
+        EXPECT_TRUE((*dataset)->read_rows(0, (*dataset)->rows(), bytes).ok()) << name;
         return bytes;
     };
     for (const char* file : kRecordingFiles)
@@ -171,16 +171,16 @@ TEST_F(SoundSet, FilesHoldWhatTheyShould) {
         ASSERT_TRUE(file.ok()) << file.error().text();
         const std::uint64_t rows = part == 0 ? 21 : part == 1 ? 6 : 3;
         using Dims = std::vector<std::uint64_t>;
-        EXPECT_EQ(file->find("segments_mel")->dims, (Dims{rows, 40, 2, 64, 1}));
-        EXPECT_EQ(file->find("segments_mel")->type, io::ElementType::kF16);
-        EXPECT_EQ(file->find("segments_waveform")->dims, (Dims{rows, 40, 2, 512}));
-        EXPECT_EQ(file->find("segments_waveform")->type, io::ElementType::kF32);
-        EXPECT_EQ(file->find("labels")->dims, Dims{rows});
-        EXPECT_EQ(file->find("labels")->type, io::ElementType::kI16);
-        EXPECT_EQ(file->attribute("labels_json").value(), R"(["NOLEAK","LEAK"])");
-        EXPECT_EQ(file->attribute("label2id_json").value(), R"({"NOLEAK":0,"LEAK":1})");
-        EXPECT_EQ(file->attribute("created_at_utc").value().size(), 20u);
-        const auto config = nlohmann::json::parse(file->attribute("config_json").value());
+        EXPECT_EQ((*file)->find("segments_mel")->dims, (Dims{rows, 40, 2, 64, 1}));
+        EXPECT_EQ((*file)->find("segments_mel")->type, io::ElementType::kF16);
+        EXPECT_EQ((*file)->find("segments_waveform")->dims, (Dims{rows, 40, 2, 512}));
+        EXPECT_EQ((*file)->find("segments_waveform")->type, io::ElementType::kF32);
+        EXPECT_EQ((*file)->find("labels")->dims, Dims{rows});
+        EXPECT_EQ((*file)->find("labels")->type, io::ElementType::kI16);
+        EXPECT_EQ((*file)->attribute("labels_json").value(), R"(["NOLEAK","LEAK"])");
+        EXPECT_EQ((*file)->attribute("label2id_json").value(), R"({"NOLEAK":0,"LEAK":1})");
+        EXPECT_EQ((*file)->attribute("created_at_utc").value().size(), 20u);
+        const auto config = nlohmann::json::parse((*file)->attribute("config_json").value());
         for (const auto& [key, value] : std::map<std::string, double>{{"sample_rate", 4096},
                                                                       {"duration_sec", 10},
                                                                       {"long_window", 1024},
@@ -199,7 +199,7 @@ TEST_F(SoundSet, FilesHoldWhatTheyShould) {
         std::vector<float> samples(rows * kSoundSamples), mean(kMelBands), deviation(kMelBands);
         std::vector<std::int16_t> labels(rows);
         const auto read = [&](const char* name, auto& into, std::uint64_t count) {
-            ASSERT_TRUE(file->dataset(name)->read_rows(0, count, std::as_writable_bytes(std::span(into))).ok()) << name;
+            ASSERT_TRUE((*(*file)->dataset(name))->read_rows(0, count, std::as_writable_bytes(std::span(into))).ok()) << name;
         };
         read("segments_mel", mels, rows);
         read("segments_waveform", samples, rows);
