@@ -1,7 +1,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <memory>

@@ -115,10 +115,8 @@ base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::strin
     data.identity = {set->name, static_cast<std::int64_t>(set->split.training.size()),
                      static_cast<std::int64_t>(set->split.validation.size()), 0, set->checksum};
     PairTokens tokens;
-    if (!token_keys.empty() && recipe.boolean(token_keys + ".enabled")) {
-        MILLRACE_LET(numbered, number_texts(recipe, token_keys, *set, stored));
-        tokens = std::move(numbered);
-    }
+    if (!token_keys.empty() && recipe.boolean(token_keys + ".enabled"))
+        MILLRACE_SET(tokens, number_texts(recipe, token_keys, *set, stored));
     data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens), stored.tokenizer, rank);
     return data;
 }
@@ -265,8 +263,7 @@ base::Result<LoadedData> stream_recordings(const base::Recipe& recipe, Recording
                                       recipe.integer("data.oversample")));
     const auto set = std::make_shared<const RecordingSet>(std::move(loaded));
     LoadedData data;
-    MILLRACE_LET(identity, at_path(recipe, training, identify_streamed(*set)));
-    data.identity = std::move(identity);
+    MILLRACE_SET(data.identity, at_path(recipe, training, identify_streamed(*set)));
     StreamOptions options;
     options.window_bytes = recipe.bytes("data.window");
     options.threads = static_cast<int>(

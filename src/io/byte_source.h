@@ -1,7 +1,6 @@
 #pragma once
 // Bytes of a file one piece after another, unpacked on the way when they are gzip: a reader need not know which.
 
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>

@@ -3,7 +3,6 @@
 // of their first use.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <variant>
 #include <vector>

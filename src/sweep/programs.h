@@ -1,7 +1,6 @@
 #pragma once
 // Programs by structure: built once, kept while there is room for several.
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>

@@ -2,7 +2,6 @@
 // Workers of a study as jobs of a Slurm cluster: the script for sbatch, and its submission.
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
-#include <set>
 
 #include "base/recipe_source.h"
 #include "base/recipe_toml.h"

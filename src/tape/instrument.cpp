@@ -43,12 +43,8 @@ base::Result<std::unique_ptr<PhaseProgram>> PhaseProgram::create(Program& progra
         if (made->spans_.empty() || made->spans_.back() != owner) made->spans_.push_back(owner);
         made->owners_.push_back(owner);
     });
-    MILLRACE_LET(timeline, backend.make_timeline(made->spans_.size() + 1));
-    made->timeline_ = std::move(timeline);
-    if (capture && backend.can_capture()) {
-        MILLRACE_LET(replay, backend.capture([&] { made->enqueue(); }));
-        made->replay_ = std::move(replay);
-    }
+    MILLRACE_SET(made->timeline_, backend.make_timeline(made->spans_.size() + 1));
+    if (capture && backend.can_capture()) MILLRACE_SET(made->replay_, backend.capture([&] { made->enqueue(); }));
     return made;
 }
 
@@ -72,8 +68,7 @@ void PhaseProgram::launch() noexcept {
 
 base::Result<PhaseTimes> PhaseProgram::times() {
     PhaseTimes times;
-    MILLRACE_LET(total, timeline_->milliseconds(0, spans_.size()));
-    times.total = total;
+    MILLRACE_SET(times.total, timeline_->milliseconds(0, spans_.size()));
     times.components.assign(components_, 0);
     for (std::size_t i = 0; i < spans_.size(); ++i) {
         MILLRACE_LET(span, timeline_->milliseconds(i, i + 1));
@@ -85,14 +80,11 @@ base::Result<PhaseTimes> PhaseProgram::times() {
 
 base::Result<std::unique_ptr<LaunchPair>> LaunchPair::create(Program& program, ops::Backend& backend, bool capture) {
     std::unique_ptr<LaunchPair> made(new LaunchPair(program));
-    MILLRACE_LET(timeline, backend.make_timeline(4));
-    made->timeline_ = std::move(timeline);
+    MILLRACE_SET(made->timeline_, backend.make_timeline(4));
     if (!capture || !backend.can_capture()) return made;
     // Two replays: the marks of one would be overwritten by its second launch.
-    for (std::size_t which = 0; which < 2; ++which) {
-        MILLRACE_LET(replay, backend.capture([&] { made->enqueue(which); }));
-        made->replays_[which] = std::move(replay);
-    }
+    for (std::size_t which = 0; which < 2; ++which)
+        MILLRACE_SET(made->replays_[which], backend.capture([&] { made->enqueue(which); }));
     return made;
 }
 

@@ -85,8 +85,7 @@ std::byte* Arena::data() const {
 }
 
 base::Status Arena::allocate() {
-    MILLRACE_LET(memory, backend_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(size_.total(), 256))));
-    memory_ = std::move(memory);
+    MILLRACE_SET(memory_, backend_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(size_.total(), 256))));
     allocated_ = size_;
     return base::ok();
 }
@@ -233,10 +232,7 @@ base::Result<std::vector<KernelTime>> Program::time_kernels(int repeats) {
                 for (int i = 0; i < repeats; ++i) kernel->run();
             };
             std::unique_ptr<ops::Replay> replay;
-            if (backend.can_capture()) {
-                MILLRACE_LET(captured, backend.capture(enqueue));
-                replay = std::move(captured);
-            }
+            if (backend.can_capture()) MILLRACE_SET(replay, backend.capture(enqueue));
             auto once = [&] {
                 const auto begin = std::chrono::steady_clock::now();
                 if (replay)

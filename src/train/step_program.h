@@ -3,7 +3,6 @@
 // evaluation.
 
 #include <cstdint>
-#include <vector>
 
 #include "base/rank.h"
 #include "data/batch_source.h"

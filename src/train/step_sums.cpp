@@ -1,7 +1,6 @@
 #include "train/step_sums.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace millrace::train {
 namespace {

@@ -108,9 +108,8 @@ base::Result<StructureChanges::Outcome> StructureChanges::attempt(const models::
         copy_counters(engine, *made);
     };
     take_over();
-    MILLRACE_LET(after, trial_loss(*made, done));
-    outcome.after = after;
-    outcome.kept = std::isfinite(after) && after <= outcome.before + parts_.settings.tolerance;
+    MILLRACE_SET(outcome.after, trial_loss(*made, done));
+    outcome.kept = std::isfinite(outcome.after) && outcome.after <= outcome.before + parts_.settings.tolerance;
     if (!outcome.kept) return outcome;
     if (parts_.settings.trial_steps > 0) take_over();
     parts_.recipe = std::move(recipe);

@@ -1,7 +1,6 @@
 #pragma once
 // Finds how a recipe runs fastest on this machine, and what another batch would mean for the time to a target.
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>

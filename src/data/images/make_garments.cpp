@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "data/images/image_set.h"
 #include "ops/cpu/thread_pool.h"

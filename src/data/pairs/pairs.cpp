@@ -181,8 +181,7 @@ Result<PairSet> load_pair_set(const Path& folder, double validation, std::uint64
     set.inputs = std::move(input_values);
     set.targets = std::move(target_values);
     MILLRACE_LET(lines, io::read_text(folder / kPairTexts, kTextsCap));
-    MILLRACE_LET(texts, parse_texts(lines, set.count, folder / kPairTexts));
-    set.texts = std::move(texts);
+    MILLRACE_SET(set.texts, parse_texts(lines, set.count, folder / kPairTexts));
     MILLRACE_TRY(check_teacher(set, folder));
     if (scaled > 0)
         MILLRACE_LOG(warn, "{}: {} of {} vectors were not of length 1 and have been scaled to it", file.place().string(), scaled,

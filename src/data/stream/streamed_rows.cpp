@@ -19,8 +19,7 @@ void StreamedRows::declare(tape::Store& store, std::string name) {
 }
 
 base::Status StreamedRows::start(tape::Store& store) {
-    MILLRACE_LET(feed, WindowFeed::create(store.backend(), store.address(table_.buffer), options_));
-    feed_ = std::move(feed);
+    MILLRACE_SET(feed_, WindowFeed::create(store.backend(), store.address(table_.buffer), options_));
     return base::ok();
 }
 

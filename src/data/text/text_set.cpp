@@ -68,10 +68,8 @@ Result<TextFiles> read_text_files(const Path& folder) {
                                  fmt::join(kTextFiles, ", "), folder.string()),
                      folder.string()};
     TextFiles files{folder, {}};
-    for (std::size_t part = 0; part < kPartCount; ++part) {
-        MILLRACE_LET(text, read_text_file(folder / kTextFiles[part]));
-        files.texts[part] = std::move(text);
-    }
+    for (std::size_t part = 0; part < kPartCount; ++part)
+        MILLRACE_SET(files.texts[part], read_text_file(folder / kTextFiles[part]));
     return files;
 }
 

@@ -111,11 +111,9 @@ base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const d
     K1Config config;
     config.language = language_config(recipe, fields);
     MILLRACE_TRY(check(config.language));
-    MILLRACE_LET(tree, tree_of(recipe));
-    config.tree = std::move(tree);
+    MILLRACE_SET(config.tree, tree_of(recipe));
     config.topology = recipe.text("model.topology") == "level" ? Topology::level : Topology::tree;
-    MILLRACE_LET(policies, policies_of(recipe.text("model.policy")));
-    config.policy = std::move(policies);
+    MILLRACE_SET(config.policy, policies_of(recipe.text("model.policy")));
     config.count = static_cast<std::int32_t>(recipe.integer("model.k"));
     config.zero_grad = recipe.text("model.update") == "zero_grad";
     config.cooldown = static_cast<std::uint32_t>(recipe.integer("model.cooldown"));

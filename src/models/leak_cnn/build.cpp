@@ -1,7 +1,5 @@
 #include "models/leak_cnn/recipe.h"
 
-#include <fmt/format.h>
-
 #include "base/log.h"
 #include "data/makers.h"
 #include "data/recordings/pack.h"
@@ -22,8 +20,7 @@ void name_skipped(const std::vector<data::SkippedRecording>& skipped) {
 
 base::Result<std::string> build(const data::CommandOptions& given, const data::CommandProgress& progress) {
     data::SoundSetOptions options;
-    MILLRACE_LET(shares, data::parse_shares(given[kSplit].as<std::string>()));
-    options.shares = shares;
+    MILLRACE_SET(options.shares, data::parse_shares(given[kSplit].as<std::string>()));
     options.seed = given[kSeed].as<std::uint64_t>();
     options.positive = given[kPositive].as<std::string>();
     options.threads = static_cast<int>(given[kThreads].as<std::uint32_t>());
