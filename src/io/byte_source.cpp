@@ -6,7 +6,7 @@
 #include <array>
 #include <cerrno>
 
-#include "io/gzip_stream.h"
+#include "io/packing.h"
 
 namespace millrace::io {
 

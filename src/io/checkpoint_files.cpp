@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/json_nesting.h"
-#include "io/zstd_stream.h"
+#include "io/packing.h"
 
 namespace millrace::io {
 namespace {
@@ -34,9 +34,9 @@ Result<CheckpointFile> write_tensors(const Path& folder, const std::string& name
             MILLRACE_TRY(write_safetensors(writer, tensors, {{"format", "pt"}}, path));
             return base::ok();
         }
-        ZstdSink zstd(writer);
-        MILLRACE_SET(entry.unpacked, write_safetensors(zstd, tensors, {{"format", "pt"}}, path));
-        return zstd.finish();
+        const auto zstd = pack_zstd(writer);
+        MILLRACE_SET(entry.unpacked, write_safetensors(*zstd, tensors, {{"format", "pt"}}, path));
+        return zstd->finish();
     };
     MILLRACE_LET(written, write_new_file(path, fill));
     entry.bytes = written.bytes;

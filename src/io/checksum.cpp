@@ -13,6 +13,16 @@ constexpr std::uint64_t kOdd = 0xd6e8feb86659fd93u;
 
 std::uint64_t mix(std::uint64_t lane, std::uint64_t word) { return std::rotl((lane ^ word) * kOdd, 29); }
 
+constexpr auto kCrcTable = [] {
+    std::array<std::uint32_t, 256> table{};
+    for (std::uint32_t byte = 0; byte < 256; ++byte) {
+        std::uint32_t rest = byte;
+        for (int bit = 0; bit < 8; ++bit) rest = (rest >> 1) ^ ((rest & 1) != 0 ? 0x82f63b78u : 0u);
+        table[byte] = rest;
+    }
+    return table;
+}();
+
 }  // namespace
 
 void Checksum64::block(const std::byte* at) {
@@ -50,6 +60,12 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
     Checksum64 sum;
     sum.update(bytes);
     return sum.value();
+}
+
+std::uint32_t crc32c(std::string_view bytes) {
+    std::uint32_t sum = ~0u;
+    for (const char byte : bytes) sum = (sum >> 8) ^ kCrcTable[(sum ^ static_cast<unsigned char>(byte)) & 0xff];
+    return ~sum;
 }
 
 }  // namespace millrace::io

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace millrace::io {
 
@@ -23,5 +24,8 @@ private:
 };
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes);
+
+/// CRC-32C (Castagnoli), as storage formats of others use it. Our own files are summed by Checksum64.
+std::uint32_t crc32c(std::string_view bytes);
 
 }  // namespace millrace::io

@@ -1,4 +1,4 @@
-#include "io/gzip_stream.h"
+#include "io/packing.h"
 
 #include <fmt/format.h>
 
@@ -70,45 +70,48 @@ private:
     std::string damage_;
 };
 
-}  // namespace
+class GzipSink final : public PackingSink {
+public:
+    GzipSink(ByteSink& out, int level) : out_(out), buffer_(kGzipPiece) {
+        constexpr int kMemoryLevel = 8;
+        const int state = ::deflateInit2(&stream_, level, Z_DEFLATED, kGzipWindow, kMemoryLevel, Z_DEFAULT_STRATEGY);
+        MILLRACE_ASSERT(state == Z_OK, "no memory for a compressor");
+    }
+    ~GzipSink() override { ::deflateEnd(&stream_); }
+    Status write(Bytes bytes) override { return push(bytes, Z_NO_FLUSH); }
+    Status finish() override { return push({}, Z_FINISH); }
 
-bool have_gzip() { return true; }
-
-Result<std::unique_ptr<ByteSource>> unpack_gzip(std::unique_ptr<ByteSource> packed, const Path& /*place*/) {
-    return std::unique_ptr<ByteSource>(std::make_unique<GzipSource>(std::move(packed)));
-}
-
-struct GzipSink::State {
-    ByteSink* out = nullptr;
-    z_stream stream{};
-    std::vector<std::byte> buffer = std::vector<std::byte>(kGzipPiece);
-
+private:
     Status push(Bytes bytes, int flush) {
         while (!bytes.empty() || flush == Z_FINISH) {
             const std::size_t count = std::min<std::size_t>(bytes.size(), std::numeric_limits<uInt>::max());
-            stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
-            stream.avail_in = static_cast<uInt>(count);
-            stream.next_out = reinterpret_cast<Bytef*>(buffer.data());
-            stream.avail_out = static_cast<uInt>(buffer.size());
-            const int state = ::deflate(&stream, flush);
+            stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
+            stream_.avail_in = static_cast<uInt>(count);
+            stream_.next_out = reinterpret_cast<Bytef*>(buffer_.data());
+            stream_.avail_out = static_cast<uInt>(buffer_.size());
+            const int state = ::deflate(&stream_, flush);
             if (state == Z_STREAM_ERROR) return Error{"cannot compress: the compressor is in a broken state"};
-            bytes = bytes.subspan(count - stream.avail_in);
-            MILLRACE_TRY(out->write({buffer.data(), buffer.size() - stream.avail_out}));
+            bytes = bytes.subspan(count - stream_.avail_in);
+            MILLRACE_TRY(out_.write({buffer_.data(), buffer_.size() - stream_.avail_out}));
             if (state == Z_STREAM_END) break;
         }
         return base::ok();
     }
+
+    ByteSink& out_;
+    z_stream stream_{};
+    std::vector<std::byte> buffer_;
 };
 
-GzipSink::GzipSink(ByteSink& out, int level) : state_(std::make_unique<State>()) {
-    state_->out = &out;
-    constexpr int kMemoryLevel = 8;
-    const int state = ::deflateInit2(&state_->stream, level, Z_DEFLATED, kGzipWindow, kMemoryLevel, Z_DEFAULT_STRATEGY);
-    MILLRACE_ASSERT(state == Z_OK, "no memory for a compressor");
+}  // namespace
+
+bool have_gzip() { return true; }
+
+std::unique_ptr<PackingSink> pack_gzip(ByteSink& out, int level) { return std::make_unique<GzipSink>(out, level); }
+
+Result<std::unique_ptr<ByteSource>> unpack_gzip(std::unique_ptr<ByteSource> packed, const Path& /*place*/) {
+    return std::unique_ptr<ByteSource>(std::make_unique<GzipSource>(std::move(packed)));
 }
-GzipSink::~GzipSink() { ::deflateEnd(&state_->stream); }
-Status GzipSink::write(Bytes bytes) { return state_->push(bytes, Z_NO_FLUSH); }
-Status GzipSink::finish() { return state_->push({}, Z_FINISH); }
 
 }  // namespace millrace::io
 
@@ -118,15 +121,11 @@ namespace millrace::io {
 
 bool have_gzip() { return false; }
 
+std::unique_ptr<PackingSink> pack_gzip(ByteSink& /*out*/, int /*level*/) { return nullptr; }
+
 Result<std::unique_ptr<ByteSource>> unpack_gzip(std::unique_ptr<ByteSource> /*packed*/, const Path& place) {
     return Error{"is packed with gzip, and this program was built without zlib: unpack it first (gunzip)", place.string()};
 }
-
-struct GzipSink::State {};
-GzipSink::GzipSink(ByteSink& /*out*/, int /*level*/) {}
-GzipSink::~GzipSink() = default;
-Status GzipSink::write(Bytes /*bytes*/) { return Error{"this program was built without zlib and cannot pack"}; }
-Status GzipSink::finish() { return Error{"this program was built without zlib and cannot pack"}; }
 
 }  // namespace millrace::io
 

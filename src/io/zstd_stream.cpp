@@ -1,4 +1,4 @@
-#include "io/zstd_stream.h"
+#include "io/packing.h"
 
 #include <fmt/format.h>
 
@@ -6,39 +6,42 @@
 #include <zstd.h>
 
 namespace millrace::io {
+namespace {
 
-bool have_zstd() { return true; }
+class ZstdSink final : public PackingSink {
+public:
+    ZstdSink(ByteSink& out, int level) : out_(out), context_(ZSTD_createCCtx()), buffer_(ZSTD_CStreamOutSize()) {
+        MILLRACE_ASSERT(context_ != nullptr, "no memory for a compressor");
+        ZSTD_CCtx_setParameter(context_, ZSTD_c_compressionLevel, level);
+        ZSTD_CCtx_setParameter(context_, ZSTD_c_checksumFlag, 1);
+    }
+    ~ZstdSink() override { ZSTD_freeCCtx(context_); }
+    Status write(Bytes bytes) override { return push(bytes, ZSTD_e_continue); }
+    Status finish() override { return push({}, ZSTD_e_end); }
 
-struct ZstdSink::State {
-    ByteSink* out = nullptr;
-    ZSTD_CCtx* context = nullptr;
-    std::vector<std::byte> buffer = std::vector<std::byte>(ZSTD_CStreamOutSize());
-
+private:
     Status push(Bytes bytes, ZSTD_EndDirective directive) {
         ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
         std::size_t left = 0;
         do {
-            ZSTD_outBuffer to{buffer.data(), buffer.size(), 0};
-            left = ZSTD_compressStream2(context, &to, &in, directive);
+            ZSTD_outBuffer to{buffer_.data(), buffer_.size(), 0};
+            left = ZSTD_compressStream2(context_, &to, &in, directive);
             if (ZSTD_isError(left) != 0) return Error{fmt::format("cannot compress: {}", ZSTD_getErrorName(left))};
-            MILLRACE_TRY(out->write({buffer.data(), to.pos}));
+            MILLRACE_TRY(out_.write({buffer_.data(), to.pos}));
         } while (in.pos < in.size || (directive == ZSTD_e_end && left > 0));
         return base::ok();
     }
+
+    ByteSink& out_;
+    ZSTD_CCtx* context_;
+    std::vector<std::byte> buffer_;
 };
 
-ZstdSink::ZstdSink(ByteSink& out, int level) : state_(std::make_unique<State>()) {
-    state_->out = &out;
-    state_->context = ZSTD_createCCtx();
-    MILLRACE_ASSERT(state_->context != nullptr, "no memory for a compressor");
-    ZSTD_CCtx_setParameter(state_->context, ZSTD_c_compressionLevel, level);
-    ZSTD_CCtx_setParameter(state_->context, ZSTD_c_checksumFlag, 1);
-}
+}  // namespace
 
-ZstdSink::~ZstdSink() { ZSTD_freeCCtx(state_->context); }
+bool have_zstd() { return true; }
 
-Status ZstdSink::write(Bytes bytes) { return state_->push(bytes, ZSTD_e_continue); }
-Status ZstdSink::finish() { return state_->push({}, ZSTD_e_end); }
+std::unique_ptr<PackingSink> pack_zstd(ByteSink& out, int level) { return std::make_unique<ZstdSink>(out, level); }
 
 Result<std::vector<std::byte>> decompress_zstd(Bytes bytes, std::uint64_t size, const Path& place) {
     std::vector<std::byte> out;
@@ -58,17 +61,23 @@ Result<std::vector<std::byte>> decompress_zstd(Bytes bytes, std::uint64_t size, 
 #else
 
 namespace millrace::io {
+namespace {
+
+class PlainSink final : public PackingSink {
+public:
+    explicit PlainSink(ByteSink& out) : out_(out) {}
+    Status write(Bytes bytes) override { return out_.write(bytes); }
+    Status finish() override { return base::ok(); }
+
+private:
+    ByteSink& out_;
+};
+
+}  // namespace
 
 bool have_zstd() { return false; }
 
-struct ZstdSink::State {
-    ByteSink* out = nullptr;
-};
-
-ZstdSink::ZstdSink(ByteSink& out, int) : state_(std::make_unique<State>(State{&out})) {}
-ZstdSink::~ZstdSink() = default;
-Status ZstdSink::write(Bytes bytes) { return state_->out->write(bytes); }
-Status ZstdSink::finish() { return base::ok(); }
+std::unique_ptr<PackingSink> pack_zstd(ByteSink& out, int) { return std::make_unique<PlainSink>(out); }
 
 Result<std::vector<std::byte>> decompress_zstd(Bytes, std::uint64_t, const Path& place) {
     return Error{"is compressed with zstd, which this build does not have; unpack it with `zstd -d`", place.string(), 1};

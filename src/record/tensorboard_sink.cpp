@@ -8,7 +8,7 @@
 #include <bit>
 #include <chrono>
 
-#include "io/crc32c.h"
+#include "io/checksum.h"
 #include "io/line_file.h"
 #include "record/sinks.h"
 

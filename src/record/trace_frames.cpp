@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstring>
 
-#include "io/crc32c.h"
-#include "io/zstd_stream.h"
+#include "io/checksum.h"
+#include "io/packing.h"
 
 namespace millrace::record {
 namespace {
@@ -45,8 +45,8 @@ bool pack(io::Bytes content, std::vector<std::byte>& to) {
     if (!io::have_zstd() || content.size() < kWorthPacking) return false;
     const std::size_t before = to.size();
     VectorSink out(to);
-    io::ZstdSink packer(out, kLevel);
-    if (packer.write(content).ok() && packer.finish().ok() && to.size() - before < content.size()) return true;
+    const auto packer = io::pack_zstd(out, kLevel);
+    if (packer->write(content).ok() && packer->finish().ok() && to.size() - before < content.size()) return true;
     to.resize(before);
     return false;
 }

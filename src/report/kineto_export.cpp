@@ -8,7 +8,7 @@
 #include "base/version.h"
 #include "diagnose/call_names.h"
 #include "diagnose/stack_builder.h"
-#include "io/gzip_stream.h"
+#include "io/packing.h"
 #include "report/export_rows.h"
 #include "report/trace_events.h"
 
@@ -387,8 +387,7 @@ Result<ExportedTrace> export_trace(const Timeline& timeline, const Diagnosis& di
     const std::vector<Step> steps = steps_of(timeline);
     ExportedTrace exported;
     MILLRACE_TRY(io::write_atomically(path, [&](io::FileWriter& file) -> Status {
-        std::optional<io::GzipSink> packer;
-        if (packed) packer.emplace(file);
+        const auto packer = packed ? io::pack_gzip(file) : nullptr;
         io::ByteSink& sink = packed ? static_cast<io::ByteSink&>(*packer) : file;
         MILLRACE_LET(written, write_trace(timeline, steps, diagnosis, sink, options));
         exported = written;

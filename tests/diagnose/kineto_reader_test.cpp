@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "diagnose/call_names.h"
-#include "io/gzip_stream.h"
+#include "io/packing.h"
 #include "places.h"
 #include "temporary_folder.h"
 #include "text_source.h"
@@ -334,10 +334,10 @@ protected:
     }
     std::string pack(std::string_view text) {
         const auto written = io::write_atomically(folder_ / "packed", [&](io::FileWriter& file) -> base::Status {
-            io::GzipSink sink(file);
+            const auto sink = io::pack_gzip(file);
             for (; !text.empty(); text.remove_prefix(std::min<std::size_t>(text.size(), 777)))
-                MILLRACE_TRY(sink.write(io::bytes_of(text.substr(0, 777))));
-            return sink.finish();
+                MILLRACE_TRY(sink->write(io::bytes_of(text.substr(0, 777))));
+            return sink->finish();
         });
         EXPECT_TRUE(written.ok());
         return *io::read_text(folder_ / "packed");

@@ -11,7 +11,7 @@
 #include <csignal>
 #include <random>
 
-#include "io/zstd_stream.h"
+#include "io/packing.h"
 #include "temporary_folder.h"
 
 namespace millrace::io {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/crc32c.h"
+#include "io/checksum.h"
 #include "places.h"
 #include "record/sink_rig.h"
 #include "record/sinks.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "diagnose/trace_reader.h"
-#include "io/zstd_stream.h"
+#include "io/packing.h"
 #include "record/record_parts.h"
 #include "record/trace_frames.h"
 #include "temporary_folder.h"

@@ -8,7 +8,7 @@
 #include "diagnose/diagnose.h"
 #include "diagnose/recorded_run.h"
 #include "diagnose/timeline_reader.h"
-#include "io/gzip_stream.h"
+#include "io/packing.h"
 #include "places.h"
 #include "text_source.h"
 
