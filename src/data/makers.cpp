@@ -2,11 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "data/images/make_garments.h"
-#include "data/pairs/make_pairs.h"
-#include "data/sound/make_hydrophone.h"
-#include "data/text/make_text.h"
-
 namespace millrace::data {
 namespace {
 

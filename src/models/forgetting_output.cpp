@@ -1,4 +1,4 @@
-#include "models/forgetting_output.h"
+#include "models/forgetting.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/forgetting_output.h"
+#include "models/forgetting.h"
 #include "plot/chart.h"
 #include "plot/svg.h"
 

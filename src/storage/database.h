@@ -65,4 +65,26 @@ private:
     Database* database_;
 };
 
+/// Whether this build has SQLite.
+bool has_sqlite();
+
+/// A study's database as one file, not on network file systems: SQLite's locks do not hold there. Opens the file or creates it
+/// with the tables of schema.h. Refuses, without changing it, a file that is no database, one of another program and one with
+/// another version of the schema. Writes ahead (journal mode WAL); each commit is synced. A connection belongs to the process
+/// that opened it: fork before, not after.
+base::Result<std::unique_ptr<Database>> open_sqlite(const std::string& file);
+
+/// Whether this build has libpq.
+bool has_postgres();
+
+/// A study's database on a server, for workers on several machines. Connects to
+/// postgresql://[user[:password]@]host[:port]/database and creates the tables of schema.h where there are none. What the URL
+/// leaves out comes from libpq's environment (PGHOST, PGPASSWORD, ...) and ~/.pgpass; a password is never printed. Refuses a
+/// database with tables of others. A connection that was lost is made again when the next transaction begins, which waits up to a
+/// minute for the server; the transaction in which it was lost fails and has written nothing.
+base::Result<std::unique_ptr<Database>> open_postgres(const std::string& url);
+
+/// A database by the URL of a server (postgresql:// or postgres://) or by the name of a SQLite file.
+base::Result<std::unique_ptr<Database>> open_database(const std::string& place);
+
 }  // namespace millrace::storage

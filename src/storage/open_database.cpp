@@ -1,5 +1,4 @@
-#include "storage/postgres.h"
-#include "storage/sqlite.h"
+#include "storage/database.h"
 
 namespace millrace::storage {
 

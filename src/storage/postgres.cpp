@@ -1,4 +1,4 @@
-#include "storage/postgres.h"
+#include "storage/database.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

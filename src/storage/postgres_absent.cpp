@@ -1,5 +1,5 @@
 // Databases on servers, of a build without libpq: none.
-#include "storage/postgres.h"
+#include "storage/database.h"
 
 namespace millrace::storage {
 

@@ -1,4 +1,4 @@
-#include "storage/sqlite.h"
+#include "storage/database.h"
 
 #include <fmt/format.h>
 #include <sqlite3.h>

@@ -1,5 +1,5 @@
 // Databases of a build without SQLite: none.
-#include "storage/sqlite.h"
+#include "storage/database.h"
 
 namespace millrace::storage {
 

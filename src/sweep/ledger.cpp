@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "storage/postgres.h"
+#include "storage/database.h"
 #include "sweep/study_file.h"
 
 namespace millrace::sweep {

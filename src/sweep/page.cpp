@@ -8,8 +8,6 @@
 #include "base/version.h"
 #include "plot/page.h"
 #include "plot/svg.h"
-#include "sweep/page_script.h"
-#include "sweep/page_sections.h"
 #include "sweep/page_view.h"
 
 namespace millrace::sweep {

@@ -1,4 +1,4 @@
-#include "sweep/page_script.h"
+#include "sweep/page_view.h"
 
 namespace millrace::sweep {
 

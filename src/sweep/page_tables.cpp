@@ -1,4 +1,4 @@
-#include "sweep/page_sections.h"
+#include "sweep/page_view.h"
 
 #include <fmt/format.h>
 

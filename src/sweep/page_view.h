@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plot/chart.h"
@@ -63,5 +64,28 @@ std::string seconds_text(double seconds);
 std::string count_text(size_t count, const char* noun);
 /// A dot of a chart that is `trial`'s; x and y are shares of the axes.
 std::string dot(int64_t trial, const std::string& css_class, double x, double y);
+
+// The sections of the page, as HTML; empty where there is nothing to show. Pictures with two axes first.
+/// The best value so far over trials and over time, for each objective.
+std::string history_section(const PageView& view);
+/// The trials that no other is better than in both of two objectives.
+std::string front_section(const PageView& view);
+/// What the best ten trials reported, for each objective.
+std::string curves_section(const PageView& view);
+/// Parallel coordinates: one axis for each parameter and objective, one line for each trial.
+std::string parallel_section(const PageView& view);
+
+// Tables and bars.
+/// The finalists with the spread of their trials.
+std::string finalists_section(const PageView& view);
+std::string importance_section(const PageView& view);
+/// All trials, best first.
+std::string trials_section(const PageView& view);
+
+// The page's own look, and a script that sorts the table and finds a trial in the pictures.
+std::string_view page_look();
+std::string_view page_script();
+/// What the page's policy lets run: the hash of page_script(), in base 64. A test compares it.
+std::string_view page_script_hash();
 
 }  // namespace millrace::sweep

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "storage/postgres.h"
+#include "storage/database.h"
 #include "sweep/finals.h"
 #include "train/recipe_keys.h"
 

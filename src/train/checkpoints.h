@@ -9,7 +9,6 @@
 #include "record/events.h"
 #include "train/domain_scores.h"
 #include "train/loop.h"
-#include "train/patience.h"
 #include "train/run_log.h"
 #include "train/selection.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/split.h"
-#include "models/forgetting_output.h"
+#include "models/forgetting.h"
 
 namespace millrace::train {
 namespace {

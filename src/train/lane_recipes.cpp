@@ -1,4 +1,4 @@
-#include "train/lane_recipes.h"
+#include "train/lanes_impl.h"
 
 #include <fmt/format.h>
 

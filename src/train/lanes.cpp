@@ -10,7 +10,6 @@
 #include "optim/update.h"
 #include "tape/captures.h"
 #include "tape/initial.h"
-#include "train/lane_recipes.h"
 #include "train/lanes_impl.h"
 #include "train/recipe_keys.h"
 

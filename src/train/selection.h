@@ -1,5 +1,5 @@
 #pragma once
-// Scores every epoch on what was set aside, remembers each member's best, and tests those weights once at the end.
+// What is decided by the data that was set aside: which weights are the best, and when a run ends.
 
 #include <functional>
 #include <optional>
@@ -9,6 +9,7 @@
 
 namespace millrace::train {
 
+/// Scores every epoch on what was set aside, remembers each member's best, and tests those weights once at the end.
 class Selection final : public Listener {
 public:
     /// The engine whose model has the structure of a checkpoint, borrowed until the next call.
@@ -36,6 +37,30 @@ private:
     std::string refused_;  ///< why the newest weights that a scoring refused were no candidates
     const io::Path folder_;
     const EngineOf engine_of_;
+};
+
+/// Ends a run whose validation no longer improves (train.patience).
+class Patience final : public Listener {
+public:
+    /// `loop` is borrowed. `state` is what earlier starts counted. `was_complete`: they had nothing left to train, so a run that
+    /// patience ended is ended again unless train.patience grew.
+    Patience(Loop& loop, Staleness state, bool was_complete);
+
+    /// Counts the evaluations in the report, which Selection added before. Counts without train.patience, too: a resumed run may
+    /// set it.
+    base::Status on_epoch(EpochReport& report) override;
+
+    /// The epoch's best weights could not be saved: a later epoch that reaches them improves on those before.
+    void undo() { state_.best = best_before_; }
+
+    [[nodiscard]] const Staleness& state() const { return state_; }
+
+private:
+    void end_if_exhausted();
+
+    Loop& loop_;
+    Staleness state_;
+    std::vector<double> best_before_;  ///< state_.best before the newest epoch
 };
 
 }  // namespace millrace::train

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/recipe.h"
 #include "tune/stepper.h"
 
@@ -42,6 +43,15 @@ struct BatchCandidate {
 /// Steps of an eighth to eight times the recipe's rows, the recipe's own and the nearest first, as far as the data goes. `facts`
 /// has the micro-batch that was chosen.
 std::vector<BatchCandidate> batch_candidates(const Facts& facts);
+
+/// Seconds that one reader takes for a sample when nothing else limits it, page cache as it is. Reads for a second, or `longest`
+/// where that is shorter.
+base::Result<double> reader_seconds(const base::Recipe& recipe, const Settings& settings, std::chrono::nanoseconds longest,
+                                    const base::Clock& clock);
+
+/// Readers worth timing: ceil(samples per second x seconds of a reader for a sample), at most one per core, and one more than
+/// that where there is a core, because the readers share cores with what they feed.
+std::vector<std::int64_t> reader_threads(double samples_per_second, double reader_seconds, int cores);
 
 /// What short trainings of a recipe are given, whatever they measure.
 struct TrainingRequest {

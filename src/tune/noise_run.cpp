@@ -1,4 +1,4 @@
-#include "tune/noise_run.h"
+#include "tune/noise_scale.h"
 
 #include <fmt/format.h>
 

@@ -6,8 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "tune/candidates.h"
 #include "tune/race.h"
 
 namespace millrace::tune {
@@ -35,5 +38,22 @@ NoiseScale noise_scale(std::span<const NormPair> points, double small, double bi
 /// part of the training, because a target may lie anywhere in it; at least a factor of 3 either way, because its relation to
 /// steps is an empirical one; and a tenth of the result for norms, schedules and learning rates.
 Span time_to_target(const NoiseScale& noise, double batch, double own_batch, const Span& sample_time = {1, 1, 1});
+
+/// The scale as a short training of a recipe measured it.
+struct NoiseRun {
+    NoiseScale scale;
+    std::string reason;       ///< why the scale is not known; empty: it is
+    std::uint64_t steps = 0;  ///< trained
+    std::size_t points = 0;
+    std::int64_t small = 0, big = 0;  ///< batch sizes of the norms
+};
+
+/// Trains the recipe and stops at points along the way, where two engines whose weights stay take the norms of small and of big
+/// batches. Big batches are accumulated from small ones, so that norms over the rows of a batch see the same number of rows in
+/// both.
+NoiseRun measure_noise(const TrainingRequest& request, const base::Clock& clock);
+
+/// The least time that measure_noise() needs when a step of the recipe takes `step_seconds`.
+double least_noise_seconds(const Facts& facts, double step_seconds);
 
 }  // namespace millrace::tune

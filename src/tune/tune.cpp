@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/units.h"
-#include "tune/loader.h"
+#include "tune/candidates.h"
 #include "tune/stepper.h"
 
 namespace millrace::tune {

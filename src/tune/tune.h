@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/recipe.h"
-#include "tune/noise_run.h"
+#include "tune/noise_scale.h"
 #include "tune/race.h"
 #include "tune/target_run.h"
 

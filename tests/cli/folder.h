@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/child.h"
-#include "data/images/make_garments.h"
+#include "data/makers.h"
 
 namespace millrace::cli {
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cli/folder.h"
-#include "data/sound/make_hydrophone.h"
+#include "data/makers.h"
 #include "io/hdf5_writer.h"
 #include "io/sound_file.h"
 #include "ops/backend.h"

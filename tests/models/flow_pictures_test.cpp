@@ -6,8 +6,7 @@
 #include <limits>
 
 #include "models/energy_flow/energy_scale.h"
-#include "models/energy_flow/flows_svg.h"
-#include "models/energy_flow/surface_svg.h"
+#include "models/energy_flow/sample_svg.h"
 #include "report/svg_text.h"
 
 namespace millrace::models {

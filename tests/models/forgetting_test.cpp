@@ -7,8 +7,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "models/forgetting_output.h"
-
 namespace millrace::models {
 namespace {
 

@@ -4,9 +4,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "storage/postgres.h"
+#include "storage/database.h"
 #include "storage/postgres_server.h"
-#include "storage/sqlite.h"
 #include "storage/study.h"
 #include "temporary_folder.h"
 

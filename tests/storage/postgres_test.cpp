@@ -1,4 +1,4 @@
-#include "storage/postgres.h"
+#include "storage/database.h"
 
 #include "storage/made_up_study.h"
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <limits>
 
-#include "storage/sqlite.h"
+#include "storage/database.h"
 #include "sweep/finals.h"
 #include "sweep/run.h"
 #include "sweep/worker.h"

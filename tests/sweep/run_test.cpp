@@ -1,7 +1,7 @@
 // Sweeps of a real model on the CPU.
 #include "sweep/run.h"
 
-#include "storage/sqlite.h"
+#include "storage/database.h"
 #include "sweep/lane_runner.h"
 #include "train/tiny_run.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "data/text/make_text.h"
+#include "data/makers.h"
 #include "data/text/text_files.h"
 #include "train/console.h"
 #include "train/evaluate.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "data/pairs/make_pairs.h"
+#include "data/makers.h"
 #include "train/evaluate.h"
 #include "train/tiny_run.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "data/text/make_text.h"
+#include "data/makers.h"
 #include "train/evaluate.h"
 #include "train/structure.h"
 #include "train/tiny_run.h"

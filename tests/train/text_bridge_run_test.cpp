@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "data/pairs/make_pairs.h"
+#include "data/makers.h"
 #include "data/pairs/pairs.h"
 #include "data/text/tokenizer.h"
 #include "io/safetensors.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/text/make_text.h"
+#include "data/makers.h"
 #include "data/text/text_set.h"
 #include "io/safetensors.h"
 #include "models/registry.h"

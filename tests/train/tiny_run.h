@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "data/images/make_garments.h"
+#include "data/makers.h"
 #include "train/recipe_keys.h"
 #include "train/trainer.h"
 

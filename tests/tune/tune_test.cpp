@@ -8,7 +8,7 @@
 
 #include "fake_clock.h"
 #include "train/tiny_run.h"
-#include "tune/loader.h"
+#include "tune/candidates.h"
 #include "tune/report.h"
 
 namespace millrace::tune {

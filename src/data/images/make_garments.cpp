@@ -1,4 +1,4 @@
-#include "data/images/make_garments.h"
+#include "data/makers.h"
 
 #include <fmt/format.h>
 
@@ -79,7 +79,7 @@ Status write_description(const Path& path, const GarmentsOptions& options, const
 
 }  // namespace
 
-Result<MakeOutcome> make_garments(const Path& folder, const GarmentsOptions& options, const Progress& progress) {
+Result<MakeOutcome> make_garments(const Path& folder, const GarmentsOptions& options, const CommandProgress& progress) {
     if (options.train == 0 || options.test == 0)
         return Error{"garments needs at least one image for training and one for testing"};
     if (options.train >= kGarmentTestBase || options.test >= kGarmentTestBase)

@@ -1,4 +1,4 @@
-#include "data/pairs/make_pairs.h"
+#include "data/makers.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "data/sound/make_hydrophone.h"
+#include "data/makers.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "data/text/make_text.h"
+#include "data/makers.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "models/energy_flow/flows_svg.h"
+#include "models/energy_flow/sample_svg.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 #include <set>
 
 #include "models/energy_flow/energy_scale.h"
-#include "models/energy_flow/surface_svg.h"
 #include "plot/svg.h"
 
 namespace millrace::models {

@@ -2,15 +2,10 @@
 // What the family offers beside training (models/capabilities.h); its entry in the registry names it.
 
 #include <memory>
-#include <span>
 
 #include "models/capabilities.h"
-#include "record/metric_table.h"
 
 namespace millrace::models {
-
-/// What training and scoring an energy flow measures beside loss and speed.
-std::span<const record::MetricInfo> flow_metrics();
 
 /// Of a sample: its surface, and the paths of its flows. `model` is an EnergyFlow and outlives the pictures.
 std::unique_ptr<Pictures> flow_pictures(Model& model);

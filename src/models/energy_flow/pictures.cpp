@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include "models/energy_flow/energy_flow.h"
-#include "models/energy_flow/flows_svg.h"
-#include "models/energy_flow/surface_svg.h"
+#include "models/energy_flow/sample_svg.h"
 
 namespace millrace::models {
 namespace {

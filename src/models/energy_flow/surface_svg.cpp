@@ -1,4 +1,4 @@
-#include "models/energy_flow/surface_svg.h"
+#include "models/energy_flow/sample_svg.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "data/images/make_garments.h"
+#include "data/makers.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 #include "captured_log.h"
 #include "data/images/image_set.h"
-#include "data/pairs/make_pairs.h"
+#include "data/makers.h"
 #include "data/pairs/teacher.h"
 #include "save_safetensors.h"
 #include "temporary_folder.h"

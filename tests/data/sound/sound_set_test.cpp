@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/half.h"
+#include "data/makers.h"
 #include "data/recordings/load_recordings.h"
 #include "data/sound/folder_source.h"
-#include "data/sound/make_hydrophone.h"
 #include "io/hdf5.h"
 #include "io/sound_file.h"
 #include "temporary_folder.h"

@@ -1,4 +1,3 @@
-#include "data/text/make_text.h"
 
 #include <algorithm>
 #include <set>
