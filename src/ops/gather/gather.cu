@@ -6,6 +6,7 @@
 #include "ops/cuda/run.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/gather/gather.h"
+#include "ops/gather/windows.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -165,19 +166,14 @@ __global__ void gather_features_kernel(const __grid_constant__ FeaturesArgs a, M
 }
 
 /// A warp per row.
-__global__ void gather_windows_kernel(const std::int32_t* stream, std::int64_t stride, const TokenRange* ranges, int count,
-                                      States states, Mat<std::int32_t> out, Mat<std::int32_t> lengths, int rows, int cols,
-                                      GatherWindowsParams p) {
+__global__ void gather_windows_kernel(const __grid_constant__ Windows a) {
     begin_kernel();
     const int b = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, k = blockIdx.y, lane = threadIdx.x % 32;
-    if (b >= rows) return;
-    const MemberState& m = states[k];
-    const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
-    const TokenWindow window = token_window(p, m.seed, m.epoch, q < p.samples ? q : 0, cols - 1, ranges, count);
-    const std::int32_t* from = stream + window.first * stride;
-    std::int32_t* to = out.row(k, 0, b);
-    for (int c = lane; c < cols; c += 32) to[c] = c < window.count ? from[c * stride] : 0;
-    if (lane == 0) *lengths.row(k, 0, b) = max(0, window.count - 1);
+    if (b >= a.rows) return;
+    const TokenWindow window = a.find(k, b);
+    std::int32_t* to = a.out.row(k, 0, b);
+    for (int c = lane; c < a.cols; c += 32) to[c] = a.token(window, c);
+    if (lane == 0) *a.lengths.row(k, 0, b) = a.length(window);
 }
 
 }  // namespace
@@ -237,12 +233,8 @@ KernelResult make_gather_features(Context& c, const Bound& b) {
 }
 
 KernelResult make_gather_windows(Context& c, const Bound& b) {
-    using namespace gather_windows;
-    const Operand &from = b[stream], &to = b[out];
-    return make_launch(c, gather_windows_kernel, dim3(blocks_for(to.rows, 4), to.k), dim3(128), 0,
-                       static_cast<const std::int32_t*>(from.data), from.stride_row,
-                       static_cast<const TokenRange*>(b[ranges].data), b[ranges].rows, b[state], to, b[lengths], to.rows, to.cols,
-                       b.params<GatherWindowsParams>());
+    const Windows a(b);
+    return make_launch(c, gather_windows_kernel, dim3(blocks_for(a.rows, 4), b[gather_windows::out].k), dim3(128), 0, a);
 }
 
 }  // namespace millrace::ops::cuda

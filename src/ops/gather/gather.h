@@ -90,18 +90,21 @@ struct TokenWindow {
 MILLRACE_HD constexpr TokenWindow token_window(const GatherWindowsParams& p, std::uint64_t seed, std::uint32_t epoch,
                                                std::uint32_t q, std::int32_t length, const TokenRange* ranges,
                                                std::int32_t count) {
-    std::uint32_t d = 0, window = 0, shift = 0;
     const auto last = static_cast<std::uint32_t>(count - 1);
-    if (p.training) {
+    std::uint32_t d = 0, window = 0, shift = 0;
+    if (p.training)
         d = epoch / p.epochs < last ? epoch / p.epochs : last;
-        window = base::shuffled_index(seed, epoch, q, static_cast<std::uint32_t>(ranges[d].windows));
+    else
+        while (d < last && static_cast<std::uint32_t>(ranges[d + 1].first_window) <= q) ++d;
+    const TokenRange range = ranges[d];  // all of it at once: what follows takes long
+    if (p.training) {
+        window = base::shuffled_index(seed, epoch, q, static_cast<std::uint32_t>(range.windows));
         shift = window_shift(seed, epoch, static_cast<std::uint32_t>(length));
     } else {
-        while (d < last && static_cast<std::uint32_t>(ranges[d + 1].first_window) <= q) ++d;
-        window = q - static_cast<std::uint32_t>(ranges[d].first_window);
+        window = q - static_cast<std::uint32_t>(range.first_window);
     }
-    const std::int64_t first = static_cast<std::int64_t>(window) * length + shift, left = ranges[d].tokens - first;
-    return {ranges[d].first + first, static_cast<std::int32_t>(left < 0 ? 0 : left > length ? length + 1 : left)};
+    const std::int64_t first = static_cast<std::int64_t>(window) * length + shift, left = range.tokens - first;
+    return {range.first + first, static_cast<std::int32_t>(left < 0 ? 0 : left > length ? length + 1 : left)};
 }
 
 }  // namespace millrace::ops

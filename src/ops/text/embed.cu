@@ -1,5 +1,8 @@
 // Tokens and positions become vectors; the mean over positions and back.
 
+#include "ops/gather/windows.cuh"
+#include "ops/rewrite.h"
+#include "ops/step/step.h"
 #include "ops/text/embed.cuh"
 #include "ops/text/text.h"
 
@@ -10,28 +13,77 @@ using tensor::Operand;
 
 constexpr int kRows = 16;  ///< rows of a block
 
+template <class T>
+struct EmbedArgs {
+    Mat<const float> table, position;
+    Mat<const T> before;
+    Mat<const std::int32_t> ids, lengths;
+    States state;
+    Mat<T> y;
+    EmbedShape shape;
+    int vocabulary;
+};
+
+/// What puts ids and lengths in front of the embedding. Nothing: they are there.
+struct Stored {};
+/// It finds them itself and writes them for others; there is no prefix.
+struct Gathered {
+    Windows windows;
+    bool early;  ///< the launch in front leaves what is read to find them as it is
+};
+
 /// One block per kRows rows of y and tile of columns.
-template <class T, int W>
+template <class T, int W, class Ids>
 __global__ void __launch_bounds__(kLanes* kRows)
-    embed_kernel(Mat<const float> table, Mat<const float> position, Mat<const T> before, Mat<const std::int32_t> ids,
-                 Mat<const std::int32_t> lengths, States state, Mat<T> y, EmbedShape shape, int vocabulary) {
-    begin_kernel();
-    const int row = blockIdx.x * kRows + threadIdx.y, k = blockIdx.z, c = (blockIdx.y * kLanes + threadIdx.x) * W;
-    if (row >= shape.sequences * shape.positions() || c >= shape.cols) return;
+    embed_kernel(const __grid_constant__ EmbedArgs<T> a, const __grid_constant__ Ids from) {
+    constexpr bool kGathers = std::is_same_v<Ids, Gathered>;
+    const EmbedShape& shape = a.shape;
+    const int first = blockIdx.x * kRows, row = first + threadIdx.y, k = blockIdx.z, c = (blockIdx.y * kLanes + threadIdx.x) * W;
     const int sequence = row / shape.positions(), at = row % shape.positions(), t = at - shape.prefix;
-    const std::int32_t id = t >= 0 ? ids.row(k, 0, sequence)[t] : 0;  // read at once: it does not wait for the length
+    TokenWindow window{};
+    if constexpr (kGathers) {
+        static_assert(kLanes >= kRows);  // a thread for each sequence of the block
+        __shared__ TokenWindow found[kRows];
+        const int first_sequence = first / shape.positions(), mine = first_sequence + threadIdx.x;
+        if (!from.early) begin_kernel();
+        if (threadIdx.y == 0 && mine < shape.sequences && mine * shape.positions() < first + kRows)
+            found[threadIdx.x] = from.windows.find(k, mine);
+        __syncthreads();
+        window = found[sequence - first_sequence];
+        if (from.early) begin_kernel();
+    } else {
+        begin_kernel();
+    }
+    if (row >= shape.sequences * shape.positions() || c >= shape.cols) return;
+    std::int32_t id = 0;
+    int tokens;
+    if constexpr (kGathers) {
+        id = from.windows.token(window, t);
+        tokens = from.windows.length(window);
+    } else {
+        if (t >= 0) id = a.ids.row(k, 0, sequence)[t];  // read at once: it does not wait for the length
+        tokens = tokens_of(a.lengths, k, sequence, shape.tokens);
+    }
     float v[W] = {}, where[W];
-    if (at < shape.prefix + tokens_of(lengths, k, sequence, shape.tokens)) {
-        load_run(position.row(k, 0, at) + c, where);
+    if (at < shape.prefix + tokens) {
+        load_run(a.position.row(k, 0, at) + c, where);
         if (t < 0)
-            load_run(before.row(k, 0, sequence) + at * shape.cols + c, v);
-        else if (id >= 0 && id < vocabulary)
-            load_run(table.row(k, 0, id) + c, v);
+            load_run(a.before.row(k, 0, sequence) + at * shape.cols + c, v);
+        else if (id >= 0 && id < a.vocabulary)
+            load_run(a.table.row(k, 0, id) + c, v);
         else if (c == 0)
-            atomicOr(&state[k].nonfinite, 1u);
+            atomicOr(&a.state[k].nonfinite, 1u);
         add_run(v, where);
     }
-    store_run(y.row(k, 0, row) + c, v);
+    store_run(a.y.row(k, 0, row) + c, v);
+    if constexpr (kGathers) {
+        if (c > 0) return;
+        std::int32_t* out = from.windows.out.row(k, 0, sequence);
+        out[t] = id;
+        if (t + 1 < shape.tokens) return;
+        out[t + 1] = from.windows.token(window, t + 1);  // the last target
+        *from.windows.lengths.row(k, 0, sequence) = tokens;
+    }
 }
 
 /// One block per sequence and 64 columns.
@@ -61,18 +113,43 @@ __global__ void mean_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> le
     }
 }
 
+template <class Ids>
+KernelResult make_embed(Context& c, const Bound& b, const Ids& from) {
+    namespace at = token_embed;
+    const Operand &t = b[at::table], &p = b[at::position], &before = b[at::before], &ids = b[at::ids], &l = b[at::lengths],
+                  &y = b[at::y];
+    const EmbedShape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, y.cols};
+    return by_width(y.dtype, y.cols, {t, p, before, y}, [&]<class T, int W>(T, std::integral_constant<int, W>) -> KernelResult {
+        const EmbedArgs<T> a{t, p, before, ids, l, b[at::state], y, shape, t.rows};
+        return make_launch(c, embed_kernel<T, W, Ids>, dim3(blocks_for(y.rows, kRows), column_tiles(y.cols, W), y.k),
+                           dim3(kLanes, kRows), 0, a, from);
+    });
+}
+
 }  // namespace
 
 KernelResult make_token_embed(Context& c, const Bound& b) {
-    namespace at = token_embed;
-    const Operand &t = b[at::table], &p = b[at::position], &before = b[at::before], &ids = b[at::ids], &l = b[at::lengths],
-                  &s = b[at::state], &y = b[at::y];
-    const EmbedShape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, y.cols};
-    if (y.count() == 0) return make_kernel([] {});
-    return by_width(y.dtype, y.cols, {t, p, before, y}, [&]<class T, int W>(T, std::integral_constant<int, W>) -> KernelResult {
-        return make_launch(c, embed_kernel<T, W>, dim3(blocks_for(y.rows, kRows), column_tiles(y.cols, W), y.k),
-                           dim3(kLanes, kRows), 0, t, p, before, ids, l, s, y, shape, t.rows);
-    });
+    if (b[token_embed::y].count() == 0) return make_kernel([] {});
+    return make_embed(c, b, Stored{});
+}
+
+Match match_window_embed(const Context&, const Window& records) {
+    if (records.size() < 2 || records[1].record->op != &token_embed::kDef) return {};
+    const Bound &gather = records[0], &embed = records[1];
+    const Operand &out = gather[gather_windows::out], &ids = embed[token_embed::ids];
+    Operand inputs = out;
+    inputs.cols -= 1;
+    const bool fits = ids == inputs && embed[token_embed::lengths] == gather[gather_windows::lengths] &&
+                      embed[token_embed::y].count() > 0 && embed.params<TokenParams>().prefix == 0;
+    return Match::first(fits ? 2 : 0);
+}
+
+KernelResult make_window_embed(Context& c, std::span<const Bound> records) {
+    const Bound& gather = records[0];
+    // A step begins without a change to seed, epoch and position, all of the state that is read.
+    const bool behind_begin = c.at > c.border && c.records[c.at - 1].record->op == &step_begin::kDef,
+               early = behind_begin && c.reads_early({&gather[gather_windows::stream], &gather[gather_windows::ranges]});
+    return make_embed(c, records[1], Gathered{Windows(gather), early});
 }
 
 KernelResult make_masked_mean(Context& c, const Bound& b) {

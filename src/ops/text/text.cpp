@@ -1,5 +1,6 @@
 #include "ops/text/text.h"
 
+#include "ops/gather/gather.h"
 #include "ops/kernels.h"
 #include "ops/text/sequence_rule.h"
 
@@ -56,5 +57,7 @@ void token_choose::check(Checker& c) {
     c.require({logits}, real, {k, 1, rows, cols}).that(cols > 0, "there is no token to choose");
     check_tokens(c, logits, ids, lengths, c.params<TokenChooseParams>().first);
 }
+
+MILLRACE_REWRITE(window_embed, gather_windows, 0);
 
 }  // namespace millrace::ops
