@@ -3,6 +3,7 @@
 // function of who asks for it (seed, step, micro-batch, operator, element), so order of evaluation, threads, capture and resume
 // cannot change it. Integers and uniforms are equal on CPU and GPU to the bit, normals to 2 ulp. Usable from g++ and nvcc.
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -97,11 +98,12 @@ struct Shuffle {
 /// own and cannot meet those of random_block before step 0x73687566.
 MILLRACE_HD constexpr Shuffle make_shuffle(uint64_t seed, uint32_t epoch, uint32_t n) {
     Shuffle shuffle{n, 1, {}};
-    while (shuffle.half_bits < 16 && (uint64_t{1} << (2 * shuffle.half_bits)) < n) ++shuffle.half_bits;
     for (uint32_t part = 0; part < 2; ++part) {
         const Philox4 words = random_block(seed, 0x73687566u, 0x666c6531u, epoch, part);
         for (uint32_t i = 0; i < 4; ++i) shuffle.round_key[4 * part + i] = words.v[i];
     }
+    // Behind the keys, which do not wait for n where that is loaded.
+    if (n > 1) shuffle.half_bits = static_cast<uint32_t>(std::bit_width(n - 1) + 1) / 2;
     return shuffle;
 }
 
