@@ -102,7 +102,9 @@ Embedded embed(const WindowCase& c, ops::DeviceKind device, tape::Precision prec
     EXPECT_TRUE(arena.allocate().ok() && program.prepare().ok());
     Embedded found;
     for (int step = 0; step < kSteps; ++step) {
-        if (step == 1 && replay) EXPECT_TRUE(program.capture().ok());
+        if (step == 1 && replay) {
+            EXPECT_TRUE(program.capture().ok());
+        }
         if (step == 2) {
             auto states = store.read_states();
             for (ops::MemberState& state : states) state.epoch = 3;

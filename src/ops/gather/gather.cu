@@ -233,7 +233,7 @@ KernelResult make_gather_features(Context& c, const Bound& b) {
 }
 
 KernelResult make_gather_windows(Context& c, const Bound& b) {
-    const Windows a(b);
+    const Windows a = windows_of(b);
     return make_launch(c, gather_windows_kernel, dim3(blocks_for(a.rows, 4), b[gather_windows::out].k), dim3(128), 0, a);
 }
 

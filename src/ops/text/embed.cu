@@ -22,48 +22,33 @@ struct EmbedArgs {
     Mat<T> y;
     EmbedShape shape;
     int vocabulary;
-};
-
-/// What puts ids and lengths in front of the embedding. Nothing: they are there.
-struct Stored {};
-/// It finds them itself and writes them for others; there is no prefix.
-struct Gathered {
-    Windows windows;
-    bool early;  ///< the launch in front leaves what is read to find them as it is
+    Windows windows;  ///< with a stream: what ids and lengths are, which are written then; there is no prefix
+    bool early;       ///< windows are found before the launch in front is done
 };
 
 /// One block per kRows rows of y and tile of columns.
-template <class T, int W, class Ids>
-__global__ void __launch_bounds__(kLanes* kRows)
-    embed_kernel(const __grid_constant__ EmbedArgs<T> a, const __grid_constant__ Ids from) {
-    constexpr bool kGathers = std::is_same_v<Ids, Gathered>;
+template <class T, int W>
+__global__ void __launch_bounds__(kLanes* kRows) embed_kernel(const __grid_constant__ EmbedArgs<T> a) {
+    __shared__ TokenWindow found[kRows];
     const EmbedShape& shape = a.shape;
+    const bool gathers = static_cast<bool>(a.windows.stream);
     const int first = blockIdx.x * kRows, row = first + threadIdx.y, k = blockIdx.z, c = (blockIdx.y * kLanes + threadIdx.x) * W;
     const int sequence = row / shape.positions(), at = row % shape.positions(), t = at - shape.prefix;
-    TokenWindow window{};
-    if constexpr (kGathers) {
+    const int first_sequence = first / shape.positions();
+    if (!a.early) begin_kernel();
+    if (gathers) {
         static_assert(kLanes >= kRows);  // a thread for each sequence of the block
-        __shared__ TokenWindow found[kRows];
-        const int first_sequence = first / shape.positions(), mine = first_sequence + threadIdx.x;
-        if (!from.early) begin_kernel();
+        const int mine = first_sequence + threadIdx.x;
         if (threadIdx.y == 0 && mine < shape.sequences && mine * shape.positions() < first + kRows)
-            found[threadIdx.x] = from.windows.find(k, mine);
+            found[threadIdx.x] = a.windows.find(k, mine);
         __syncthreads();
-        window = found[sequence - first_sequence];
-        if (from.early) begin_kernel();
-    } else {
-        begin_kernel();
     }
+    if (a.early) begin_kernel();
     if (row >= shape.sequences * shape.positions() || c >= shape.cols) return;
-    std::int32_t id = 0;
-    int tokens;
-    if constexpr (kGathers) {
-        id = from.windows.token(window, t);
-        tokens = from.windows.length(window);
-    } else {
-        if (t >= 0) id = a.ids.row(k, 0, sequence)[t];  // read at once: it does not wait for the length
-        tokens = tokens_of(a.lengths, k, sequence, shape.tokens);
-    }
+    const TokenWindow& window = found[sequence - first_sequence];
+    std::int32_t id = 0;  // read at once: it does not wait for the length
+    if (t >= 0) id = gathers ? a.windows.token(window, t) : a.ids.row(k, 0, sequence)[t];
+    const int tokens = gathers ? a.windows.length(window) : tokens_of(a.lengths, k, sequence, shape.tokens);
     float v[W] = {}, where[W];
     if (at < shape.prefix + tokens) {
         load_run(a.position.row(k, 0, at) + c, where);
@@ -76,14 +61,12 @@ __global__ void __launch_bounds__(kLanes* kRows)
         add_run(v, where);
     }
     store_run(a.y.row(k, 0, row) + c, v);
-    if constexpr (kGathers) {
-        if (c > 0) return;
-        std::int32_t* out = from.windows.out.row(k, 0, sequence);
-        out[t] = id;
-        if (t + 1 < shape.tokens) return;
-        out[t + 1] = from.windows.token(window, t + 1);  // the last target
-        *from.windows.lengths.row(k, 0, sequence) = tokens;
-    }
+    if (!gathers || c > 0) return;
+    std::int32_t* out = a.windows.out.row(k, 0, sequence);
+    out[t] = id;
+    if (t + 1 < shape.tokens) return;
+    out[t + 1] = a.windows.token(window, t + 1);  // the last target
+    *a.windows.lengths.row(k, 0, sequence) = tokens;
 }
 
 /// One block per sequence and 64 columns.
@@ -113,16 +96,15 @@ __global__ void mean_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> le
     }
 }
 
-template <class Ids>
-KernelResult make_embed(Context& c, const Bound& b, const Ids& from) {
+KernelResult make_embed(Context& c, const Bound& b, const Windows& windows, bool early) {
     namespace at = token_embed;
     const Operand &t = b[at::table], &p = b[at::position], &before = b[at::before], &ids = b[at::ids], &l = b[at::lengths],
-                  &y = b[at::y];
+                  &s = b[at::state], &y = b[at::y];
     const EmbedShape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, y.cols};
     return by_width(y.dtype, y.cols, {t, p, before, y}, [&]<class T, int W>(T, std::integral_constant<int, W>) -> KernelResult {
-        const EmbedArgs<T> a{t, p, before, ids, l, b[at::state], y, shape, t.rows};
-        return make_launch(c, embed_kernel<T, W, Ids>, dim3(blocks_for(y.rows, kRows), column_tiles(y.cols, W), y.k),
-                           dim3(kLanes, kRows), 0, a, from);
+        const EmbedArgs<T> a{t, p, before, ids, l, s, y, shape, t.rows, windows, early};
+        return make_launch(c, embed_kernel<T, W>, dim3(blocks_for(y.rows, kRows), column_tiles(y.cols, W), y.k),
+                           dim3(kLanes, kRows), 0, a);
     });
 }
 
@@ -130,16 +112,15 @@ KernelResult make_embed(Context& c, const Bound& b, const Ids& from) {
 
 KernelResult make_token_embed(Context& c, const Bound& b) {
     if (b[token_embed::y].count() == 0) return make_kernel([] {});
-    return make_embed(c, b, Stored{});
+    return make_embed(c, b, {}, false);
 }
 
 Match match_window_embed(const Context&, const Window& records) {
     if (records.size() < 2 || records[1].record->op != &token_embed::kDef) return {};
     const Bound &gather = records[0], &embed = records[1];
-    const Operand &out = gather[gather_windows::out], &ids = embed[token_embed::ids];
-    Operand inputs = out;
-    inputs.cols -= 1;
-    const bool fits = ids == inputs && embed[token_embed::lengths] == gather[gather_windows::lengths] &&
+    Operand inputs = gather[gather_windows::out];
+    inputs.cols -= 1;  // without the last target
+    const bool fits = embed[token_embed::ids] == inputs && embed[token_embed::lengths] == gather[gather_windows::lengths] &&
                       embed[token_embed::y].count() > 0 && embed.params<TokenParams>().prefix == 0;
     return Match::first(fits ? 2 : 0);
 }
@@ -149,7 +130,7 @@ KernelResult make_window_embed(Context& c, std::span<const Bound> records) {
     // A step begins without a change to seed, epoch and position, all of the state that is read.
     const bool behind_begin = c.at > c.border && c.records[c.at - 1].record->op == &step_begin::kDef,
                early = behind_begin && c.reads_early({&gather[gather_windows::stream], &gather[gather_windows::ranges]});
-    return make_embed(c, records[1], Gathered{Windows(gather), early});
+    return make_embed(c, records[1], windows_of(gather), early);
 }
 
 KernelResult make_masked_mean(Context& c, const Bound& b) {
