@@ -9,6 +9,9 @@ MILLRACE_OPERATOR(layernorm_forward, Phase::forward, {"x"}, {"residual"}, {"gamm
 MILLRACE_OPERATOR(layernorm_backward, Phase::backward, {"dy"}, {"x"}, {"gamma"}, {"mean"}, {"inv_std"}, {"dx", add},
                   {"dresidual", add}, {"dgamma", add}, {"dbeta", add});
 
+MILLRACE_REWRITE(norms_forward, layernorm_forward, 0);
+MILLRACE_REWRITE(norms_backward, layernorm_backward, 0);
+
 void layernorm_forward::check(Checker& c) {
     const auto [k, g, rows, cols] = c.shape(y);
     c.require({x, y}, real, c.shape(y)).allow({residual, sum}, real, c.shape(y));

@@ -57,9 +57,9 @@ __device__ void sum_over_row(float (&sums)[S], int turn) {
     }
 }
 
-/// Rows of two operands on their way to shared memory, where they can be copied in runs. Each thread reads what it copied
-/// itself, so none waits for another.
-template <class T, class Shape>
+/// Rows of an operand, the left one, and of R others on their way to shared memory, where they can be copied in runs. Each thread
+/// reads what it copied itself, so none waits for another.
+template <class T, class Shape, int R = 1>
 class Ring {
     static constexpr int kRow = Shape::kPiece;
     static constexpr std::size_t kEach = Shape::kCount * sizeof(T);
@@ -72,36 +72,36 @@ class Ring {
 #endif
 
 public:
-    static constexpr std::size_t kBytes = kWanted ? sizeof(T[kSlots][2][Shape::kRows][kRow]) : 0;
+    static constexpr std::size_t kBytes = kWanted ? sizeof(T[kSlots][Shape::kRows][1 + R][kRow]) : 0;
     static constexpr int kAhead = kUsed ? kSlots - 1 : 0;  ///< rows begun before the one that is computed
 
-    __device__ explicit Ring(float* shared) : mine_(reinterpret_cast<T*>(shared) + Shape::row() * 2 * kRow) {}
-    /// Begins to copy the right row of slot `index` < kAhead, before the left one is begun.
-    __device__ void begin_right(int index, const T* right, int cols) {
-        if constexpr (kUsed) copy(slot(index) + kRow, right, cols);
+    __device__ explicit Ring(float* shared) : mine_(reinterpret_cast<T*>(shared) + Shape::row() * (1 + R) * kRow) {}
+    /// Begins to copy a row of operand `which` at the right, `ahead` < kAhead rows behind the one whose left row is begun next.
+    __device__ void begin_right(int ahead, int which, const T* right, int cols) {
+        if constexpr (kUsed) copy(slot(next_ + ahead) + (1 + which) * kRow, right, cols);
     }
-    /// Begins to copy a row of each into the next slot; `right` may be null.
-    __device__ void begin(const T* left, const T* right, int cols) {
+    /// Begins to copy a left row, behind the right ones.
+    __device__ void begin(const T* left, int cols) {
         if constexpr (kUsed) {
             copy(slot(next_), left, cols);
-            if (right) copy(slot(next_) + kRow, right, cols);
             commit_copies();
             next_ = after(next_);
         }
     }
-    /// Waits for the oldest rows. They are valid until the next `begin`; what cannot be copied is read where it is.
-    __device__ void take(const T*& left, const T*& right) {
+    /// Waits for the oldest rows. They are valid until the next ones begin; what cannot be copied is read where it is.
+    __device__ void take(const T*& left, const T* (&right)[R]) {
         if constexpr (kUsed) {
             await_copies<kAhead>();
             left = slot(oldest_);
-            right = slot(oldest_) + kRow;
+#pragma unroll
+            for (int i = 0; i < R; ++i) right[i] = left + (1 + i) * kRow;
             oldest_ = after(oldest_);
         }
     }
 
 private:
     static __device__ int after(int slot) { return slot + 1 == kSlots ? 0 : slot + 1; }
-    __device__ T* slot(int index) const { return mine_ + index * (2 * Shape::kRows * kRow); }
+    __device__ T* slot(int index) const { return mine_ + index * ((1 + R) * Shape::kRows * kRow); }
     static __device__ void copy(T* to, const T* from, int cols) {
         constexpr int kAccess = Shape::template kAccess<T>;
 #pragma unroll
@@ -175,14 +175,22 @@ auto by_shape(int cols, bool whole, F f) {
     return cols <= 512 * 16 ? f(RowShape<16, kRun, 512>{}) : f(RowShape<8, kRun, 512, true>{});
 }
 
-/// Whether rows of all the slots can be read and written in runs of 16 bytes, and the ring of such long ones fits.
-inline bool whole_rows(const Context& c, const Bound& b, const tensor::Operand& in, std::initializer_list<int> slots) {
+/// Whether rows of all the norms' slots can be read and written in runs of 16 bytes, and the ring of such long ones fits.
+inline bool whole_rows(const Context& c, std::span<const Bound> norms, const tensor::Operand& in,
+                       std::initializer_list<int> slots) {
     constexpr std::size_t kLong = Ring<float, RowShape<8, 4, 512>>::kBytes, kLonger = Ring<float, RowShape<16, 4, 512>>::kBytes;
     static_assert(kLong == Ring<float, RowShape<24, 4, 32>>::kBytes);
     return in.cols % static_cast<int>(16 / tensor::size_of(in.dtype)) == 0 &&
-           c.shared_limit >= (in.cols <= 512 * 8 ? kLong : kLonger) &&
-           std::all_of(slots.begin(), slots.end(), [&](int slot) { return whole_runs(b[slot]); });
+           c.shared_limit >= (in.cols <= 512 * 8 ? kLong : kLonger) && std::ranges::all_of(norms, [&](const Bound& b) {
+               return std::ranges::all_of(slots, [&](int s) { return whole_runs(b[s]); });
+           });
 }
+
+/// The shape, by by_shape, of rows that two norms in series may have in registers at once: the registers of longer ones do not
+/// hold the parameters of both, and over shorter ones layers are one kernel as they are.
+template <class T>
+using PairShape = RowShape<8, 16 / sizeof(T), 32>;
+inline bool has_pair_shape(const tensor::Operand& in) { return in.cols > 128 && in.cols <= 32 * 8; }
 
 /// Lets a kernel use `bytes` of shared memory, and up to a kibibyte that it declares itself.
 template <class K>
