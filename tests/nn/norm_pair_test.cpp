@@ -153,9 +153,9 @@ TEST_P(NormPairRuns, AsTheRecordsOneByOne) {
     EXPECT_EQ(off.joined, 0);
     EXPECT_EQ(on.y, off.y);
     EXPECT_EQ(testing::tensors_apart(on.gradients, off.gradients, 0), "");
+    if (GetParam().precision != tape::Precision::f32) return;  // on the CPU there is no other
     const Outcome wanted = NormsRig(GetParam(), ops::DeviceKind::cpu).run();
-    EXPECT_EQ(testing::tensors_apart(on.gradients, wanted.gradients, GetParam().precision == tape::Precision::f32 ? 1e-4 : 0.03),
-              "");
+    EXPECT_EQ(testing::tensors_apart(on.gradients, wanted.gradients, 1e-4), "");
 }
 
 // Many rows are several for each warp; narrow rows, long ones and those that do not begin at 16 bytes are not joined.
