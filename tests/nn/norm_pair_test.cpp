@@ -1,5 +1,6 @@
 // Two layer norms in series as one kernel: which records it takes, and that it leaves the bits that they leave one by one.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/philox.h"
@@ -20,14 +21,9 @@ struct Norms {
     bool shared = false;      ///< both have the same parameters
     bool joins = true;
 };
-std::string name_of(const Norms& n) {
-    const char* const precisions[] = {"F32", "Bf16", "F16"};
-    return "K" + std::to_string(n.members) + "G" + std::to_string(n.groups) + "B" + std::to_string(n.rows) + "C" +
-           std::to_string(n.width) +
-           precisions[n.precision == tape::Precision::bf16  ? 1
-                      : n.precision == tape::Precision::f16 ? 2
-                                                            : 0] +
-           (n.accumulate ? "Adding" : "") + (n.shared ? "Shared" : "");
+std::string text_of(const Norms& n) {
+    return fmt::format("K{}G{}B{}C{}_{}{}{}", n.members, n.groups, n.rows, n.width, tape::name_of(n.precision),
+                       n.accumulate ? "_adding" : "", n.shared ? "_shared" : "");
 }
 
 struct Outcome {
@@ -168,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(All, NormPairRuns,
                                            Norms{.rows = 4501, .precision = tape::Precision::f32},
                                            Norms{.width = 128, .joins = false}, Norms{.width = 250, .joins = false},
                                            Norms{.width = 264, .joins = false}),
-                         [](const auto& given) { return name_of(given.param); });
+                         [](const auto& given) { return text_of(given.param); });
 
 }  // namespace
 }  // namespace millrace::nn

@@ -43,7 +43,6 @@ template <class T, class Shape, int S>
 __global__ void __launch_bounds__(Shape::kBlock, Shape::kForwardBlocks / S)
     forward_rows_kernel(const __grid_constant__ ForwardArgs<T, S> a) {
     constexpr int N = Shape::kCount, V = Shape::kRun;
-    static_assert(S == 1 || !Shape::kLoops);
     extern __shared__ __align__(16) float shared[];
     if (!a.early) begin_kernel();
     const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups, step = gridDim.x * Shape::kRows;
@@ -58,7 +57,6 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kForwardBlocks / S)
     const float share = 1 / static_cast<float>(a.cols);
     float gamma[S][N], beta[S][N];
     const auto load_parameters = [&](int at) {
-#pragma unroll
         for (int s = 0; s < S; ++s) {
             load_row<Shape>(a.norms[s].gamma.row(k, g, 0) + at, a.cols - at, gamma[s]);
             load_row<Shape>(a.norms[s].beta.row(k, g, 0) + at, a.cols - at, beta[s]);

@@ -63,7 +63,6 @@ __device__ void put_chunk(const NormState<T, Shape> (&states)[S], float* shared,
     const int pitch = S * 2 * cols;
     if constexpr (kRows > 1) __syncthreads();
     float* row_sums = kRows > 1 ? shared + Shape::row() * pitch : to;
-#pragma unroll
     for (int s = 0; s < S; ++s) states[s].put_sums(row_sums + s * 2 * cols, cols, 0);
     if constexpr (kRows == 1) return;
     __syncthreads();
@@ -80,8 +79,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBackwardBlocks)
     backward_rows_kernel(const __grid_constant__ BackwardArgs<T, S> a) {
     constexpr int N = Shape::kCount, kRows = Shape::kRows;
     constexpr bool kReadsTwice = Shape::kLoops || N > 16;  // registers do not hold what is read
-    static_assert(S == 1 || !kReadsTwice);
-    extern __shared__ __align__(16) float shared[];  // the ring, then sums [kRows][S][2][cols] of several rows
+    extern __shared__ __align__(16) float shared[];        // the ring, then sums [kRows][S][2][cols] of several rows
     if (!a.early) begin_kernel();
     const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
     const int begin = blockIdx.x * a.chunk_rows, end = min(a.rows, begin + a.chunk_rows), mine = begin + Shape::row();
@@ -108,7 +106,6 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBackwardBlocks)
     for (int first = begin; first < end; first += kRows) {
         const int r = first + Shape::row(), cols = cols_of(r), later = r + ring.kAhead * kRows;
         const T *dy = a.dy.row(k, g, r), *x[S];
-#pragma unroll
         for (int s = 0; s < S; ++s) {
             x[s] = a.norms[s].x.row(k, g, r);
             ring.begin_right(0, s, a.norms[s].x.row(k, g, later), cols_of(later));

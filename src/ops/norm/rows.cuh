@@ -93,7 +93,6 @@ public:
         if constexpr (kUsed) {
             await_copies<kAhead>();
             left = slot(oldest_);
-#pragma unroll
             for (int i = 0; i < R; ++i) right[i] = left + (1 + i) * kRow;
             oldest_ = after(oldest_);
         }
