@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kForwardBlocks / S)
     }
 }
 
-bool in_runs(const Context& c, std::span<const Bound> norms) {
+bool forward_in_runs(const Context& c, std::span<const Bound> norms) {
     using namespace layernorm_forward;
     return whole_rows(c, norms, norms[0][y], {x, residual, gamma, beta, sum, y});
 }
@@ -148,7 +148,7 @@ KernelResult make_forward(Context& c, std::span<const Bound, S> norms) {
             return make_launch(c, forward_rows_kernel<T, Shape, S>, grid, dim3(Shape::kBlock), kShared, a);
         };
         if constexpr (S == 1)
-            return by_shape<T>(out.cols, in_runs(c, norms), make);
+            return by_shape<T>(out.cols, forward_in_runs(c, norms), make);
         else
             return make(PairShape<T>{});
     });
@@ -163,8 +163,8 @@ Match match_norms_forward(const Context& c, const Window& records) {
     using namespace layernorm_forward;
     if (records.size() < 2 || records[1].record->op != &kDef) return {};
     const Operand& between = records[0][y];
-    const bool fits =
-        records[1][x] == between && !records[1][residual].present() && has_pair_shape(between) && in_runs(c, records.first(2));
+    const bool fits = records[1][x] == between && !records[1][residual].present() && has_pair_shape(between) &&
+                      forward_in_runs(c, records.first(2));
     return fits ? Match::first(2) : Match{};
 }
 KernelResult make_norms_forward(Context& c, std::span<const Bound> norms) { return make_forward(c, norms.first<2>()); }

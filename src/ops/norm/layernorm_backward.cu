@@ -35,6 +35,9 @@ struct NormState {
     float mean, inv;  ///< of the next row
     float gamma[N], sums[N] = {}, dots[N] = {};
 
+    __device__ void load_gamma(const BackwardNorm<T>& norm, int k, int g, int at, int cols) {
+        load_row<Shape>(norm.gamma.row(k, g, 0) + at, cols - at, gamma);
+    }
     __device__ void load_statistics(const BackwardNorm<T>& norm, int k, int g, int r, int end) {
         mean = r < end ? *norm.mean.row(k, g, r) : 0;
         inv = r < end ? *norm.inv_std.row(k, g, r) : 0;
@@ -73,6 +76,20 @@ __device__ void put_chunk(const NormState<T, Shape> (&states)[S], float* shared,
     }
 }
 
+/// From column `at` on.
+template <class Shape, class T, int N>
+__device__ void put_input(const BackwardNorm<T>& norm, int k, int g, std::int64_t r, int at, int cols, const float (&d)[N]) {
+    if (norm.dresidual) put_row<Shape>(norm.dresidual.row(k, g, r) + at, cols - at, d, norm.add_residual);
+    if (norm.dx) put_row<Shape>(norm.dx.row(k, g, r) + at, cols - at, d, norm.add_x);
+}
+
+/// As a stored row would be read again: rounded, zeros behind the last column.
+template <class Shape, class T, int N>
+__device__ void round_row(float (&d)[N], int cols, const T* like) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) d[i] = Shape::column(i) < cols ? rounded(d[i], like) : 0;
+}
+
 /// One chunk of rows a block, all columns: input gradients and the chunk's part of the parameters'. dx may be the memory of dy.
 template <class T, class Shape, int S>
 __global__ void __launch_bounds__(Shape::kBlock, Shape::kBackwardBlocks)
@@ -86,16 +103,13 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBackwardBlocks)
     Ring<T, Shape, S> ring(shared);
     const auto cols_of = [&](int r) { return r < end ? a.cols : 0; };  // behind the last row all are zeros
     NormState<T, Shape> states[S];
-    const auto load_gamma = [&](int s, int at) {
-        load_row<Shape>(a.norms[s].gamma.row(k, g, 0) + at, a.cols - at, states[s].gamma);
-    };
 #pragma unroll
     for (int s = 0; s < S; ++s) {
 #pragma unroll
         for (int i = 0; i < ring.kAhead; ++i)
             ring.begin_right(i, s, a.norms[s].x.row(k, g, mine + i * kRows), cols_of(mine + i * kRows));
         states[s].load_statistics(a.norms[s], k, g, mine, end);
-        load_gamma(s, 0);
+        states[s].load_gamma(a.norms[s], k, g, 0, a.cols);
     }
     const float share = 1 / static_cast<float>(a.cols);
     float* to = a.partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.x + blockIdx.x) * S * 2 * a.cols;
@@ -125,7 +139,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBackwardBlocks)
                 load_row<Shape>(x[s] + at, cols - at, hat);
 #pragma unroll
                 for (int i = 0; i < N; ++i) hat[i] = (hat[i] - m) * inv;
-                if constexpr (Shape::kLoops) load_gamma(s, at);
+                if constexpr (Shape::kLoops) state.load_gamma(norm, k, g, at, a.cols);
             };
             Shape::each_piece(a.cols, [&](int at) {
                 load_both(at);
@@ -149,12 +163,9 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBackwardBlocks)
                 }
 #pragma unroll
                 for (int i = 0; i < N; ++i) d[i] = inv * (d[i] - sum - hat[i] * dot);
-                if (norm.dresidual) put_row<Shape>(norm.dresidual.row(k, g, r) + at, cols - at, d, norm.add_residual);
-                if (norm.dx) put_row<Shape>(norm.dx.row(k, g, r) + at, cols - at, d, norm.add_x);
+                put_input<Shape>(norm, k, g, r, at, cols, d);
             });
-            if (s + 1 < S)
-#pragma unroll
-                for (int i = 0; i < N; ++i) d[i] = Shape::column(i) < cols ? rounded(d[i], a.dy.data) : 0;
+            if (s + 1 < S) round_row<Shape>(d, cols, a.dy.data);
         }
     }
     if constexpr (!Shape::kLoops) put_chunk(states, shared, to, a.cols);
@@ -169,7 +180,7 @@ int chunk_rows_for(int rows, int at_once, std::int64_t blocks) {
     return std::max(each(std::max<std::int64_t>(blocks, 1), std::max(16, 128 / at_once)), each(1024, rows + 1));
 }
 
-bool in_runs(const Context& c, std::span<const Bound> norms) {
+bool backward_in_runs(const Context& c, std::span<const Bound> norms) {
     using namespace layernorm_backward;
     return whole_rows(c, norms, norms[0][x], {dy, x, gamma, dx, dresidual});
 }
@@ -215,7 +226,7 @@ KernelResult make_backward(Context& c, std::span<const Bound, S> norms) {
             return KernelResult(std::move(kernel));
         };
         if constexpr (S == 1)
-            return by_shape<T>(in.cols, in_runs(c, norms), make);
+            return by_shape<T>(in.cols, backward_in_runs(c, norms), make);
         else
             return make(PairShape<T>{});
     });
@@ -231,7 +242,7 @@ Match match_norms_backward(const Context& c, const Window& records) {
     if (records.size() < 2 || records[1].record->op != &kDef) return {};
     const Bound& first = records[0];
     const bool fits = first[dx].present() && records[1][dy] == first[dx] && !first.accumulates(dx) &&
-                      !first[dresidual].present() && has_pair_shape(first[dx]) && in_runs(c, records.first(2));
+                      !first[dresidual].present() && has_pair_shape(first[dx]) && backward_in_runs(c, records.first(2));
     return fits ? Match::first(2, {{0, dx}}) : Match{};
 }
 KernelResult make_norms_backward(Context& c, std::span<const Bound> norms) { return make_backward(c, norms.first<2>()); }
