@@ -1,6 +1,5 @@
 #include "bench/bench.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 
@@ -38,9 +37,9 @@ double milliseconds_since(Clock::time_point begin) {
 base::Result<io::FileDescriptor> take_turn(bool alone) {
     const char* path = std::getenv("MILLRACE_TURNS");
     if (path == nullptr) return io::FileDescriptor();
-    MILLRACE_LET(file, io::open_file(path, O_RDONLY));
-    if (flock(file.get(), alone ? LOCK_EX : LOCK_SH) != 0) return io::system_error("cannot lock", path, errno);
-    return file;
+    MILLRACE_LET(opened, io::open_regular(path));
+    if (flock(opened.file.get(), alone ? LOCK_EX : LOCK_SH) != 0) return io::system_error("cannot lock", path, errno);
+    return std::move(opened.file);
 }
 
 base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, const base::Recipe& recipe, const Options& options,
