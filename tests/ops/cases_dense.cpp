@@ -332,6 +332,27 @@ std::vector<OpCase> tile_cases() {
     return cases;
 }
 
+std::vector<PairCase> pair_cases() {
+    const Config gelu{Norm::none, Activation::gelu, 0}, relu{Norm::none, Activation::relu, 0.2f};
+    std::vector<PairCase> cases;
+    // rows and columns that end inside of tiles and panels, a single row, members, groups side by side
+    const Shape many{1, 1, 700, 136, 264}, members{3, 1, 130, 200, 72}, groups{1, 2, 129, 72, 40};
+    for (const Shape& s : {many, members, groups, Shape{1, 1, 65, 8, 40}, Shape{2, 1, 1, 16, 8}})
+        for (const Config& config : {gelu, relu, kLinear, kHead, kHidden}) {
+            PairCase pair{dgrad(s, "pair"), backward({s.k, s.g, s.b, 1, s.in}, config, "_pair")};
+            if (s.g > 1)
+                for (Slot* slot : {&pair.dgrad.slots[linear_dgrad::dx], &pair.backward.slots[dense_backward::dy]})
+                    slot->layout.groups_in_row = true;
+            cases.push_back(pair);
+        }
+    PairCase adding = cases.front();
+    adding.dgrad.slots[linear_dgrad::dx].values = uniform(-1, 1);
+    adding.dgrad.accumulates(linear_dgrad::dx);
+    adding.backward.name += "/adding";
+    cases.push_back(adding);
+    return cases;
+}
+
 void add_linear_cases(std::vector<OpCase>& cases) {
     for (const Shape& shape : kShapes) {
         cases.push_back(dgrad(shape, "plain"));

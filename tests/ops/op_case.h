@@ -126,6 +126,11 @@ void add_choose_cases(std::vector<OpCase>& cases);
 
 /// Dense layers and their gradients for every shape of tiles.
 std::vector<OpCase> tile_cases();
+/// linear_dgrad and dense_backward behind it, whose dy is dx: one kernel of tiles.
+struct PairCase {
+    OpCase dgrad, backward;
+};
+std::vector<PairCase> pair_cases();
 /// Heads that occupy a GPU several times over, too large for the reference: kernels are held against other kernels.
 std::vector<OpCase> large_vocabulary_cases();
 

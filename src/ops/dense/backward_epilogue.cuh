@@ -49,10 +49,6 @@ struct BackwardEpilogue {
               k(member),
               product_g(group),
               key(dropout_key({a.layer.p.dropout, a.layer.p.op_number}, a.layer.state, member)) {}
-        __device__ void fetch(int row, int col, int cols) const {
-            const Column c(a, product_g, col);
-            if (a.layer.saved) hopper::fetch_ahead(a.layer.saved.row(k, c.g, row) + c.col, sizeof(T) * min(cols, a.cols - c.col));
-        }
         __device__ Place place(int row, int col) const {
             const Column c(a, product_g, col);
             return {a.layer.saved.row(k, c.g, row) + c.col, a.layer.dz.row(k, c.g, row) + c.col, row, col};

@@ -7,9 +7,8 @@
 // - Args, what it needs of a problem.
 // - kConstants: numbers of each column that all rows need, read by constant(args, k, g, which, col) before the product.
 // - kColumnValues: numbers of each column that are summed over rows.
-// - Loads: what a row's run needs from memory, asked for a panel ahead.
+// - Loads: what a row's run needs from memory, asked for a panel ahead, that of the first panel before the product.
 // - Work, made before the product from (args, k, g):
-//   fetch(row, col, cols): where it has one, brings what a row of the tile needs to the second cache, before the product;
 //   place(row, col): where the run of half 0 lies, a Place; next(place, row, col): of the panel to the right;
 //   load(place, half, loads): only where row and run are whole and exist;
 //   put(place, there, loads, constants, pitch, width, v): both runs, of which those exist that are `there`; the sums in v, of
@@ -136,15 +135,20 @@ struct Finish {
     const Problem<Args>& p;
     const Unit& u;
     typename Epilogue::Work work;
+    const int first;                 ///< band of 16 rows; the next one of this warp is four on
+    typename Epilogue::Place place;  ///< of the panel whose loads were asked for
+    typename Epilogue::Loads ahead[2];
     float constant[kConstants > 0 ? kConstants : 1];  ///< of one column, until all threads share them
 
     /// Before the product.
     __device__ __forceinline__ Finish(const Problem<Args>& problem, const Unit& unit)
-        : p(problem), u(unit), work(p.args, u.k, u.g) {
+        : p(problem),
+          u(unit),
+          work(p.args, u.k, u.g),
+          first(team_thread<Shape>() / 128 * Shape::kHigh * 4 + team_thread<Shape>() / 32 % 4),
+          place(work.place(row_of(0), column_of(0))) {
+        load(0);
         const int thread = team_thread<Shape>();
-        if constexpr (requires { work.fetch(thread, thread, thread); })
-            if (thread < Shape::kRows && u.row + thread < p.rows)
-                work.fetch(u.row + thread, u.col, min(Shape::kWide, p.cols - u.col));
         if constexpr (kConstants > 0) {
             const bool exists = thread < Shape::kWide && u.col + thread < p.cols;
 #pragma unroll
@@ -155,22 +159,10 @@ struct Finish {
 
     /// `memory`: panels, two tiles' constants in turns, column values.
     __device__ __forceinline__ void end(const Sums<Shape>& sums, float* memory, int turn) {
-        const int thread = team_thread<Shape>(), warp = thread / 32, run = thread % 4 * 8;
+        const int thread = team_thread<Shape>(), warp = thread / 32;
         float* constants = memory + Shape::kPanelFloats + turn * kConstants * Shape::kWide;
         float* values = memory + Shape::kPanelFloats + 2 * kConstants * Shape::kWide;
         const Panel panel(memory + warp * kPanelRows * kPanelPitch);
-        typename Epilogue::Loads ahead[2];
-        const int first = warp / 4 * Shape::kHigh * 4 + warp % 4;  // band of 16 rows; the next one of this warp is four on
-        const auto row_of = [&](int q) { return u.row + kPanelRows * (first + q / kAcross * 4) + thread % 32 / 4; };
-        const auto column_of = [&](int q) { return u.col + kPanelColumns * (q % kAcross) + run; };
-        const auto load = [&](const typename Epilogue::Place& place, int q) {
-            const bool whole = column_of(q) + 8 <= p.cols;
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                if (whole && row_of(q) + 8 * half < p.rows) work.load(place, half, ahead[half]);
-        };
-        auto place = work.place(row_of(0), column_of(0));
-        load(place, 0);
         if constexpr (kConstants > 0) {
             if (thread < Shape::kWide)
 #pragma unroll
@@ -189,7 +181,7 @@ struct Finish {
                     place = work.place(row_of(q + 1), column_of(q + 1));
                 else
                     work.next(place, row_of(q + 1), column_of(q + 1));
-                load(place, q + 1);
+                load(q + 1);
             }
             const int width = min(8, p.cols - column_of(q)), row = row_of(q);
             const bool there[2] = {width > 0 && row<p.rows, width> 0 && row + 8 < p.rows};
@@ -213,6 +205,17 @@ struct Finish {
                 Epilogue::merge(p, u, u.col + thread, bands, values + thread, Shape::kWide);
             await_team<Shape>();
         }
+    }
+
+private:
+    __device__ int row_of(int q) const { return u.row + kPanelRows * (first + q / kAcross * 4) + team_thread<Shape>() % 32 / 4; }
+    __device__ int column_of(int q) const { return u.col + kPanelColumns * (q % kAcross) + team_thread<Shape>() % 4 * 8; }
+    /// What panel q reads, at `place`.
+    __device__ __forceinline__ void load(int q) {
+        const bool whole = column_of(q) + 8 <= p.cols;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            if (whole && row_of(q) + 8 * half < p.rows) work.load(place, half, ahead[half]);
     }
 };
 
