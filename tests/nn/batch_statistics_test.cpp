@@ -104,8 +104,8 @@ TEST_P(BatchStatistics, JoinedRecordsEqualSeparateOnesUpToRounding) {
                                  &ops::batch_apply_backward::kDef})
         EXPECT_EQ(off.count(*op), 2) << op->name;
     EXPECT_EQ(off.count(ops::dense_forward::kDef), 3);
-    // Between the two ways a few values are rounded to the other side.
-    const double tolerance = GetParam().precision == tape::Precision::bf16 ? 0x1p-8 : 2e-5;
+    // In bf16 the records of two layers store a product and its gradient that the joined ones keep: four roundings of 2^-9.
+    const double tolerance = GetParam().precision == tape::Precision::bf16 ? 4 * 0x1p-9 : 2e-5;
     for (std::size_t id = 0; id < on.store.parameters().size(); ++id) {
         const tape::Parameter& parameter = on.store.parameters()[id];
         const auto number = static_cast<tape::ParameterId>(id);
