@@ -33,6 +33,8 @@ def run(given, program, row, workload, jax=None):
     """Prints a row per mode of `workload(stacked, compiled)`, a run whose step() makes one update; the exit status. `jax` is the
     script that has the mode of that name."""
     modes, fine = given.modes.split(","), True
+    if os.environ.get("MILLRACE_TURNS") and len(modes) > 1:
+        return run_apart(modes)
     torch_modes = [mode for mode in modes if mode != "jax" or jax is None]
     if torch_modes:
         if not ready(given, program):
@@ -42,6 +44,14 @@ def run(given, program, row, workload, jax=None):
     if len(torch_modes) < len(modes):
         fine = run_jax(given, jax) and fine
     return 0 if fine else 1
+
+
+def run_apart(modes):
+    """This command once for each mode, all prepared at once; the greatest exit status."""
+    children = [subprocess.Popen([sys.executable, *sys.argv, "--modes", mode], stdout=subprocess.PIPE, text=True) for mode in modes]
+    for child in children:
+        print(child.communicate()[0], end="", flush=True)
+    return max(child.returncode for child in children)
 
 
 def step_of(training, given):

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -47,6 +48,18 @@ for line in open(words[words.index("--points") + 1]):
         row.update(peers={{mode: 1.5e-3 * samples for mode in words[words.index("--peers") + 1].split(",")}}, versions=dict(peers="torch 0"))
     print(json.dumps(row), flush=True)
 sys.exit({status})
+'''
+
+
+# Ends when two of it run at the same time, with status 1 when no second one comes.
+MEETING = '''import os, sys, time
+open(os.path.join("{folder}", f"here-{{os.getpid()}}"), "w").close()
+end = time.monotonic() + 60
+while sum(name.startswith("here-") for name in os.listdir("{folder}")) < 2:
+    if time.monotonic() > end:
+        sys.exit(1)
+    time.sleep(0.01)
+print("met")
 '''
 
 
@@ -143,6 +156,23 @@ class Turns(unittest.TestCase):
             for thread in peers:
                 thread.join()
         self.assertEqual((together.broken, most), (False, [1, 1, 1]))
+
+
+    def test_the_modes_of_a_point_are_prepared_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            place = pathlib.Path(folder)
+            (place / "turns").touch()
+            (place / "jax.py").write_text(MEETING.format(folder=folder))
+            (place / "peer.py").write_text(f"""import argparse, sys
+sys.path.insert(0, {str(ROOT / "bench/peers")!r})
+from command import run
+parser = argparse.ArgumentParser()
+parser.add_argument("--modes")
+sys.exit(run(parser.parse_args(), "peer.py", "row", None, {str(place / "jax.py")!r}))
+""")
+            done = subprocess.run([sys.executable, place / "peer.py", "--modes", "jax,jax"], capture_output=True, text=True, check=False,
+                                  env=dict(os.environ, MILLRACE_TURNS=str(place / "turns")))
+        self.assertEqual((done.returncode, done.stdout), (0, "met\nmet\n"), done.stderr)
 
 
 class Scans(unittest.TestCase):
