@@ -36,7 +36,7 @@ double milliseconds_since(Clock::time_point begin) {
 /// bench/peers/command.py is the peers' side. Held until the file is closed.
 base::Result<io::FileDescriptor> take_turn(bool alone) {
     const char* path = std::getenv("MILLRACE_TURNS");
-    if (path == nullptr) return io::FileDescriptor();
+    if (path == nullptr || *path == '\0') return io::FileDescriptor();
     MILLRACE_LET(opened, io::open_regular(path));
     if (flock(opened.file.get(), alone ? LOCK_EX : LOCK_SH) != 0) return io::system_error("cannot lock", path, errno);
     return std::move(opened.file);

@@ -164,7 +164,12 @@ Status copy_chunk(const Path& place, const Hdf5Geometry& geometry, const Window&
                      [&](std::uint64_t, std::uint64_t to, std::uint64_t bytes) { fill_elements(geometry, out + to, bytes); });
         return base::ok();
     }
+    constexpr std::uint64_t kMostPacked = 1032;  // bytes that gzip packs into one: a forged size asks for no memory
     const std::uint64_t bytes = geometry.chunk_bytes();
+    if (bytes / kMostPacked > unpacker().chunk.stored.size())
+        return Error{fmt::format("data set '{}': {} bytes cannot be a chunk of {}: damaged", geometry.name,
+                                 unpacker().chunk.stored.size(), bytes),
+                     place.string()};
     if (window.whole) return unpack_chunk(place, geometry, {out + window.target, bytes});
     std::vector<std::byte>& whole = unpacker().whole;
     whole.resize(bytes);

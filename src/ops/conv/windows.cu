@@ -126,10 +126,10 @@ base::Result<DeviceTable> lend_matrices(Context& c, std::initializer_list<Operan
     return table;
 }
 
-/// So many maps at once that their windows fit the second cache. Pinned runs do not ask how many members there are.
+/// So many maps at once that their windows and sums fit the second cache. Pinned runs do not ask how many members there are.
 int maps_at_once(const Context& c, const ConvParams& p, const Operand& rows) {
     const std::int64_t elements = c.deterministic ? 1 << 20 : (1 << 24) / rows.k;
-    const std::int64_t each = std::int64_t{p.height} * p.width * p.weights();
+    const std::int64_t each = std::int64_t{p.height} * p.width * std::max(p.weights(), p.out);
     return static_cast<int>(std::clamp<std::int64_t>(elements / each, 1, std::max(rows.rows, 1)));
 }
 
