@@ -115,13 +115,18 @@ KernelResult make_token_embed(Context& c, const Bound& b) {
     return make_embed(c, b, {}, false);
 }
 
-Match match_window_embed(const Context&, const Window& records) {
+/// Every block finds its windows again: where more blocks wait than run at once, that takes longer than a launch.
+Match match_window_embed(const Context& c, const Window& records) {
     if (records.size() < 2 || records[1].record->op != &token_embed::kDef) return {};
     const Bound &gather = records[0], &embed = records[1];
     Operand inputs = gather[gather_windows::out];
     inputs.cols -= 1;  // without the last target
-    const bool fits = embed[token_embed::ids] == inputs && embed[token_embed::lengths] == gather[gather_windows::lengths] &&
-                      embed[token_embed::y].count() > 0 && embed.params<TokenParams>().prefix == 0;
+    const Operand& y = embed[token_embed::y];
+    constexpr int kWidest = 8, kAtOnce = 2048 / (kLanes * kRows);  // columns of a thread, blocks of a multiprocessor
+    const auto blocks = std::int64_t{blocks_for(y.rows, kRows)} * column_tiles(y.cols, kWidest) * y.k;
+    const bool fits = blocks <= kAtOnce * c.multiprocessors && embed[token_embed::ids] == inputs &&
+                      embed[token_embed::lengths] == gather[gather_windows::lengths] && embed[token_embed::y].count() > 0 &&
+                      embed.params<TokenParams>().prefix == 0;
     return Match::first(fits ? 2 : 0);
 }
 
