@@ -227,6 +227,19 @@ TEST(Hdf5, ChunkThatDoesNotUnpackIsNamed) {
     EXPECT_NE(error.find("b.h5"), std::string::npos) << error;
 }
 
+TEST(Hdf5, ForgedChunkSizeIsRefusedBeforeMemoryIsAskedFor) {
+    if (!have_hdf5()) GTEST_SKIP() << "built without HDF5";
+    const test::TemporaryFolder folder;
+    std::string bytes = *read_text(write_sample(folder / "a.h5", false).path);
+    const std::string_view chunk("\5\0\0\0\4\0\0\0\2\0\0\0", 12);  // rows, columns, bytes of an element
+    const std::size_t at = bytes.find(chunk);
+    ASSERT_NE(at, std::string::npos);
+    bytes[at + 3] = 1;  // 2^24 rows
+    ASSERT_TRUE(write_atomically(folder / "b.h5", bytes).ok());
+    const std::string error = error_of(folder / "b.h5");
+    EXPECT_NE(error.find("cannot be a chunk of"), std::string::npos) << error;
+}
+
 TEST(Hdf5, FileThatChangesIsAnError) {
     if (!have_hdf5()) GTEST_SKIP() << "built without HDF5";
     const test::TemporaryFolder folder;

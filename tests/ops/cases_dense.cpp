@@ -1,69 +1,15 @@
-#include <fmt/format.h>
-
-#include "op_case.h"
-#include "ops/dense/dense.h"
+#include "dense_case.h"
 
 namespace millrace::ops::cases {
+namespace dense {
 namespace {
-
-struct Shape {
-    int k, g, b, in, out;
-    [[nodiscard]] std::string text() const { return fmt::format("K{}_G{}_B{}_In{}_Out{}", k, g, b, in, out); }
-};
-struct Config {
-    Norm norm;
-    Activation activation;
-    float dropout;
-    [[nodiscard]] std::string text() const {
-        static constexpr const char* kNorms[] = {"plain", "batch_train", "batch_eval"};
-        static constexpr const char* kActivations[] = {"none", "relu", "gelu", "tanh", "sigmoid"};
-        return fmt::format("{}_{}{}", kNorms[static_cast<int>(norm)], kActivations[static_cast<int>(activation)],
-                           dropout > 0 ? "_drop" : "");
-    }
-    [[nodiscard]] DenseParams params() const { return {norm, activation, dropout, 1e-5f, 0.1f, 17}; }
-    // relu makes zeros of its own, and which side of 0 a sum falls on is a matter of rounding.
-    [[nodiscard]] bool zeros_are_dropped() const { return dropout > 0 && activation != Activation::relu; }
-};
-
-constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu, Activation::tanh,
-                                       Activation::sigmoid};
-constexpr Shape kSmall{2, 3, 7, 13, 5};
-constexpr Config kHidden{Norm::batch_train, Activation::relu, 0.2f};
-constexpr Config kHead{Norm::none, Activation::gelu, 0.1f};
-constexpr Config kLinear{Norm::none, Activation::none, 0};
-constexpr Shape kShapes[] = {
-    {1, 1, 1, 1, 1},
-    {1, 1, 2, 3, 5},
-    {1, 1, 5, 17, 31},
-    {3, 1, 32, 24, 16},
-    {1, 2, 112, 19, 8},
-    {1, 1, 128, 33, 12},
-    {1, 1, 256, 8, 9},
-    {1, 1, 300, 7, 11},
-    {1, 4, 32, 40, 64},
-    {2, 4, 32, 64, 48},
-    {1, 1, 3, 129, 67},
-    {4, 1, 17, 16, 10},
-    // clusters of two and four, and wide strips, on CUDA; whole steps at larger sizes are in tests/models
-    {1, 1, 100, 520, 9},
-    {1, 1, 131, 8, 9},
-    {1, 1, 193, 8, 9},
-    {1, 1, 8, 8, 1100}};
-
-/// Just enough matrices for each of the wide tiles on CUDA, in groups since every member is also run alone. Rows, columns and
-/// summed elements end inside of tiles, in some inside of 16 bytes.
-constexpr Shape kMany[] = {{2, 24, 37, 24, 40}, {2, 20, 100, 8, 72}, {1, 70, 100, 72, 64},
-                           {2, 50, 33, 10, 17}, {1, 60, 250, 8, 33}, {2, 70, 100, 8, 16}};
-
-/// Batches around the borders of strips, blocks and clusters; the one of 100 rows has clusters of two in f32.
-constexpr Shape kBatches[] = {{1, 1, 1, 40, 24},    {2, 1, 2, 12, 9},     {1, 2, 63, 100, 24}, {1, 1, 64, 20, 40},
-                              {1, 2, 65, 36, 8},    {1, 1, 128, 260, 17}, {2, 1, 255, 13, 8},  {1, 1, 256, 300, 16},
-                              {1, 6, 100, 800, 64}, {1, 6, 128, 33, 64}};
 
 /// Two rows that happen to be close together make a large inv_std, which multiplies the rounding of z.
 double slack_of(const Shape& s) { return s.b <= 2 ? 10 : 1; }
 
-OpCase forward(const Shape& s, const Config& config, const std::string& note = "") {
+}  // namespace
+
+OpCase forward(const Shape& s, const Config& config, const std::string& note) {
     namespace at = dense_forward;
     OpCase c;
     c.name = fmt::format("dense_forward/{}{}/{}", config.text(), note, s.text());
@@ -94,7 +40,7 @@ OpCase forward(const Shape& s, const Config& config, const std::string& note = "
     return c;
 }
 
-OpCase backward(const Shape& s, const Config& config, const std::string& note = "") {
+OpCase backward(const Shape& s, const Config& config, const std::string& note) {
     namespace at = dense_backward;
     OpCase c;
     c.name = fmt::format("dense_backward/{}{}/{}", config.text(), note, s.text());
@@ -122,6 +68,29 @@ OpCase backward(const Shape& s, const Config& config, const std::string& note = 
     c.slots[at::dz].exact_zeros = !normed && config.dropout > 0;
     return c;
 }
+
+OpCase dgrad(const Shape& s, const std::string& note) {
+    OpCase c;
+    c.name = fmt::format("linear_dgrad/{}/{}", note, s.text());
+    c.op = &linear_dgrad::kDef;
+    c.params = LinearGradParams{};
+    c.members = s.k;
+    c.slot(linear_dgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
+    c.slot(linear_dgrad::w, Element::real, s.k, s.g, s.out, s.in, uniform(-1, 1));
+    return c.slot(linear_dgrad::dx, Element::real, s.k, s.g, s.b, s.in, poison());
+}
+OpCase wgrad(const Shape& s, const std::string& note) {
+    OpCase c;
+    c.name = fmt::format("linear_wgrad/{}/{}", note, s.text());
+    c.op = &linear_wgrad::kDef;
+    c.params = LinearGradParams{};
+    c.members = s.k;
+    c.slot(linear_wgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
+    c.slot(linear_wgrad::x, Element::real, s.k, s.g, s.b, s.in, uniform(-1, 1));
+    return c.slot(linear_wgrad::dw, Element::stat, s.k, s.g, s.out, s.in, poison());
+}
+
+namespace {
 
 OpCase batch_case(const OpDef& op, const Shape& s, std::any params, const std::string& note) {
     OpCase c;
@@ -178,29 +147,6 @@ void add_batch_records(std::vector<OpCase>& cases, const Shape& s, const Config&
     cases.push_back(c);
 }
 
-OpCase dgrad(const Shape& s, const std::string& note) {
-    OpCase c;
-    c.name = fmt::format("linear_dgrad/{}/{}", note, s.text());
-    c.op = &linear_dgrad::kDef;
-    c.params = LinearGradParams{};
-    c.members = s.k;
-    c.slot(linear_dgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
-    c.slot(linear_dgrad::w, Element::real, s.k, s.g, s.out, s.in, uniform(-1, 1));
-    return c.slot(linear_dgrad::dx, Element::real, s.k, s.g, s.b, s.in, poison());
-}
-OpCase wgrad(const Shape& s, const std::string& note) {
-    OpCase c;
-    c.name = fmt::format("linear_wgrad/{}/{}", note, s.text());
-    c.op = &linear_wgrad::kDef;
-    c.params = LinearGradParams{};
-    c.members = s.k;
-    c.slot(linear_wgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
-    c.slot(linear_wgrad::x, Element::real, s.k, s.g, s.b, s.in, uniform(-1, 1));
-    return c.slot(linear_wgrad::dw, Element::stat, s.k, s.g, s.out, s.in, poison());
-}
-
-void window(OpCase& c, int slot, Layout layout) { c.slots[static_cast<std::size_t>(slot)].layout = layout; }
-
 void add_forward_layouts(std::vector<OpCase>& cases) {
     namespace at = dense_forward;
     for (const Config& config : {kHidden, kHead, kLinear}) {
@@ -252,8 +198,10 @@ void add_backward_layouts(std::vector<OpCase>& cases) {
 }
 
 }  // namespace
+}  // namespace dense
 
 void add_dense_cases(std::vector<OpCase>& cases) {
+    using namespace dense;
     for (const Norm norm : {Norm::none, Norm::batch_train, Norm::batch_eval})
         for (const Activation activation : kActivations)
             for (const float dropout : {0.0f, 0.2f}) {
@@ -301,161 +249,6 @@ void add_dense_cases(std::vector<OpCase>& cases) {
         stat.slots[dense_forward::y].element = Element::stat;
         stat.slots[dense_forward::bias].present = std::string(note) == "_stat";
         cases.push_back(stat);
-    }
-}
-
-std::vector<OpCase> tile_cases() {
-    const Config gelu{Norm::none, Activation::gelu, 0}, evaluated{Norm::batch_eval, Activation::relu, 0};
-    std::vector<OpCase> cases;
-    // rows, columns and summed elements end inside of tiles, slices and panels; columns inside of 16 bytes
-    const Shape many{1, 1, 700, 136, 264}, members{3, 2, 130, 200, 72};
-    for (const Config& config : {gelu, kHead, kHidden, kLinear, evaluated}) cases.push_back(forward(many, config));
-    for (const Config& config : {kHead, kHidden, kLinear}) cases.push_back(forward(members, config));
-    for (const Activation activation : kActivations) cases.push_back(forward({1, 1, 150, 40, 96}, {Norm::none, activation, 0}));
-    for (const Shape& shape : {Shape{1, 1, 300, 64, 75}, Shape{1, 1, 64, 64, 64}, Shape{1, 1, 1, 8, 8}, Shape{1, 1, 129, 72, 16}})
-        cases.push_back(forward(shape, kHead));
-    for (const Shape& shape : {Shape{1, 1, 700, 264, 136}, Shape{3, 2, 130, 72, 200}, Shape{1, 1, 65, 40, 8}}) {
-        OpCase c = dgrad(shape, "plain");
-        cases.push_back(c);
-        c.name += "/adding";
-        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_dgrad::dx));
-        c.name += "/stat";
-        c.slots[linear_dgrad::dx].element = Element::stat;
-        cases.push_back(c);
-        c = wgrad(shape, "plain");
-        cases.push_back(c);
-        c.name += "/adding";
-        c.slots[linear_wgrad::dw].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_wgrad::dw));
-    }
-    return cases;
-}
-
-std::vector<PairCase> pair_cases() {
-    const Config gelu{Norm::none, Activation::gelu, 0}, relu{Norm::none, Activation::relu, 0.2f};
-    std::vector<PairCase> cases;
-    // rows and columns that end inside of tiles and panels, a single row, members, groups side by side
-    const Shape many{1, 1, 700, 136, 264}, members{3, 1, 130, 200, 72}, groups{1, 2, 129, 72, 40};
-    for (const Shape& s : {many, members, groups, Shape{1, 1, 65, 8, 40}, Shape{2, 1, 1, 16, 8}})
-        for (const Config& config : {gelu, relu, kLinear, kHead, kHidden}) {
-            PairCase pair{dgrad(s, "pair"), backward({s.k, s.g, s.b, 1, s.in}, config, "_pair")};
-            if (s.g > 1)
-                for (Slot* slot : {&pair.dgrad.slots[linear_dgrad::dx], &pair.backward.slots[dense_backward::dy]})
-                    slot->layout.groups_in_row = true;
-            cases.push_back(pair);
-        }
-    PairCase adding = cases.front();
-    adding.dgrad.slots[linear_dgrad::dx].values = uniform(-1, 1);
-    adding.dgrad.accumulates(linear_dgrad::dx);
-    adding.backward.name += "/adding";
-    cases.push_back(adding);
-    return cases;
-}
-
-void add_linear_cases(std::vector<OpCase>& cases) {
-    for (const Shape& shape : kShapes) {
-        cases.push_back(dgrad(shape, "plain"));
-        cases.push_back(wgrad(shape, "plain"));
-    }
-    for (const Shape& shape : kBatches) cases.push_back(dgrad(shape, "batches"));
-    for (const Shape& shape : kMany) {
-        OpCase c = dgrad({shape.k, shape.g, shape.b, shape.out, shape.in}, "many");
-        if (shape.k == 2) {
-            c.slots[linear_dgrad::dx].values = uniform(-1, 1);
-            c.accumulates(linear_dgrad::dx);
-        }
-        cases.push_back(c);
-    }
-    cases.push_back(wgrad({1, 1, 32, 784, 128}, "plain"));
-    cases.push_back(dgrad({1, 1, 32, 256, 384}, "plain"));
-    // long operands, which the CPU shares out by rows
-    cases.push_back(wgrad({1, 1, 2003, 271, 131}, "plain"));
-    cases.push_back(wgrad({2, 1, 700, 19, 390}, "plain"));
-    cases.push_back(dgrad({1, 1, 401, 37, 700}, "plain"));
-    // more tiles than a GPU computes at once: of 64 x 64 where most of 128 x 128 would be empty
-    for (const Shape& many : {Shape{4, 52, 70, 136, 8}, Shape{4, 34, 70, 136, 120}}) {
-        OpCase tiles = wgrad(many, "tiles_adding");
-        tiles.slots[linear_wgrad::dw].values = uniform(-1, 1);
-        cases.push_back(tiles.accumulates(linear_wgrad::dw));
-    }
-    cases.push_back(wgrad({2, 134, 37, 9, 5}, "tiles"));
-    cases.push_back(wgrad({2, 134, 70, 101, 99}, "tiles"));
-    cases.push_back(dgrad({1, 1, 0, 5, 3}, "plain"));
-    cases.push_back(wgrad({2, 1, 0, 5, 3}, "plain"));
-    for (const Shape& many : {Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4100, 65, 48}, Shape{2, 1, 4097, 5, 3},
-                              Shape{1, 1, 4101, 264, 4}, Shape{1, 2, 4096, 40, 1}}) {
-        cases.push_back(dgrad(many, "plain"));
-        cases.push_back(wgrad(many, "plain"));
-        OpCase c = dgrad(many, "stat_adding");
-        c.slots[linear_dgrad::dx].element = Element::stat;
-        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_dgrad::dx));
-    }
-    // more columns on the side of x than the weight has
-    for (const Shape& shape : {kSmall, Shape{2, 1, 37, 13, 9}, Shape{1, 1, 300, 65, 48}, Shape{1, 1, 4102, 65, 48},
-                               Shape{2, 1, 2100, 65, 24}, Shape{1, 1, 2049, 9, 3}}) {
-        const int wide = (shape.in + 8) / 8 * 8;
-        OpCase c = dgrad(shape, "wide");
-        c.slots[linear_dgrad::dx].cols = wide;
-        cases.push_back(c);
-        c.name = fmt::format("linear_dgrad/wide_adding/{}", shape.text());
-        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_dgrad::dx));
-        c = wgrad(shape, "wide");
-        c.slots[linear_wgrad::x].cols = wide;
-        cases.push_back(c);
-        c.name = fmt::format("linear_wgrad/wide_adding/{}", shape.text());
-        c.slots[linear_wgrad::dw].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_wgrad::dw));
-    }
-    // with the bias's sums: in every form, rows that end inside of slices, sums that blocks share, members and groups; with
-    // windows odd numbers of columns whose rows begin at multiples of 16 bytes
-    for (const Shape& shape : {kSmall, Shape{2, 1, 0, 5, 3}, Shape{1, 1, 300, 64, 24}, Shape{1, 2, 777, 136, 72},
-                               Shape{2, 1, 1000, 264, 200}, Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4097, 65, 3}}) {
-        OpCase c = wgrad(shape, "bias");
-        c.slot(linear_wgrad::dbias, Element::stat, shape.k, shape.g, 1, shape.out, poison());
-        cases.push_back(c);
-        c.name = fmt::format("linear_wgrad/bias_adding/{}", shape.text());
-        c.slots[linear_wgrad::dbias].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_wgrad::dbias));
-    }
-    for (const Shape& shape : {Shape{1, 1, 777, 61, 77}, Shape{2, 1, 520, 133, 13}}) {
-        OpCase c = wgrad(shape, "bias_windows");
-        c.slot(linear_wgrad::dbias, Element::stat, shape.k, shape.g, 1, shape.out, poison(), kWindow);
-        window(c, linear_wgrad::dz, {0, 3, false, false});
-        window(c, linear_wgrad::x, {0, 3, false, false});
-        cases.push_back(c);
-    }
-    for (const Shape& shape : {kSmall, Shape{1, 1, 300, 64, 24}}) {
-        OpCase c = dgrad(shape, "stat");
-        c.slots[linear_dgrad::dx].element = Element::stat;
-        cases.push_back(c);
-        c.name = fmt::format("linear_dgrad/stat_adding/{}", shape.text());
-        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_dgrad::dx));
-    }
-    for (const Shape& shape : {kSmall, Shape{1, 2, 32, 16, 24}}) {
-        OpCase c = dgrad(shape, "adding");
-        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_dgrad::dx));
-        c = wgrad(shape, "adding");
-        c.slots[linear_wgrad::dw].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_wgrad::dw));
-
-        c = dgrad(shape, "windows");  // w: a column window of the layer's weight; dx: side by side in the concatenated gradient
-        window(c, linear_dgrad::w, kWindow);
-        window(c, linear_dgrad::dz, {0, 3, false, false});
-        window(c, linear_dgrad::dx, kConcat);
-        cases.push_back(c);
-        c = wgrad(shape, "windows");
-        window(c, linear_wgrad::dz, kConcat);
-        window(c, linear_wgrad::x, {2, 1, false, true});
-        window(c, linear_wgrad::dw, kWindow);
-        cases.push_back(c);
-        c.name = fmt::format("linear_wgrad/windows_adding/{}", shape.text());
-        c.slots[linear_wgrad::dw].values = uniform(-1, 1);
-        cases.push_back(c.accumulates(linear_wgrad::dw));
     }
 }
 

@@ -91,7 +91,7 @@ __device__ void add_part(const AnyForm& form, const AttentionArgs<T>& a, const A
     }
     RowFactors<1> factor;
     set_all<1>(factor, part == 2 ? 1 : a.shape.scale);
-    store_rows(form, sums, factor, head.values + own * form.stride() + form.slice,  // which nobody reads any more
+    store_rows(form, sums, factor, head.values + own * form.stride() + form.slice,  // values are not read after the scores
                part_of(a.dqkv, a.shape, place, part) + own * a.dqkv.stride_row, a.dqkv.stride_row, place.filled - own,
                a.shape.positions - own, a.shape.width);
 }

@@ -34,7 +34,7 @@ struct RowShape {
 };
 
 /// Sums over the threads of each row; all of the block take part. Warps exchange theirs in shared memory, where `turn`, 0 and 1
-/// in turns, spares a second barrier: whoever writes a place again has seen all others arrive at the exchange between.
+/// in turns, spares a second barrier: a thread writes a place again only after the barrier of the exchange in between.
 template <class Shape, int S>
 __device__ void sum_over_row(float (&sums)[S], int turn) {
     constexpr int kWarps = Shape::kThreads / 32;  // of a row
