@@ -1,4 +1,4 @@
-#include "data/sound/recordings.h"
+#include "data/class_folders.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -13,15 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_sound_name(const Path& path) {
-    std::string ending = path.extension().string();
-    std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return ending == ".wav" || ending == ".flac";
-}
-
 class Search {
 public:
-    explicit Search(const Path& root) : root_(root) {}
+    Search(const Path& root, std::span<const std::string_view> endings) : root_(root), endings_(endings) {}
 
     Status run() {
         MILLRACE_LET(classes, entries_of(root_));
@@ -29,7 +23,7 @@ public:
         for (const Path& path : classes) {
             std::error_code failure;
             if (!fs::is_directory(path, failure)) {
-                if (is_sound_name(path)) skip(path, "lies in no class folder");
+                if (has_ending(path, endings_)) skip(path, "lies in no class folder");
                 continue;
             }
             const std::string name = path.filename().string();
@@ -41,11 +35,11 @@ public:
         }
         // Behind everything that is where it seems to be: a link into another class must not take its recordings away from it.
         for (std::size_t i = 0; i < links_.size(); ++i) follow(Path(links_[i].first), links_[i].second);
-        std::ranges::sort(found_.files, {}, &RecordingFile::path);
+        std::ranges::sort(found_.files, {}, &ClassFile::path);
         remove_empty_classes();
         return base::ok();
     }
-    RecordingFolder take() && { return std::move(found_); }
+    ClassFolders take() && { return std::move(found_); }
 
 private:
     /// Sorted, without what begins with a dot.
@@ -76,7 +70,7 @@ private:
             const auto entries = entries_of(path);
             if (!entries.ok()) return skip(path, entries.error().message);
             for (const Path& entry : *entries) visit(entry, label);
-        } else if (!is_sound_name(path)) {
+        } else if (!has_ending(path, endings_)) {
             ++found_.others;
         } else if (!fs::exists(status)) {
             skip(path, "leads to nothing");
@@ -93,10 +87,10 @@ private:
         std::vector<std::uint32_t> renumbered(found_.classes.size());
         for (std::uint32_t label = 0; label < found_.classes.size(); ++label) {
             renumbered[label] = static_cast<std::uint32_t>(kept.size());
-            if (std::ranges::find(found_.files, label, &RecordingFile::label) != found_.files.end())
+            if (std::ranges::find(found_.files, label, &ClassFile::label) != found_.files.end())
                 kept.push_back(found_.classes[label]);
         }
-        for (RecordingFile& file : found_.files) file.label = renumbered[file.label];
+        for (ClassFile& file : found_.files) file.label = renumbered[file.label];
         found_.classes = std::move(kept);
     }
 
@@ -115,7 +109,8 @@ private:
     void skip(const Path& path, const std::string& reason) { found_.skipped.push_back({name_of(path), reason}); }
 
     Path root_;
-    RecordingFolder found_;
+    std::span<const std::string_view> endings_;
+    ClassFolders found_;
     std::vector<std::pair<Path, std::uint32_t>> links_;  ///< and the class that they lie in
     std::map<std::pair<dev_t, ino_t>, std::string> met_;
     struct stat last_ {};
@@ -123,8 +118,14 @@ private:
 
 }  // namespace
 
-Result<RecordingFolder> find_recordings(const Path& root) {
-    Search search(root);
+bool has_ending(const Path& path, std::span<const std::string_view> endings) {
+    std::string ending = path.extension().string();
+    std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return std::ranges::find(endings, ending) != endings.end();
+}
+
+Result<ClassFolders> find_class_files(const Path& root, std::span<const std::string_view> endings) {
+    Search search(root, endings);
     MILLRACE_TRY(search.run());
     return std::move(search).take();
 }
