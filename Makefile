@@ -12,6 +12,7 @@ help: ## list the targets
 
 setup: ## install the Debian packages that are missing
 	@tools/setup
+	@[ -z "$(ALSO)" ] || tools/setup $(ALSO) || echo "setup: no Open MPI, so nothing is trained or tested over several processes"
 
 build: setup ## build build/millrace, tests and benchmarks, with CUDA where its compiler is
 	@cmake --preset release -Wno-dev -DMILLRACE_CUDA=$(or $(MILLRACE_CUDA),AUTO)
@@ -22,6 +23,7 @@ demo: setup ## train energy flow on built-in pairs of sentences and print how ma
 	@cmake --build --preset release -j $(JOBS) --target millrace
 	@tools/demo
 
+test asan tsan: ALSO := --mpi
 test: build ## build and run all tests; GPU tests run when there is a GPU
 	@tools/setup --browser || echo "test: no Chromium, so pages are not opened in a browser"
 	@tools/setup --servers || echo "test: no PostgreSQL or Slurm, so studies are not tested on servers"
@@ -37,7 +39,7 @@ tsan: setup ## all tests under ThreadSanitizer
 	@cmake --build --preset tsan -j $(JOBS)
 	@ctest --preset tsan -j $(JOBS); status=$$?; tools/test-summary build-tsan || exit 1; exit $$status
 
-fuzz: setup ## look for inputs that break the readers of runs, recordings, traces, sources and sound, for FUZZ_SECONDS (600) each
+fuzz: setup ## look for inputs that break the readers of runs, recordings, traces, sources, sound, pictures, arrays and tables, for FUZZ_SECONDS (600) each
 	@tools/setup --fuzz
 	@cmake --preset fuzz -Wno-dev
 	@cmake --build --preset fuzz -j $(JOBS)
@@ -46,6 +48,9 @@ fuzz: setup ## look for inputs that break the readers of runs, recordings, trace
 	@$(call fuzz_target,recording,corpus-recording,8192)
 	@$(call fuzz_target,python_source,corpus-python,2048)
 	@$(call fuzz_target,sound,corpus-sound,4096)
+	@$(call fuzz_target,picture,corpus-picture,4096)
+	@$(call fuzz_target,array,corpus-array,4096)
+	@$(call fuzz_target,table,corpus-table,1024)
 
 # Target, its corpus, longest input.
 fuzz_target = mkdir -p build-fuzz/$(2) && cd build-fuzz && ./$(1)_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=$(3) -timeout=10 \

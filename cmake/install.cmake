@@ -1,5 +1,8 @@
 # cmake --install BUILD --prefix PREFIX: the program and its probe, the library with its headers, and what find_package(millrace) reads.
 install(TARGETS millrace millrace_probe RUNTIME DESTINATION bin LIBRARY DESTINATION bin)  # `record` looks for the probe beside the program
+if(MILLRACE_HAVE_OPENMPI)
+  install(TARGETS millrace_mpi LIBRARY DESTINATION bin)
+endif()
 install(TARGETS millrace_core ARCHIVE DESTINATION lib)
 if(MILLRACE_HAVE_CUDA)
   install(TARGETS millrace_cuda ARCHIVE DESTINATION lib)
@@ -17,6 +20,9 @@ if(MILLRACE_HAVE_SENTENCEPIECE)
 endif()
 if(MILLRACE_HAVE_SNDFILE)
   list(APPEND millrace_dependencies ${SNDFILE_LIBRARY})
+endif()
+if(MILLRACE_HAVE_PICTURES)
+  list(APPEND millrace_dependencies ${PNG_LIBRARY} ${JPEG_LIBRARY})
 endif()
 if(MILLRACE_HAVE_SQLITE)
   list(APPEND millrace_dependencies ${SQLITE3_LIBRARY})

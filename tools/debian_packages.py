@@ -9,7 +9,7 @@ import tempfile
 LIST = pathlib.Path(__file__).resolve().parent.parent / "cmake/packages.txt"
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name: the name in triplets and of platform.machine()
 # What every compiler brings, the sources of GoogleTest, and what HDF5 needs beyond its static library in C.
-LEFT_OUT = re.compile(r"libc6|libc-dev|libgcc-s1|libstdc\+\+6|googletest|libhdf5-|hdf5-helpers|libcurl|libssl|libjpeg")
+LEFT_OUT = re.compile(r"libc6|libc-dev|libgcc-s1|libstdc\+\+6|googletest|libhdf5-|hdf5-helpers|libcurl|libssl")
 
 
 def rows(group="build"):
@@ -57,7 +57,8 @@ def download(architecture, folder):
 
 
 def unpack(archives, root):
-    """Unpacks headers, libraries and licences: usr/include, usr/lib/TRIPLET, usr/share/doc/PACKAGE/copyright."""
+    """Unpacks headers, libraries, scripts for pages and licences: usr/include, usr/lib/TRIPLET, usr/share/javascript/PACKAGE/*.min.*,
+    usr/share/doc/PACKAGE/copyright."""
     with tempfile.TemporaryDirectory() as name:
         whole = pathlib.Path(name)
         for archive in archives:
@@ -65,7 +66,8 @@ def unpack(archives, root):
         if (whole / "lib").is_dir():
             shutil.copytree(whole / "lib", whole / "usr/lib", symlinks=True, dirs_exist_ok=True)
         shutil.copytree(whole / "usr/include", root / "usr/include", dirs_exist_ok=True)
-        for path in sorted(whole.glob("usr/lib/*-linux-gnu/lib*")) + sorted(whole.glob("usr/share/doc/*/copyright")):
+        kept = ("usr/lib/*-linux-gnu/lib*", "usr/share/javascript/*/*.min.js", "usr/share/javascript/*/*.min.css", "usr/share/doc/*/copyright")
+        for path in [found for pattern in kept for found in sorted(whole.glob(pattern))]:
             target = root / path.relative_to(whole)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)

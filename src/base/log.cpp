@@ -21,6 +21,7 @@ struct LogState {
     std::mutex mutex;
     std::function<std::string()> clear_line;
     std::function<std::string()> redraw_line;
+    std::string source;
 };
 
 // Never destroyed: threads and destructors of statics may log while the program ends.
@@ -53,8 +54,8 @@ Result<LogLevel> parse_log_level(std::string_view name) {
 void set_log_level(LogLevel level) { detail::log_threshold.store(static_cast<int>(level), std::memory_order_relaxed); }
 
 void detail::log_formatted(LogLevel level, fmt::string_view format, fmt::format_args arguments) {
-    const std::string text = fmt::vformat(format, arguments);
     LogState& log = state();
+    const std::string text = log.source + fmt::vformat(format, arguments);
     const std::lock_guard lock(log.mutex);
     static const bool colour = colour_wanted(stderr_is_terminal(), std::getenv("NO_COLOR"));
     std::string bytes = log.clear_line ? log.clear_line() : std::string{};
@@ -62,6 +63,8 @@ void detail::log_formatted(LogLevel level, fmt::string_view format, fmt::format_
     if (log.redraw_line) bytes += log.redraw_line();
     write_all(STDERR_FILENO, bytes);
 }
+
+void set_log_source(std::string source) { state().source = std::move(source); }
 
 void set_line_guard(std::function<std::string()> clear, std::function<std::string()> redraw) {
     const std::lock_guard lock(state().mutex);

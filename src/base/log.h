@@ -37,6 +37,9 @@ inline bool log_enabled(LogLevel level) {
     return static_cast<int>(level) <= detail::log_threshold.load(std::memory_order_relaxed);
 }
 
+/// Stands before the text of each line, as "rank 3: ". Once, before other threads log.
+void set_log_source(std::string source);
+
 /// Lets a progress line live below the log. `clear` returns the bytes that remove it, `redraw` those that bring it back; both are
 /// called under the log's lock around each line on stderr and must not log. Empty functions remove the guard.
 void set_line_guard(std::function<std::string()> clear, std::function<std::string()> redraw);

@@ -73,6 +73,11 @@ RecipeKey& RecipeKey::length(size_t at_least, size_t at_most) {
     return *this;
 }
 
+RecipeKey& RecipeKey::by_member() {
+    commas_by_member = true;
+    return *this;
+}
+
 RecipeKey& RecipeKey::per_member() {
     MILLRACE_ASSERT(form == KeyForm::single && (kind == KeyKind::integer || kind == KeyKind::real), name);
     form = KeyForm::per_member;

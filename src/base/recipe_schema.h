@@ -39,6 +39,7 @@ struct RecipeKey {
     bool high_excluded = false;
     size_t shortest = 0;  ///< of a list
     size_t longest = 65536;
+    bool commas_by_member = false;  ///< of a text: one value, or one of each member with commas between
 
     RecipeKey& between(double lowest, double highest);  ///< both included
     RecipeKey& at_least(double lowest);
@@ -46,6 +47,7 @@ struct RecipeKey {
     RecipeKey& below(double bound);  ///< bound excluded
     RecipeKey& length(size_t at_least, size_t at_most);
     RecipeKey& per_member();  ///< of a single integer or real
+    RecipeKey& by_member();   ///< of a text: commas_by_member
 
     /// "whole number or list of whole numbers (one per member)"
     [[nodiscard]] std::string type_text() const;

@@ -39,6 +39,15 @@ Status check_range(const RecipeKey& key, double number, const std::string& as_wr
     return ok();
 }
 
+/// Devices compute with 32 bits: what these make 0, which often means "off", or infinite is no setting.
+Status check_single_precision(const RecipeKey& key, double number, const std::string& as_written) {
+    using Single = std::numeric_limits<float>;
+    const double size = std::abs(number);
+    if (size == 0 || (size >= Single::min() && size <= Single::max())) return ok();
+    return Error{fmt::format("{} = {} is too {} for 32 bits; 0 or a size from {:.2g} to {:.2g} would be right", key.name,
+                             as_written, size < 1 ? "small" : "large", Single::min(), Single::max())};
+}
+
 /// A whole number that came as text only because 64 bits do not hold it.
 bool is_beyond_64_bits(std::string_view text) {
     if (text.starts_with('+')) text.remove_prefix(1);
@@ -69,6 +78,7 @@ Result<double> checked_real(const RecipeKey& key, const RawScalar& raw) {
     else
         return wrong_type(key, shown(raw));
     MILLRACE_TRY(check_range(key, number, shown(raw)));
+    MILLRACE_TRY(check_single_precision(key, number, shown(raw)));
     return number;
 }
 

@@ -13,9 +13,10 @@ namespace millrace::base {
 
 /// What went wrong, where (a file, a line, a key: something the user can open), and what it followed from.
 struct Error {
-    std::string message;  ///< what was wrong and what would be right, without the place
-    std::string place;    ///< "recipe.toml:12", "train-images.idx", empty when the message says it all
-    int exit_status = 2;  ///< 1 finding or regression, 2 usage or bad input, 3 could not attach, 4 no data
+    std::string message;     ///< what was wrong and what would be right, without the place
+    std::string place;       ///< "recipe.toml:12", "train-images.idx", empty when the message says it all
+    int exit_status = 2;     ///< 1 finding or regression, 2 usage or bad input, 3 could not attach, 4 no data
+    bool disk_full = false;  ///< removing files would help
     std::shared_ptr<const Error> cause;
 
     Error() = default;

@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-
-#include "base/result.h"
+#include <system_error>
 
 namespace millrace::base {
 namespace {
@@ -36,7 +35,10 @@ SignalQueue::SignalQueue(std::span<const int> signals) {
     pthread_sigmask(SIG_BLOCK, &set, &before_);
     signals_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     woken_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    MILLRACE_ASSERT(signals_ >= 0 && woken_ >= 0, "no descriptors left");
+    if (signals_ >= 0 && woken_ >= 0) return;
+    const int reason = errno;
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    throw std::system_error(reason, std::generic_category(), "no descriptor for signals");
 }
 
 SignalQueue::~SignalQueue() {

@@ -19,6 +19,7 @@ struct SignalEvent {
 /// the queue. What is still pending at the end takes its ordinary course then.
 class SignalQueue {
 public:
+    /// Throws std::system_error where the process may have no more descriptors.
     explicit SignalQueue(std::span<const int> signals);
     ~SignalQueue();
     SignalQueue(const SignalQueue&) = delete;

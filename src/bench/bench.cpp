@@ -51,7 +51,7 @@ base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, con
     MILLRACE_LET(settings, train::read_settings(recipe, samples));
     settings.telemetry.components = options.parts;
     MILLRACE_LET(model, models::make(recipe, source->fields()));
-    MILLRACE_TRY(train::check_batch_rows(recipe, samples, model->minimum_rows()));
+    MILLRACE_TRY(train::check_batch_rows(recipe, settings, samples, model->minimum_rows()));
     if (const base::Status fits = model->check_rows(settings.batch); !fits.ok())
         return recipe.bad("train.batch", fits.error().message);
     ops::BackendOptions backend_options = models::backend_options(recipe, options.device, precision);

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/child_process.h"
+#include "base/processors.h"
 #include "base/split.h"
 #include "bench/row_recipe.h"
 #include "io/file.h"
@@ -172,8 +172,7 @@ base::Result<std::vector<std::string>> peer_command(const Workload& workload, co
     const std::vector<std::string>& followed = keys_followed(workload.peer);
     for (const std::string& key : changed)
         if (!contains(followed, key) && !contains(kSameWork, key)) return base::Error{"cannot follow " + key};
-    const unsigned threads =
-        options.threads > 0 ? static_cast<unsigned>(options.threads) : std::max(1u, std::thread::hardware_concurrency());
+    const int threads = options.threads > 0 ? options.threads : base::usable_processors();
     std::vector<std::string> command{peer_python(options.device),
                                      folder + "/" + workload.peer + ".py",
                                      "--device",

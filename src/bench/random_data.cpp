@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "base/philox.h"
-#include "data/images/resident_images.h"
 #include "data/pairs/resident_pairs.h"
 #include "data/recordings/resident_recordings.h"
+#include "data/resident_samples.h"
 #include "data/text/resident_text.h"
 
 namespace millrace::bench {
@@ -130,7 +130,7 @@ base::Result<std::unique_ptr<data::BatchSource>> random_data(const base::Recipe&
     if (kind == data::DataKind::text) return text_source(recipe, rows);
     if (kind == data::DataKind::recordings) return Source(std::make_unique<data::ResidentRecordings>(random_recordings(rows)));
     if (kind == data::DataKind::pairs) return Source(std::make_unique<data::PairSource>(random_pairs(rows)));
-    return Source(std::make_unique<data::ResidentImages>(random_images(rows)));
+    return Source(std::make_unique<data::ResidentSamples>(random_images(rows)));
 }
 
 }  // namespace millrace::bench

@@ -4,6 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <string_view>
 
@@ -27,11 +30,14 @@ Option Option::excludes(const Option& other) const { return Option(option_->excl
 bool Option::is_given() const { return option_->count() > 0; }
 std::string Option::name() const { return option_->get_name(); }
 
+Option Option::needs(const Option& other) const { return Option(option_->needs(other.option_)); }
+
 template <class T>
 Option Option::between(T least, T most) const {
     return Option(option_->check(CLI::Range(least, most)));
 }
 template Option Option::between(int, int) const;
+template Option Option::between(std::int64_t, std::int64_t) const;
 template Option Option::between(std::uint32_t, std::uint32_t) const;
 template Option Option::between(double, double) const;
 
@@ -39,9 +45,44 @@ Command Command::command(const std::string& name, const std::string& meaning) co
     return {app_->add_subcommand(name, meaning), state_};
 }
 
+namespace {
+
+template <class T>
+struct Held {
+    using type = T;
+};
+template <class T>
+struct Held<std::optional<T>> {
+    using type = T;
+};
+
+/// What the library would pass on as it is: texts that are empty, whole numbers that T cannot hold or that begin with a zero,
+/// which it reads as octal, numbers that are not finite. Returns the text to go on with.
+template <class T>
+std::string checked_word(const std::string& word) {
+    const char* const end = word.data() + word.size();
+    if constexpr (std::is_same_v<T, std::string>) {
+        if (word.empty()) throw CLI::ValidationError("is empty; give a value, or leave the option out");
+    } else if constexpr (std::is_integral_v<T>) {
+        T number{};
+        if (const auto read = std::from_chars(word.data(), end, number); read.ec != std::errc{} || read.ptr != end)
+            throw CLI::ValidationError(fmt::format("'{}' is no whole number from {} to {}", word, std::numeric_limits<T>::min(),
+                                                   std::numeric_limits<T>::max()));
+        return fmt::format("{}", number);
+    } else if constexpr (std::is_floating_point_v<T>) {
+        T number{};
+        if (const auto read = std::from_chars(word.data(), end, number);
+            read.ec != std::errc{} || read.ptr != end || !std::isfinite(number))
+            throw CLI::ValidationError(fmt::format("'{}' is no finite number", word));
+    }
+    return word;
+}
+
+}  // namespace
+
 template <class T>
 Option Command::option(const std::string& names, T& value, const std::string& meaning) const {
-    return Option(app_->add_option(names, value, meaning));
+    return Option(app_->add_option(names, value, meaning)->transform(checked_word<typename Held<T>::type>, "", ""));
 }
 template Option Command::option(const std::string&, std::string&, const std::string&) const;
 template Option Command::option(const std::string&, std::optional<std::string>&, const std::string&) const;
@@ -60,7 +101,10 @@ void Command::footer(const std::string& text) const { app_->footer(text); }
 void Command::require_command() const { app_->require_subcommand(1); }
 void Command::takes_command(CommandWords& words) const { state_->takers[app_->get_name()] = &words; }
 void Command::action(Action action) const {
-    app_->callback([state = state_, action = std::move(action)] { state->chosen = action; });
+    // The library calls back inside out: a command within this one was first.
+    app_->callback([state = state_, action = std::move(action)] {
+        if (!state->chosen) state->chosen = action;
+    });
 }
 
 namespace {

@@ -32,11 +32,13 @@ public:
     /// The help shows what the variable holds now.
     Option show_default() const;
     Option one_of(const std::vector<std::string>& values) const;
-    /// Of int, std::uint32_t and double.
+    /// Of int, std::int64_t, std::uint32_t and double.
     template <class T>
     Option between(T least, T most) const;
     /// Of a list: each "--set" takes one value, and what follows is another argument.
     Option one_value_each() const;
+    /// An error when it is given without the other.
+    Option needs(const Option& other) const;
     /// An error when both are given.
     Option excludes(const Option& other) const;
 
@@ -57,7 +59,8 @@ class Command {
 public:
     [[nodiscard]] Command command(const std::string& name, const std::string& meaning) const;
     /// "-o,--out" takes a value, "RUN" is a positional argument. `value` must outlive the parsing; T is std::string, int,
-    /// std::int64_t, std::uint32_t, std::uint64_t, double, an optional std::string or std::int64_t, or a vector of strings.
+    /// std::int64_t, std::uint32_t, std::uint64_t, double, an optional std::string or std::int64_t, or a vector of strings. A
+    /// text that is empty, a whole number that T cannot hold and a number that is not finite are refused.
     template <class T>
     Option option(const std::string& names, T& value, const std::string& meaning) const;
     Option flag(const std::string& names, bool& value, const std::string& meaning) const;

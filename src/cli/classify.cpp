@@ -1,13 +1,12 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "base/live_lines.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "io/csv.h"
-#include "io/file.h"
+#include "io/pending_file.h"
 #include "train/evaluate.h"
 #include "train/reports.h"
 #include "train/setup.h"
@@ -27,13 +26,11 @@ std::string classifying_families() {
 }
 
 base::Result<int> run_classify(const ClassifyArguments& given) {
+    MILLRACE_TRY(io::check_writable(given.out));
     MILLRACE_LET(best, train::load_best(given.run, given.device, ""));
     if (best.family->classify == nullptr)
         return base::Error{fmt::format("{} classifies no files; that is done by {}", best.family->name, classifying_families()),
                            given.run};
-    const std::filesystem::path folder = std::filesystem::path(given.out).parent_path();
-    if (std::error_code none; !folder.empty() && !std::filesystem::is_directory(folder, none))
-        return base::Error{"there is no such folder to write into", folder.string()};
     MILLRACE_LET(device, train::choose_device(best.recipe.text("device")));
     MILLRACE_LET(precision, train::choose_precision(best.recipe.text("precision"), device));
     std::string table = io::csv_line(best.family->classify_columns);
@@ -47,7 +44,8 @@ base::Result<int> run_classify(const ClassifyArguments& given) {
     MILLRACE_TRY(io::write_atomically(given.out, io::bytes_of(table)));
     say(fmt::format(
         "{}\n{} files in {:.1f} s on {}{}; wrote {}\n", report->summary, report->files, report->seconds, report->device,
-        report->failed == 0 ? "" : fmt::format(", {} of them unreadable (see the column notes)", report->failed), given.out));
+        report->failed == 0 ? "" : fmt::format(", {} of them without an answer (see the column notes)", report->failed),
+        given.out));
     return 0;
 }
 

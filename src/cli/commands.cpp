@@ -1,12 +1,17 @@
 #include "cli/commands.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <iostream>
+#include <new>
+#include <string>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/version.h"
@@ -24,6 +29,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
   millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
   millrace sweep recipes/study-NAME.toml
+  millrace runs
   millrace eval runs/slow
   millrace tune recipes/NAME.toml
   millrace watch --plot run.svg -- python train.py
@@ -47,6 +53,8 @@ base::Result<int> parse_and_run(Context& context) {
     program.footer(kExamples);
     add_train(program, context);
     add_sweep(program, context);
+    add_runs(program);
+    add_ui(program);
     add_eval(program);
     add_classify(program);
     add_models(program);
@@ -61,11 +69,55 @@ base::Result<int> parse_and_run(Context& context) {
     return program.run(context.argc, context.argv);
 }
 
-/// Prints "millrace: <text>" on stderr and gives the error's exit status.
+/// Prints "millrace: <text>" on stderr and gives the error's exit status. One without text was reported by another process.
 int report(const base::Error& error) {
+    if (error.text().empty()) return error.exit_status;
     // Through the log's form: an error quotes files, which must not drive the terminal.
     std::fputs(base::log_line(base::LogLevel::info, "millrace: " + error.text(), false).c_str(), stderr);
     return error.exit_status;
+}
+
+/// What the machine could not give, where `thrown` says that; else absent.
+std::optional<base::Error> shortage(const std::exception_ptr& thrown) {
+    const auto failed = [](const char* text) { return base::Error{text, "", 1}; };
+    try {
+        if (thrown) std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+        return failed("the memory is used up, of the machine or below ulimit -v; a smaller model, batch or data set needs less");
+    } catch (const std::system_error& error) {
+        if (error.code() == std::errc::resource_unavailable_try_again)
+            return failed(
+                "the system gives no more threads (ulimit -u, or no memory for their stacks); --set threads=N takes fewer");
+        if (error.code() == std::errc::too_many_files_open || error.code() == std::errc::too_many_files_open_in_system)
+            return failed("the system gives no more descriptors (ulimit -n)");
+    } catch (...) {
+    }
+    return std::nullopt;
+}
+
+/// Threads have stacks as large as this limit, and our deepest calls need more than a little.
+base::Status check_stack() {
+    constexpr rlim_t kLeast = 256 << 10;
+    rlimit stack{};
+    if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur == RLIM_INFINITY || stack.rlim_cur >= kLeast) return base::ok();
+    return base::Error{"stacks of " + std::to_string(stack.rlim_cur >> 10) + " kB are too small; ulimit -s 256 would be right",
+                       "", 1};
+}
+
+/// For exceptions that no caller catches: from a thread, or within a step.
+[[noreturn]] void end_program() noexcept {
+    if (const auto error = shortage(std::current_exception())) _exit(report(*error));
+    std::abort();
+}
+
+base::Result<int> run_within_limits(Context& context) {
+    try {
+        MILLRACE_TRY(check_stack());
+        return parse_and_run(context);
+    } catch (...) {
+        if (const auto error = shortage(std::current_exception())) return *error;
+        throw;
+    }
 }
 
 }  // namespace
@@ -78,12 +130,13 @@ int run(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow further is a failed write, which is reported
     keep_standard_descriptors();
     Context context{argc, argv};
-    const auto ran = parse_and_run(context);
+    std::set_terminate(end_program);
+    const auto ran = run_within_limits(context);
     const int status = ran.ok() ? *ran : report(ran.error());
     errno = 0;
     const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush();
     if (!lost || reader_left || errno == EPIPE) return status;
-    const int written = report(base::Error{"standard output is closed or full: not all of it was written"});
+    const int written = report(base::Error{"standard output is closed or full: not all of it was written", "", 1});
     // A finding that could not be printed is a failure; the status of a command that was run stays its own.
     return status == 0 || (status == kFinding && !context.command) ? written : status;
 }

@@ -9,8 +9,9 @@
 namespace millrace::cli {
 
 /// Parses the arguments, runs the command, gives the exit status: 0 fine, 1 finding or failed run, 2 usage or bad input, 128 + n
-/// after a signal; 2 also when standard output took less than was written, except where the status is that of a command that was
-/// run or where the reader of a pipe left (train, eval; others end by SIGPIPE).
+/// after a signal; 1 also when standard output took less than was written, except where the status is that of a command that was
+/// run or where the reader of a pipe left (train, eval; others end by SIGPIPE), and when the machine gave no more memory or
+/// threads.
 int run(int argc, char** argv);
 
 constexpr int kNoData = 4;  ///< exit status of commands that found nothing to judge
@@ -39,5 +40,7 @@ void add_watch(const Command& program, Context& context);
 void add_record(const Command& program, Context& context);
 void add_diagnose(const Command& program);
 void add_compare(const Command& program);
+void add_runs(const Command& program);
+void add_ui(const Command& program);
 
 }  // namespace millrace::cli

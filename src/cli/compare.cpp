@@ -1,6 +1,7 @@
 #include "diagnose/compare.h"
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/units.h"
@@ -8,6 +9,7 @@
 #include "cli/read_run.h"
 #include "diagnose/diagnose.h"
 #include "report/compare_text.h"
+#include "ui/compare_trainings.h"
 
 namespace millrace::cli {
 namespace {
@@ -22,6 +24,7 @@ struct CompareArguments {
 
 constexpr const char* kCompareFooter =
     R"(BEFORE and AFTER are what `millrace diagnose` reads: runs of `millrace record` or `millrace train`, traces of PyTorch's profiler.
+Of two trainings it also prints the keys in which their recipes differ, scores, speed and the loss after the same epochs.
 
 Compared is the speed outside of recording windows, in blocks of at least half a second, by a permutation test: "better" and "worse"
 are said when equal runs would part as far in less than one of a thousand cases and the medians differ by --min-effect at least, and
@@ -70,6 +73,15 @@ base::Result<std::vector<diagnose::CompareSide>> sides_of(const std::string& fir
     return sides;
 }
 
+/// Recipes, scores and curves of two trainings, and their speed where they ran long enough to compare it.
+std::string with_trainings(const std::pair<ui::RunSummary, ui::RunSummary>& trainings, bool json, const std::string& speed) {
+    const auto& [before, after] = trainings;
+    if (!json) return ui::trainings_text(before, after) + (speed.empty() ? "" : "\n" + speed);
+    auto whole = speed.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(speed);
+    whole["trainings"] = ui::trainings_json(before, after);
+    return whole.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 base::Result<int> run_compare(const CompareArguments& given) {
     report::ComparisonReport report;
     MILLRACE_SET(report.settings.min_effect, share_of("--min-effect", given.min_effect, 1));
@@ -80,14 +92,23 @@ base::Result<int> run_compare(const CompareArguments& given) {
         MILLRACE_LET(allowed, share_of("--fail-if-slower", *given.fail_if_slower, 1));
         report.gate = report::SpeedGate{allowed, false};
     }
-    MILLRACE_LET(before, sides_of(given.before, given.more_before));
-    MILLRACE_LET(after, sides_of(given.after, given.more_after));
-    report.comparison = diagnose::compare(before, after, report.settings);
-    report.before = std::move(before.front());
-    report.after = std::move(after.front());
+    const auto trainings = ui::two_trainings(given.before, given.after);
+    auto before = sides_of(given.before, given.more_before), after = sides_of(given.after, given.more_after);
+    const bool read = before.ok() && after.ok();
+    const base::Error unread = before.ok() ? after.error() : before.error();
+    if (!read && (!trainings || report.gate || unread.exit_status != kNoData)) return unread;
+    if (read) report.comparison = diagnose::compare(*before, *after, report.settings);
+    const bool has_speed = read && report.comparison.before.blocks > 0 && report.comparison.after.blocks > 0;
+    if (trainings && !has_speed && !report.gate) {  // too short to judge their speed by
+        say(with_trainings(*trainings, given.json, ""));
+        return 0;
+    }
+    report.before = std::move(before->front());
+    report.after = std::move(after->front());
     if (report.gate) report.gate->failed = diagnose::is_slower_by(report.comparison, report.gate->allowed, report.settings);
-    say(given.json ? report::compare_json(report) : report::compare_text(report, text_options()));
-    if (report.comparison.before.blocks == 0 || report.comparison.after.blocks == 0) return kNoData;
+    const std::string speed = given.json ? report::compare_json(report) : report::compare_text(report, text_options());
+    say(trainings ? with_trainings(*trainings, given.json, speed) : speed);
+    if (!has_speed) return kNoData;
     if (!report.gate) return 0;
     if (diagnose::is_open(report.comparison, report.gate->allowed, report.settings)) return kNoData;
     return report.gate->failed ? kRegression : 0;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "data/makers.h"
+#include "data/show.h"
 #include "models/registry.h"
 
 namespace millrace::cli {
@@ -82,7 +83,9 @@ void add_data(const Command& program) {
     const Command data = program.command("data", "data sets");
     data.require_command();
     add_make(data);
-    for (const data::DataCommand& supplied : models::data_commands()) {
+    std::vector<data::DataCommand> commands = models::data_commands();
+    commands.insert(commands.begin(), data::show_command());
+    for (const data::DataCommand& supplied : commands) {
         auto given = std::make_shared<data::DataCommand>(supplied);
         const Command command = data.command(given->name, given->meaning);
         for (data::CommandOption& option : given->options) add_option(command, option, option.meaning);

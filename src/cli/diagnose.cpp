@@ -1,5 +1,6 @@
 #include "diagnose/diagnose.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +11,8 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/read_run.h"
-#include "io/file.h"
+#include "io/pending_file.h"
+#include "record/run_directory.h"
 #include "record/trace_file.h"
 #include "report/diagnosis_html.h"
 #include "report/diagnosis_json.h"
@@ -59,8 +61,8 @@ base::Status check_not_of_run(const std::string& run, const std::string& path) {
 base::Status check_outputs(const DiagnoseArguments& given) {
     for (const std::string* path : {&given.markdown, &given.html, &given.trace})
         if (!path->empty()) {
-            MILLRACE_TRY(io::check_replaceable(*path));
             MILLRACE_TRY(check_not_of_run(given.run, *path));
+            MILLRACE_TRY(io::check_writable(*path));
         }
     const io::NamedFile files[] = {
         {"RUN", given.run}, {"--md", given.markdown}, {"--html", given.html}, {"--trace", given.trace}};
@@ -79,7 +81,19 @@ int status_of(const diagnose::Diagnosis& diagnosis) {
     return diagnosis.steps == 0 ? kNoData : 0;
 }
 
+/// Trials of a sweep share their steps, so there are no rows of one training.
+base::Status check_not_sweep(const std::string& run) {
+    const auto manifest = record::read_manifest(run);
+    if (!manifest.ok() || manifest->command.size() < 2 || manifest->command[1] != "sweep") return base::ok();
+    return base::Error{
+        fmt::format("is the run of a sweep, whose trials train side by side and leave no timeline; `millrace train {}/best.toml` "
+                    "leaves one",
+                    run),
+        run, kNoData};
+}
+
 base::Result<int> run_diagnose(const DiagnoseArguments& given) {
+    MILLRACE_TRY(check_not_sweep(given.run));
     MILLRACE_TRY(check_outputs(given));
     MILLRACE_LET(timeline, read_run_with_progress(given.run));
     const diagnose::Diagnosis diagnosis = diagnose::diagnose(timeline);

@@ -279,11 +279,14 @@ void add_eval(const Command& program) {
     command.option("--text", given->texts, "answer this text instead, as often as given; - reads lines from standard input")
         .placeholder("TEXT")
         .one_value_each();
-    command.option("--prompt", given->prompt, "language models: write how this text goes on").placeholder("TEXT");
-    command.option("--tokens", given->tokens, "of the text to write").placeholder("N");
-    command.option("--temperature", given->temperature, "of the draw; 0: always the likeliest token").placeholder("X");
-    command.option("--top-k", given->top_k, "draw among so many of the likeliest tokens; 0: all").placeholder("N");
-    command.option("--seed", given->seed, "another seed draws another text").placeholder("N");
+    const Option prompt =
+        command.option("--prompt", given->prompt, "language models: write how this text goes on").placeholder("TEXT");
+    command.option("--tokens", given->tokens, "of the text to write").placeholder("N").needs(prompt);
+    command.option("--temperature", given->temperature, "of the draw; 0: always the likeliest token")
+        .placeholder("X")
+        .needs(prompt);
+    command.option("--top-k", given->top_k, "draw among so many of the likeliest tokens; 0: all").placeholder("N").needs(prompt);
+    command.option("--seed", given->seed, "another seed draws another text").placeholder("N").needs(prompt);
     command.flag("--json", given->json, "print JSON");
     command.footer(
         "Examples:\n  millrace eval runs/demo --split validation\n  millrace eval runs/demo --plot pictures --plot-sample 7\n"

@@ -1,9 +1,11 @@
 #include "cli/run_arguments.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/log.h"
+#include "sweep/slurm.h"
 #include "train/trainer.h"
 
 namespace millrace::cli {
@@ -27,12 +29,30 @@ base::Result<train::ConsoleOptions> RunArguments::console() const {
     return options;
 }
 
-base::Result<io::Path> RunArguments::directory(const std::string& file, const char* what) const {
-    if (out && out->empty())
-        return base::Error{fmt::format("names no folder; leave it out for runs/ and the {}'s name", what), "--out \"\""};
+base::Result<io::Path> RunArguments::directory(const std::string& file) const {
     if (out) return io::Path(*out);
     const io::Path usual = train::default_run_directory(file);
     return resume ? train::newest_run_directory(usual) : usual;
+}
+
+std::vector<std::string> words_without(const Context& context, const std::vector<std::string>& options) {
+    std::vector<std::string> words;
+    for (int i = 0; i < context.argc; ++i) {
+        const std::string word = context.argv[i];
+        if (std::ranges::find(options, word) != options.end())
+            ++i;
+        else if (std::ranges::find(options, word.substr(0, word.find('='))) == options.end())
+            words.push_back(word);
+    }
+    return words;
+}
+
+base::Result<int> submit_script(const std::string& script, const io::Path& file) {
+    std::error_code failed;
+    std::filesystem::create_directories(file.parent_path(), failed);
+    MILLRACE_LET(is_submitted, sweep::submit_slurm_script(script, file));
+    if (!is_submitted) say(script);
+    return 0;
 }
 
 }  // namespace millrace::cli

@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/run_arguments.h"
+#include "comm/group.h"
 #include "sweep/console.h"
 #include "sweep/run.h"
 #include "sweep/slurm.h"
@@ -21,7 +23,7 @@ constexpr int kNoWinner = 1;  // no trial is complete and keeps all constraints
 
 struct SweepArguments : RunArguments {
     std::string study, lanes = "auto", device, journal, join;
-    std::optional<std::string> time, grace, slurm;
+    std::optional<std::string> time, grace;
     std::optional<std::int64_t> trials;
     std::vector<std::string> settings;
 };
@@ -64,25 +66,12 @@ base::Result<sweep::RunRequest> request_of(const SweepArguments& given, const Co
             return base::Error{"must be a time from 1s to 24h", fmt::format("--grace {}", *given.grace)};
         request.grace = std::chrono::duration_cast<std::chrono::milliseconds>(*grace);
     }
-    MILLRACE_SET(request.out, given.directory(given.study, "study"));
+    MILLRACE_SET(request.out, given.directory(given.study));
     request.number_if_taken = !given.out;
     request.resume = given.resume;
     request.journal = given.journal;
     request.database = given.join;
     return request;
-}
-
-/// The command line without --slurm and its value: what each task runs.
-std::vector<std::string> words_of_task(const Context& context) {
-    std::vector<std::string> words;
-    for (int i = 0; i < context.argc; ++i) {
-        const std::string word = context.argv[i];
-        if (word == "--slurm")
-            ++i;
-        else if (!word.starts_with("--slurm="))
-            words.push_back(word);
-    }
-    return words;
 }
 
 base::Result<int> submit(const SweepArguments& given, const Context& context) {
@@ -94,40 +83,47 @@ base::Result<int> submit(const SweepArguments& given, const Context& context) {
     if (without_password(given.join) != given.join)
         return base::Error{"would write the password into a script; PGPASSWORD or ~/.pgpass would not", "--join"};
     MILLRACE_LET(options, sweep::parse_slurm_options(*given.slurm));
-    const std::string script = sweep::slurm_script(options, words_of_task(context));
-    const io::Path file = train::default_run_directory(given.study).string() + ".sbatch";
-    std::error_code failed;
-    std::filesystem::create_directories(file.parent_path(), failed);
-    MILLRACE_LET(is_submitted, sweep::submit_slurm_script(script, file));
-    if (!is_submitted) say(script);
-    return 0;
+    return submit_script(sweep::slurm_script(options, words_without(context, {"--slurm"})),
+                         train::default_run_directory(given.study).string() + ".sbatch");
 }
 
 base::Result<int> run_sweep(const SweepArguments& given, const Context& context) {
     std::signal(SIGPIPE, SIG_IGN);  // a reader of our output may leave; the sweep goes on
     // First of all: every thread inherits that they are blocked.
     const train::RunSignals signals(train::RunSignals::OnUser1::stop);
-    MILLRACE_LET(options, given.console());
-    std::vector<std::string> flags = given.settings;
-    if (!given.device.empty()) flags.push_back("device=" + given.device);
-    MILLRACE_LET(study, sweep::load_study(given.study, flags));
-    if (given.trials) study.trials = *given.trials;
-    if (study.trials < 1) return base::Error{"must be at least 1", fmt::format("--trials {}", study.trials)};
-    MILLRACE_LET(request, request_of(given, context));
+    // Tasks of srun that cannot meet still share a study on a server.
+    std::unique_ptr<comm::Group> group = comm::single_group();
+    if (comm::launch() != comm::Launch::kApart || given.join.empty()) MILLRACE_SET(group, comm::open_group());
+    MILLRACE_TRY(comm::share_host(*group));
+    if (group->rank() > 0) base::set_log_source(fmt::format("rank {}: ", group->rank()));
+    train::ConsoleOptions options;
+    sweep::StudyFile study;
+    sweep::RunRequest request;
+    const auto prepare = [&]() -> base::Status {
+        MILLRACE_SET(options, given.console());
+        std::vector<std::string> flags = given.settings;
+        if (!given.device.empty()) flags.push_back("device=" + given.device);
+        MILLRACE_SET(study, sweep::load_study(given.study, flags));
+        if (given.trials) study.trials = *given.trials;
+        MILLRACE_SET(request, request_of(given, context));
+        return base::ok();
+    };
+    MILLRACE_TRY(comm::Group::agree(*group, prepare()));
     if (given.slurm) return submit(given, context);
+    const bool is_first = group->rank() == 0;
+    if (!is_first) base::set_log_level(base::LogLevel::warn);
+    options.quiet = options.quiet || !is_first;
     request.stop = &signals.stop();
+    request.group = group.get();
 
     sweep::Console console(options);
     request.on_epoch = [&](const sweep::Progress& progress) { console.show(progress); };
     const auto factory = sweep::training_lanes();
     MILLRACE_LET(report, sweep::run_study(study, request, *factory));
     console.end();
-    if (given.json)
-        say(sweep::report_json(study, report) + "\n");
-    else
-        say(sweep::report_text(study, report) + "\n");
-    if (!report.was_stopped) return report.best_recipe.empty() && study.finalists > 0 ? kNoWinner : 0;
-    return signals.stop() == SIGUSR1 ? sweep::kRunAgainStatus : 128 + signals.stop();
+    if (is_first) say((given.json ? sweep::report_json(study, report) : sweep::report_text(study, report)) + "\n");
+    if (report.was_stopped) return report.signal == SIGUSR1 ? sweep::kRunAgainStatus : 128 + report.signal;
+    return is_first && report.best_recipe.empty() && study.finalists > 0 ? kNoWinner : 0;
 }
 
 }  // namespace
@@ -139,7 +135,9 @@ void add_sweep(const Command& program, Context& context) {
     command.option("--set", given->settings, "key=value: fixes a recipe's key for all trials; may be repeated")
         .one_value_each()
         .placeholder("KEY=VALUE");
-    command.option("--trials", given->trials, "configurations to try, instead of the study's number").placeholder("N");
+    command.option("--trials", given->trials, "configurations to try, instead of the study's number")
+        .between<std::int64_t>(1, 1000000)
+        .placeholder("N");
     command.option("--time", given->time, "end the search after this time (10m, 2h); finalists are trained after it")
         .placeholder("TIME");
     command.option("--lanes", given->lanes, "trials side by side: a number, or auto for as many as pay").placeholder("auto|K");
@@ -162,6 +160,7 @@ void add_sweep(const Command& program, Context& context) {
   millrace sweep recipes/study-NAME.toml --trials 1000 --time 30m --out runs/night
   millrace sweep recipes/study-NAME.toml --out runs/night --resume
   millrace sweep recipes/study-NAME.toml --join postgresql://host/database
+  mpirun -n 8 millrace sweep recipes/study-NAME.toml
 
 Ctrl-C (SIGTERM) gives unfinished trials back and exits with status 130 (143), SIGUSR1 with 75; --resume goes on.)");
     command.action([given, &context]() -> base::Result<int> { return run_sweep(*given, context); });

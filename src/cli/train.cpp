@@ -1,22 +1,28 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
+#include "base/log.h"
 #include "cli/commands.h"
+#include "cli/key_list.h"
 #include "cli/run_arguments.h"
+#include "comm/group.h"
+#include "report/terminal_screen.h"
+#include "sweep/slurm.h"
+#include "train/idle_keys.h"
 #include "train/recipe_keys.h"
 #include "train/run_signals.h"
 #include "train/trainer.h"
+#include "ui/run_report.h"
 
 namespace millrace::cli {
 namespace {
 
 struct TrainArguments : RunArguments {
-    std::string recipe, device;
-    std::optional<std::string> init;
+    std::string recipe, device, precision, init;
     std::vector<std::string> settings;
     bool keys = false;
 };
@@ -42,6 +48,7 @@ std::string result_json(const train::RunResult& result) {
                                 {"samples_per_second", result.samples_per_second},
                                 {"steps_per_second", result.steps_per_second}};
     if (!result.ended_early.empty()) json["ended_early"] = result.ended_early;
+    json["best_metric"] = result.best_metric;
     if (!result.members.empty()) {
         const std::size_t member = train::best_member(result);
         const train::MemberResult& best = result.members[member];
@@ -60,35 +67,82 @@ std::string result_json(const train::RunResult& result) {
     return json.dump(1);
 }
 
-base::Result<train::RunResult> train_with(const TrainArguments& given, const Context& context, const train::RunSignals& signals) {
-    MILLRACE_LET(options, given.console());
+base::Status prepare(const TrainArguments& given, const Context& context, const comm::Group& group, base::Recipe& recipe,
+                     train::TrainRequest& request, train::ConsoleOptions& options) {
+    MILLRACE_SET(options, given.console());
     base::RecipeOverrides overrides{given.settings, base::recipe_environment()};
     if (!given.device.empty()) overrides.flags.push_back("device=" + given.device);
-    MILLRACE_LET(recipe, train::load_recipe(given.recipe, overrides));
-    train::TrainRequest request;
+    if (!given.precision.empty()) overrides.flags.push_back("precision=" + given.precision);
+    MILLRACE_SET(recipe, train::load_recipe(given.recipe, overrides));
+    for (const std::string& idle : train::idle_keys(recipe))
+        if (group.rank() == 0) MILLRACE_LOG(warn, "{}", idle);
     request.resume = given.resume;
     request.command.assign(context.argv, context.argv + context.argc);
-    if (given.init && given.init->empty()) return base::Error{"names no weights; leave it out to draw them", "--init \"\""};
-    request.init = given.init.value_or("");
-    MILLRACE_SET(request.out, given.directory(given.recipe, "recipe"));
+    request.init = given.init;
+    MILLRACE_SET(request.out, given.directory(given.recipe));
     request.number_if_taken = !given.out;
-    request.stop = &signals.stop();
-    request.saves = &signals.saves();
-    train::Console console(options);
-    return train::train(recipe, request, {&console});
+    return base::ok();
 }
 
 base::Result<int> run_train(const TrainArguments& given, const Context& context) {
     std::signal(SIGPIPE, SIG_IGN);    // a reader of our output may leave; the run goes on
     const train::RunSignals signals;  // first of all: every thread of the run inherits that they are blocked
-    MILLRACE_LET(result, train_with(given, context, signals));
-    if (given.json) say(fmt::format("{}\n", result_json(result)));
+    // Behind the last file of rank 0 all ranks meet, when the group is closed: mpirun ends all when the first one ends badly.
+    MILLRACE_LET(group, comm::open_group());
+    MILLRACE_TRY(comm::share_host(*group));
+    const bool leads = group->rank() == 0;
+    if (!leads) {
+        base::set_log_source(fmt::format("rank {}: ", group->rank()));
+        base::set_log_level(base::LogLevel::warn);
+    }
+    base::Recipe recipe;
+    train::TrainRequest request;
+    train::ConsoleOptions options;
+    base::Status ready = comm::Group::agree(*group, prepare(given, context, *group, recipe, request, options));
+    request.stop = &signals.stop();
+    request.saves = &signals.saves();
+    request.group = group.get();
+    std::optional<train::Console> console;
+    if (leads && ready.ok()) console.emplace(options);
+    const std::vector<train::Listener*> listeners =
+        console ? std::vector<train::Listener*>{&*console} : std::vector<train::Listener*>{};
+    const auto trained = ready.ok() ? train::train(recipe, request, listeners) : base::Result<train::RunResult>(ready.error());
+    if (!trained.ok()) {
+        // Rank 0 speaks and ends first; who has nothing to say waits until mpirun ends it.
+        if (leads || !trained.error().message.empty()) group->abandon();
+        if (leads || trained.error().message.empty()) return trained.error();
+        const std::string host = group->hosts()[static_cast<std::size_t>(group->rank())];
+        return base::Error{fmt::format("rank {} on {}", group->rank(), host), {}, trained.error().exit_status}.because(
+            trained.error());
+    }
+    const train::RunResult& result = *trained;
+    // A run is as good without it.
+    if (leads)
+        if (const auto written = ui::write_run_report(result.run); !written.ok())
+            MILLRACE_LOG(warn, "{}", written.error().text());
+    if (given.json && leads) say(fmt::format("{}\n", result_json(result)));
     return result.signal == 0 ? 0 : 128 + result.signal;
+}
+
+/// The run directory is taken here, so that the job finds it when it is run again.
+base::Result<int> submit(const TrainArguments& given, const Context& context) {
+    MILLRACE_LET(options, sweep::parse_slurm_options(*given.slurm, true));
+    MILLRACE_TRY(train::load_recipe(given.recipe, {given.settings, base::recipe_environment()}));
+    MILLRACE_LET(out, given.directory(given.recipe));
+    if (!given.out && !given.resume) MILLRACE_SET(out, train::claim_run_directory(out));
+    std::vector<std::string> words = words_without(context, {"--slurm", "--init", "--out"});
+    std::erase(words, "--resume");
+    words.insert(words.end(), {"--out", out.string()});
+    std::vector<std::string> first;
+    if (!given.init.empty()) first = {"--init", given.init};
+    return submit_script(sweep::slurm_script(options, words, first, out), out.string() + ".sbatch");
 }
 
 base::Result<int> print_keys(const TrainArguments& given) {
     MILLRACE_LET(schema, train::schema_of_recipe(given.recipe, {given.settings, base::recipe_environment()}));
-    say(fmt::format("{}\n", schema.help_text()));
+    const bool wraps = isatty(STDOUT_FILENO) != 0;
+    say(wraps ? key_list(schema, static_cast<std::size_t>(report::terminal_size(STDOUT_FILENO).width))
+              : schema.help_text() + "\n");
     return 0;
 }
 
@@ -102,12 +156,17 @@ void add_train(const Command& program, Context& context) {
         .one_value_each()
         .placeholder("KEY=VALUE");
     command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    command.option("--precision", given->precision, "auto, f32, bf16 or f16").one_of({"auto", "f32", "bf16", "f16"});
     command.option("--out", given->out, "run directory (runs/<recipe> unless given)").placeholder("DIR");
     command.flag("--resume", given->resume, "continue the run in --out after its last checkpoint");
     command
         .option("--init", given->init,
                 "start from these weights, step and optimizer from zero: a run (its best, else its newest) or a safetensors file")
         .placeholder("RUN|FILE");
+    command
+        .option("--slurm", given->slurm,
+                "submit to Slurm: \"nodes=2 ntasks-per-node=8 gpus-per-node=8 time=8:00:00\"; prints the script without sbatch")
+        .placeholder("OPTIONS");
     given->add_console(command);
     command.flag("--keys", given->keys, "list every key RECIPE (or one for the first of `millrace models`) may hold, and stop");
     command.footer(R"(Examples:
@@ -122,7 +181,7 @@ MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the 
     command.action([given, &context]() -> base::Result<int> {
         if (given->keys) return print_keys(*given);
         if (given->recipe.empty()) return base::Error{"RECIPE is required\nTry: millrace train --help"};
-        return run_train(*given, context);
+        return given->slurm ? submit(*given, context) : run_train(*given, context);
     });
 }
 

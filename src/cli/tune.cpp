@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "io/file.h"
+#include "io/pending_file.h"
 #include "report/progress_line.h"
 #include "train/recipe_keys.h"
 #include "tune/report.h"
@@ -24,11 +24,10 @@ struct TuneArguments {
 
 /// Before the time is spent: a file of somebody else's must not be lost, nor the recipe itself.
 base::Status check_out(const TuneArguments& given) {
-    if (given.out.empty()) return base::Error{"names no file; leave it out for tuned.toml", "--out \"\""};
     const io::NamedFile files[] = {{"RECIPE", given.recipe}, {"--out", given.out}};
     MILLRACE_TRY(io::check_apart(files));
+    MILLRACE_TRY(io::check_writable(given.out));
     if (!std::filesystem::exists(given.out)) return base::ok();
-    MILLRACE_TRY(io::check_replaceable(given.out));
     const auto text = io::read_text(given.out);
     if (text.ok() && text->starts_with(tune::kTunedMark)) return base::ok();
     return base::Error{"exists and was not written by millrace tune; another name after --out would be right", given.out};

@@ -61,6 +61,9 @@ public:
     /// What is to know about the data beside its size, for people, a line each.
     [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 
+    /// What must be stored with the weights, so that other data is prepared in the same way (data/preparation.h); empty: nothing.
+    [[nodiscard]] virtual std::string preparation() const { return {}; }
+
     /// Declares the source's buffers, before Store::allocate(), and fills them, after it.
     virtual base::Status declare(tape::Store& store) = 0;
     virtual base::Status upload(tape::Store& store) = 0;

@@ -6,12 +6,12 @@
 
 namespace millrace::data {
 
-/// What a set consists of.
-enum class DataKind : std::uint8_t { images, pairs, recordings, text };
+/// What a set consists of. Samples have an input each, such as an image or a row of a table, and an answer to it.
+enum class DataKind : std::uint8_t { samples, pairs, recordings, text };
 
 /// What its samples are called.
 constexpr const char* unit_of(DataKind kind) {
-    constexpr const char* kUnits[] = {"images", "pairs", "segments", "windows"};
+    constexpr const char* kUnits[] = {"samples", "pairs", "segments", "windows"};
     return kUnits[static_cast<int>(kind)];
 }
 

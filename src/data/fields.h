@@ -40,6 +40,14 @@ struct TextStatistics {
     }
 };
 
+/// Of an image: rows, columns, and values of a pixel, which lie together. Zeros of what is no image.
+struct Shape {
+    std::int32_t height = 0, width = 0, channels = 0;
+
+    [[nodiscard]] std::int64_t size() const { return std::int64_t{height} * width * channels; }
+    bool operator==(const Shape&) const = default;
+};
+
 struct Field {
     enum class Kind : std::uint8_t { real, integer };
     std::string name;  ///< "image", "label", "vector", "goal", "input_tokens"
@@ -51,6 +59,7 @@ struct Field {
     std::shared_ptr<const Classes> classes = {};      ///< of a label, where the source knows them
     std::shared_ptr<const Scaling> scaling = {};      ///< of numbers that were measured
     std::vector<TextStatistics> statistics = {};      ///< of the tokens of a text, by part: train, validation, test
+    Shape shape = {};                                 ///< of an image
 };
 using Fields = std::vector<Field>;
 
@@ -58,7 +67,7 @@ using Fields = std::vector<Field>;
 const Field* find_field(const Fields& fields, std::string_view name);
 /// Its number; there must be one of that name.
 std::size_t field_index(const Fields& fields, std::string_view name);
-/// "image: 784 numbers, label: 1 integer below 10"
+/// "image: 28 x 28 x 1 real, label: 1 integer below 10"
 std::string text_of(const Fields& fields);
 /// Refuses, with both lists, a source that lacks a field or has it of another kind or width.
 base::Status require_fields(const Fields& has, const Fields& wants, const std::string& model);
@@ -69,6 +78,7 @@ struct StoredData {
     std::map<std::string, std::int32_t> widths = {};  ///< by field
     std::shared_ptr<const Scaling> scaling = {};
     std::optional<bool> streamed = {};  ///< whether the run's data is streamed; of a run that goes on
+    std::string preparation = {};       ///< what encode() of a Preparation gave; empty: nothing is stored
 };
 
 }  // namespace millrace::data

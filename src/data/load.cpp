@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 
 #include "base/log.h"
+#include "base/processors.h"
 #include "base/split.h"
-#include "data/images/resident_images.h"
+#include "data/at_path.h"
+#include "data/forms.h"
+#include "data/load_samples.h"
 #include "data/pairs/resident_pairs.h"
 #include "data/recordings/feature_file.h"
 #include "data/recordings/load_recordings.h"
@@ -23,71 +25,22 @@ namespace {
 
 constexpr std::size_t kMostDomains = 64;
 
-/// An error of what was loaded is one of data.path.
-template <class T>
-base::Result<T> at_path(const base::Recipe& recipe, bool training, base::Result<T> loaded) {
-    if (loaded.ok()) return loaded;
-    base::Error error =
-        recipe
-            .bad("data.path",
-                 fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
-                             training ? "" : "; --data names the folder when it has moved or the path is not from here"))
-            .because(loaded.error());
-    error.exit_status = loaded.error().exit_status;
-    return error;
-}
-
-/// What tells the folder of a kind.
-struct KindMark {
-    DataKind kind;
-    const char *file, *holds, *maker;
-};
-constexpr KindMark kKindMarks[] = {{DataKind::images, kTrainImages, "images", ""},
-                                   {DataKind::pairs, kPairVectors, "pairs of sentences", "pairs"},
-                                   {DataKind::text, kTextFiles.front(), "text", "text"}};
-
-/// A folder of another kind is a mistake in the recipe; its files missing is only how that shows.
+/// Data of another kind is a mistake in the recipe; its files missing is only how that shows.
 base::Status check_kind(const base::Recipe& recipe, DataKind kind) {
-    const std::filesystem::path folder = recipe.text("data.path");
-    const auto is_there = [&](const KindMark& mark) {
-        std::error_code ignored;
-        return std::filesystem::exists(folder / mark.file, ignored);
-    };
-    const KindMark& own = *std::ranges::find(kKindMarks, kind, &KindMark::kind);
-    const auto* const other = std::ranges::find_if(kKindMarks, is_there);
-    if (other == std::end(kKindMarks) || is_there(own)) return base::ok();
-    const std::string maker = fmt::format("; `millrace data make {} --out PATH` writes some", own.maker);
-    return recipe.bad("data.path", fmt::format("data.path = \"{}\" holds {}, but {} is trained on {}{}", folder.string(),
-                                               other->holds, recipe.text("model.name"), own.holds, *own.maker != 0 ? maker : ""));
+    const Path path = recipe.text("data.path");
+    const FormWords& found = words_of(form_of(path));
+    if (found.form == Form::unknown || found.kind == kind) return base::ok();
+    std::string wanted;
+    for (const FormWords& form : forms())
+        if (form.form != Form::unknown && form.kind == kind) wanted += (wanted.empty() ? "" : ", or ") + std::string(form.holds);
+    const std::string maker = kind == DataKind::pairs ? "pairs" : kind == DataKind::text ? "text" : "garments";
+    return recipe.bad("data.path",
+                      fmt::format("data.path = \"{}\" holds {}, but {} is trained on {}; `millrace data make {} --out "
+                                  "PATH` writes some",
+                                  path.string(), found.holds, recipe.text("model.name"), wanted, maker));
 }
 
 std::uint64_t split_seed(const base::Recipe& recipe) { return static_cast<std::uint64_t>(recipe.integer("data.split_seed")); }
-
-DataIdentity identify(const ImageSet& set) {
-    io::Checksum64 sum;
-    for (const LabeledImages* images : {&set.train, &set.test}) {
-        sum.update(std::as_bytes(std::span(images->pixels)));
-        sum.update(std::as_bytes(std::span(images->labels)));
-    }
-    return {set.name, static_cast<std::int64_t>(set.split.training.size()),
-            static_cast<std::int64_t>(set.split.validation.size()), set.test.count, sum.value()};
-}
-
-Augmentation augmentation_of(const base::Recipe& recipe) {
-    return {recipe.boolean("data.augment"), static_cast<float>(recipe.real("data.rotate")),
-            static_cast<float>(recipe.real("data.shift")), static_cast<float>(recipe.real("data.scale")),
-            static_cast<float>(recipe.real("data.flip"))};
-}
-
-base::Result<LoadedData> load_images(const base::Recipe& recipe, bool training, base::Rank rank) {
-    MILLRACE_LET(loaded, at_path(recipe, training,
-                                 load_image_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe))));
-    auto set = std::make_shared<const ImageSet>(std::move(loaded));
-    LoadedData data;
-    data.identity = identify(*set);
-    data.source = std::make_unique<ResidentImages>(std::move(set), augmentation_of(recipe), rank);
-    return data;
-}
 
 /// The texts of `set` as tokens. `stored` gets the tokenizer when it has none.
 base::Result<PairTokens> number_texts(const base::Recipe& recipe, const std::string& keys, const PairSet& set,
@@ -106,8 +59,7 @@ base::Result<PairTokens> number_texts(const base::Recipe& recipe, const std::str
     return tokens;
 }
 
-base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::string& token_keys, bool training, StoredData stored,
-                                    base::Rank rank) {
+base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::string& token_keys, bool training, StoredData stored) {
     MILLRACE_LET(loaded, at_path(recipe, training,
                                  load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe))));
     auto set = std::make_shared<const PairSet>(std::move(loaded));
@@ -117,7 +69,7 @@ base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::strin
     PairTokens tokens;
     if (!token_keys.empty() && recipe.boolean(token_keys + ".enabled"))
         MILLRACE_SET(tokens, number_texts(recipe, token_keys, *set, stored));
-    data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens), stored.tokenizer, rank);
+    data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens), stored.tokenizer);
     return data;
 }
 
@@ -161,7 +113,8 @@ base::Result<TextSet> load_texts(const base::Recipe& recipe, bool training, cons
     std::vector<TextFiles> texts;
     TextFiles together{folders.front(), {}};
     for (const Path& folder : folders) {
-        MILLRACE_LET(files, at_path(recipe, training, read_text_files(folder)));
+        MILLRACE_LET(
+            files, at_path(recipe, training, read_text_files(folder, recipe.real("data.validation"), recipe.real("data.test"))));
         if (!stored.tokenizer) together.texts.front() += files.texts.front() + (folders.size() > 1 ? "\n" : "");
         texts.push_back(std::move(files));
     }
@@ -206,16 +159,16 @@ base::Result<TextStages> text_stages(const base::Recipe& recipe, const std::vect
     return stages;
 }
 
-base::Result<LoadedData> load_text(const base::Recipe& recipe, bool training, StoredData stored, base::Rank rank) {
+base::Result<LoadedData> load_text(const base::Recipe& recipe, bool training, StoredData stored) {
     MILLRACE_LET(folders, text_folders(recipe));
     const auto length = static_cast<std::int32_t>(recipe.integer("data.length"));
     MILLRACE_LET(loaded, load_texts(recipe, training, folders, length, stored));
     auto set = std::make_shared<const TextSet>(std::move(loaded));
     LoadedData data;
-    MILLRACE_LET(stages, text_stages(recipe, ResidentText(set, length, rank).domains()));
-    auto source = std::make_unique<ResidentText>(set, length, rank, stages);
+    MILLRACE_LET(stages, text_stages(recipe, ResidentText(set, length).domains()));
+    auto source = std::make_unique<ResidentText>(set, length, stages);
     data.domains = source->domains();
-    data.identity = {set->name, source->whole(Part::train), source->whole(Part::validation), source->whole(Part::test),
+    data.identity = {set->name, source->samples(Part::train), source->samples(Part::validation), source->samples(Part::test),
                      set->checksum()};
     data.source = std::move(source);
     return data;
@@ -255,7 +208,7 @@ base::Result<DataIdentity> identify_streamed(const RecordingSet& set) {
     return identity;
 }
 
-base::Result<LoadedData> stream_recordings(const base::Recipe& recipe, RecordingSet loaded, bool training, base::Rank rank) {
+base::Result<LoadedData> stream_recordings(const base::Recipe& recipe, RecordingSet loaded, bool training) {
     if (training && recipe.integer("data.oversample") > 1)
         return recipe.bad("data.oversample",
                           fmt::format("data.oversample = {} needs resident data; data.oversample = 1 or data.mode = \"resident\" "
@@ -266,29 +219,27 @@ base::Result<LoadedData> stream_recordings(const base::Recipe& recipe, Recording
     MILLRACE_SET(data.identity, at_path(recipe, training, identify_streamed(*set)));
     StreamOptions options;
     options.window_bytes = recipe.bytes("data.window");
-    options.threads = static_cast<int>(
-        std::min<std::int64_t>(recipe.integer("data.threads"), std::max(1u, std::thread::hardware_concurrency())));
+    options.threads = static_cast<int>(std::min<std::int64_t>(recipe.integer("data.threads"), base::usable_processors()));
     options.seed = static_cast<std::uint64_t>(recipe.integer("seed"));
     options.epochs = static_cast<std::uint32_t>(recipe.integer("train.epochs"));
     options.mask = static_cast<std::int32_t>(recipe.integer("data.mask"));
     options.training = training;
-    auto source = StreamedRecordings::create(set, options, rank);
+    auto source = StreamedRecordings::create(set, options);
     if (!source.ok()) return recipe.bad("data.window", source.error().message);
     data.source = std::move(source).value();
     return data;
 }
 
-base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool training, const StoredData& stored, base::Rank rank,
-                                         bool stream) {
+base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool training, const StoredData& stored, bool stream) {
     const RecordingRequest request{recipe.text("data.positive"), recipe.boolean("data.binary"), stored.scaling, !stream};
     MILLRACE_LET(loaded, at_path(recipe, training, load_recording_set(recipe.text("data.path"), request)));
-    if (stream) return stream_recordings(recipe, std::move(loaded), training, rank);
+    if (stream) return stream_recordings(recipe, std::move(loaded), training);
     auto set = std::make_shared<const RecordingSet>(std::move(loaded));
     LoadedData data;
     data.identity = identify(*set);
     const RecordingOptions options{static_cast<std::int32_t>(recipe.integer("data.oversample")),
                                    static_cast<std::int32_t>(recipe.integer("data.mask"))};
-    data.source = std::make_unique<ResidentRecordings>(std::move(set), options, rank);
+    data.source = std::make_unique<ResidentRecordings>(std::move(set), options);
     return data;
 }
 
@@ -310,7 +261,8 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
         return;
     }
     if (kind == DataKind::text) {
-        schema.text("data.path", "data/text", "folder with train.txt, valid.txt and test.txt, in UTF-8");
+        schema.text("data.path", "data/text", "folder with train.txt, valid.txt and test.txt, in UTF-8, or one such file");
+        add_part_keys(schema, "one file");
         schema.choice("data.tokenizer", "words", {"words", "sentencepiece"},
                       "words: whole words in lower case, cut at white space; sentencepiece: parts of words by frequency");
         schema
@@ -325,21 +277,10 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
             .between(0, 2147483647);
         return;
     }
-    const bool pairs = kind == DataKind::pairs;
-    schema.text("data.path", pairs ? "data/pairs" : "data/garments",
-                pairs ? "folder with pairs.safetensors and pairs.jsonl" : "folder with the four IDX files");
-    schema
-        .real("data.validation", 0.1,
-              fmt::format("share of the {} set aside to select the best weights", pairs ? "pairs" : "training images"))
-        .at_least(0)
-        .below(1);
-    schema.integer("data.split_seed", 42, fmt::format("decides which {} are set aside", pairs ? "pairs" : "images")).at_least(0);
-    if (pairs) return;
-    schema.boolean("data.augment", false, "turn, move, scale and mirror training images at random");
-    schema.real("data.rotate", 15, "augmentation: largest angle in degrees").between(0, 180);
-    schema.real("data.shift", 0.1, "augmentation: largest move as a share of the side").between(0, 1);
-    schema.real("data.scale", 0.1, "augmentation: largest change of size, 0.1 is 10 %").at_least(0).below(1);
-    schema.real("data.flip", 0.5, "augmentation: probability of mirroring").between(0, 1);
+    if (kind == DataKind::samples) return add_sample_keys(schema);
+    schema.text("data.path", "data/pairs", "folder with pairs.safetensors and pairs.jsonl");
+    schema.real("data.validation", 0.1, "share of the pairs set aside to select the best weights").at_least(0).below(1);
+    schema.integer("data.split_seed", 42, "decides which pairs are set aside").at_least(0);
 }
 
 base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& recipe, DataKind kind, bool training) {
@@ -349,11 +290,14 @@ base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& 
 }
 
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
-                                   const StoredData& stored, base::Rank rank, bool stream) {
-    if (kind == DataKind::recordings) return load_recordings(recipe, training, stored, rank, stream);
-    MILLRACE_TRY(check_kind(recipe, kind));
-    if (kind == DataKind::text) return load_text(recipe, training, stored, rank);
-    return kind == DataKind::pairs ? load_pairs(recipe, token_keys, training, stored, rank) : load_images(recipe, training, rank);
+                                   const StoredData& stored, bool stream) {
+    if (kind != DataKind::recordings) MILLRACE_TRY(check_kind(recipe, kind));
+    auto loaded = kind == DataKind::recordings ? load_recordings(recipe, training, stored, stream)
+                  : kind == DataKind::text     ? load_text(recipe, training, stored)
+                  : kind == DataKind::pairs    ? load_pairs(recipe, token_keys, training, stored)
+                                               : load_samples(recipe, training, stored);
+    if (loaded.ok() && loaded->unit.empty()) loaded->unit = unit_of(kind);
+    return loaded;
 }
 
 }  // namespace millrace::data

@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/rank.h"
 #include "base/recipe.h"
 #include "data/batch_source.h"
 #include "data/data_set.h"
@@ -16,6 +15,7 @@ namespace millrace::data {
 struct LoadedData {
     DataIdentity identity;
     std::unique_ptr<BatchSource> source;
+    std::string unit = {};             ///< what its samples are called
     std::vector<Domain> domains = {};  ///< in the order in which they are learned; empty: the data is one whole
 };
 
@@ -29,9 +29,8 @@ base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& 
 /// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
 /// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the model reads no texts. They are
 /// numbered by the tokenizer in `stored`, or by one trained on them when there is none; so is a text. Domains of a text get an
-/// equal number of train.epochs each. `rank` says which share of the training part is this machine's; `identity` counts all of
-/// it. `stream`: rows are read while they are needed.
+/// equal number of train.epochs each. `stream`: rows are read while they are needed.
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
-                                   const StoredData& stored = {}, base::Rank rank = {}, bool stream = false);
+                                   const StoredData& stored = {}, bool stream = false);
 
 }  // namespace millrace::data

@@ -27,7 +27,7 @@ base::Status ResidentSource::upload(tape::Store& store) {
 }
 
 tensor::View ResidentSource::add_order(tape::Store& store, Part part) {
-    return add_table(store, fmt::format("{} order", name_of(part)), tensor::DType::i32, whole(part), 1, order_[index_of(part)]);
+    return add_table(store, fmt::format("{} order", name_of(part)), tensor::DType::i32, samples(part), 1, order_[index_of(part)]);
 }
 
 }  // namespace millrace::data

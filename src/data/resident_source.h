@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/rank.h"
 #include "data/batch_source.h"
 
 namespace millrace::data {
@@ -19,18 +18,14 @@ Gathered places_of(tape::Builder& builder, const Fields& fields, std::int32_t ro
 
 class ResidentSource : public BatchSource {
 public:
-    [[nodiscard]] std::int32_t samples(Part part) const final { return rank_of(part).share(whole(part)); }
+    [[nodiscard]] std::int32_t samples(Part part) const override {
+        return static_cast<std::int32_t>(order_[index_of(part)].size());
+    }
     [[nodiscard]] const Fields& fields() const final { return fields_; }
-    /// Samples of the part on all machines together.
-    [[nodiscard]] virtual std::int32_t whole(Part part) const { return static_cast<std::int32_t>(order_[index_of(part)].size()); }
     base::Status declare(tape::Store& store) final;
     base::Status upload(tape::Store& store) final;
 
 protected:
-    /// `rank` says which share of the training part is this machine's.
-    explicit ResidentSource(base::Rank rank) : rank_(rank) {}
-    [[nodiscard]] base::Rank rank_of(Part part) const { return part == Part::train ? rank_ : base::Rank{}; }
-
     /// As declare(), by the functions below.
     virtual base::Status declare_tables(tape::Store& store) = 0;
     /// Has upload() call `fill`.
@@ -45,14 +40,13 @@ protected:
         });
         return table;
     }
-    /// The table of order_, i32 [1,1,whole(part),1].
+    /// The table of order_, i32 [1,1,samples(part),1].
     tensor::View add_order(tape::Store& store, Part part);
 
     Fields fields_;
     std::array<std::vector<std::int32_t>, kPartCount> order_;  ///< rows of the part's tables
 
 private:
-    base::Rank rank_;
     std::vector<std::function<void(tape::Store&)>> fills_;
 };
 

@@ -48,4 +48,23 @@ Result<std::unique_ptr<ByteSource>> open_source(const Path& path) {
     return unpack_gzip(std::move(source), path);
 }
 
+Result<std::vector<std::byte>> read_unpacked(const Path& path, std::size_t cap) {
+    MILLRACE_LET(source, open_source(path));
+    constexpr std::size_t kFirstPiece = std::size_t{256} << 10;
+    std::vector<std::byte> bytes;
+    for (std::size_t size = 0;;) {
+        if (size == bytes.size()) bytes.resize(std::min(cap + 1, std::max(bytes.size() * 2, kFirstPiece)));
+        const std::span<char> free(reinterpret_cast<char*>(bytes.data()) + size, bytes.size() - size);
+        MILLRACE_LET(got, source->read(free));
+        size += got;
+        if (size > cap)
+            return Error{"has more than " + std::to_string(cap) + " bytes, unpacked; at most that is accepted here",
+                         path.string()};
+        if (got > 0) continue;
+        if (!source->damage().empty()) return Error{std::string(source->damage()), path.string()};
+        bytes.resize(size);
+        return bytes;
+    }
+}
+
 }  // namespace millrace::io

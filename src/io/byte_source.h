@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "io/file.h"
 
@@ -22,5 +23,8 @@ public:
 
 /// Fails for what is no regular file, and for a gzip file (by its first bytes, whatever its name) when have_gzip() is false.
 Result<std::unique_ptr<ByteSource>> open_source(const Path& path);
+
+/// All that open_source() gives. Refuses more than `cap` bytes, and packed files that were cut or damaged.
+Result<std::vector<std::byte>> read_unpacked(const Path& path, std::size_t cap);
 
 }  // namespace millrace::io

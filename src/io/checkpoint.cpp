@@ -97,39 +97,58 @@ Status discard(const Path& folder) {
 
 }  // namespace
 
-Result<CheckpointStore> CheckpointStore::open(const Path& checkpoints, CheckpointLimits limits) {
+Result<CheckpointStore> CheckpointStore::open(const Path& checkpoints, CheckpointLimits limits, Path name) {
     std::error_code failure;
     fs::create_directories(checkpoints, failure);
     if (failure) return system_error("cannot create", checkpoints, failure.value());
-    MILLRACE_LET(entries, entries_of(checkpoints));
+    if (name.empty()) name = checkpoints;
+    MILLRACE_LET(folder, KeptFolder::open(checkpoints, name));
+    MILLRACE_LET(entries, entries_of(folder.path()));
     for (const Path& entry : entries) {
         if (!entry.filename().string().starts_with(kTemporary)) continue;
         fs::remove_all(entry, failure);
-        if (failure) return system_error("cannot remove what an interrupted save left", entry, failure.value());
+        if (failure) return folder.named(system_error("cannot remove what an interrupted save left", entry, failure.value()));
     }
-    return CheckpointStore(checkpoints, limits);
+    return CheckpointStore(checkpoints, std::move(name), std::move(folder), limits);
 }
 
 Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_best, CheckpointKind kind) {
     std::error_code failure;
-    const bool had_one = fs::exists(root_ / kLast, failure);
-    const auto failed = [&](const Error& reason) {
-        return Error{fmt::format("the checkpoint of step {} was not saved; {}", checkpoint.step,
-                                 had_one ? "the checkpoints before it are untouched" : "there is none before it"),
-                     root_.string(), reason.exit_status}
-            .because(reason);
-    };
-    const Path temporary = root_ / fmt::format("{}step-{:08}-{}", kTemporary, checkpoint.step, ::getpid());
-    fs::create_directory(root_, failure);
-    if (!failure) fs::remove_all(temporary, failure);
-    if (!failure) fs::create_directory(temporary, failure);
-    if (failure) return failed(system_error("cannot create", temporary, failure.value()));
-
-    const auto written = write_checkpoint_files(temporary, checkpoint);
-    if (!written.ok()) {
-        fs::remove_all(temporary, failure);
-        return failed(written.error());
+    Status made = base::ok();
+    if (folder_.was_removed()) {
+        fs::create_directory(given_, failure);
+        auto again =
+            failure ? Result<KeptFolder>(system_error("cannot create", name_, failure.value())) : KeptFolder::open(given_, name_);
+        if (again.ok())
+            folder_ = std::move(again).value();
+        else
+            made = again.error();
     }
+    const bool had_one = fs::exists(root() / kLast, failure);
+    auto saved = made.ok() ? save_inside(checkpoint, is_best, kind) : Result<SaveReport>(made.error());
+    if (saved.ok()) return saved;
+    return Error{fmt::format("the checkpoint of step {} was not saved; {}", checkpoint.step,
+                             had_one ? "the newest before it and the best are untouched" : "there is none before it"),
+                 folder_.name().string(), saved.error().exit_status}
+        .because(folder_.named(saved.error()));
+}
+
+Result<std::uint64_t> CheckpointStore::write(const Path& temporary, const Checkpoint& checkpoint) const {
+    std::error_code failure;
+    fs::remove_all(temporary, failure);
+    if (!failure) fs::create_directory(temporary, failure);
+    if (failure) return system_error("cannot create", temporary, failure.value());
+    auto written = write_checkpoint_files(temporary, checkpoint);
+    if (!written.ok()) fs::remove_all(temporary, failure);
+    return written;
+}
+
+Result<SaveReport> CheckpointStore::save_inside(const Checkpoint& checkpoint, bool is_best, CheckpointKind kind) {
+    std::error_code failure;
+    const Path temporary = root() / fmt::format("{}step-{:08}-{}", kTemporary, checkpoint.step, ::getpid());
+    auto written = write(temporary, checkpoint);
+    while (!written.ok() && written.error().disk_full && drop_oldest()) written = write(temporary, checkpoint);
+    if (!written.ok()) return written.error();
     SaveReport report;
     report.bytes = *written;
     const auto folder = free_folder(kind == CheckpointKind::kTimed ? kTimed : kStep, checkpoint.step);
@@ -137,34 +156,45 @@ Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_b
     if (!folder.ok() || failure) {
         const Error reason = folder.ok() ? system_error("cannot rename into place", *folder, failure.value()) : folder.error();
         fs::remove_all(temporary, failure);
-        return failed(reason);
+        return reason;
     }
-    report.folder = *folder;
-    Path best = report.folder;
+    Path best = *folder;
     if (is_best && std::ranges::find(checkpoint.keeps_best, true) != checkpoint.keeps_best.end()) {
-        const auto gathered = gather_best(report.folder, checkpoint.keeps_best);
+        const auto gathered = gather_best(*folder, checkpoint.keeps_best);
         if (!gathered.ok()) {
-            fs::remove_all(report.folder, failure);
-            return failed(gathered.error());
+            fs::remove_all(*folder, failure);
+            return gathered.error();
         }
         best = *gathered;
     }
-    MILLRACE_TRY(sync_folder(root_));
+    MILLRACE_TRY(sync_folder(root()));
     // `best` first: a process that dies in between resumes from the older `last` and decides again.
     if (is_best) MILLRACE_TRY(point(kBest, best));
-    MILLRACE_TRY(point(kLast, report.folder));
-    MILLRACE_TRY(sync_folder(root_));
+    MILLRACE_TRY(point(kLast, *folder));
+    MILLRACE_TRY(sync_folder(root()));
     if (const Status collected = collect(report, checkpoint.step); !collected.ok())
-        MILLRACE_LOG(warn, "{}\nan old checkpoint stays; the new one is saved", collected.error().text());
+        MILLRACE_LOG(warn, "{}\nan old checkpoint stays; the new one is saved", folder_.named(collected.error()).text());
+    report.folder = folder_.name() / folder->filename();
     return report;
+}
+
+bool CheckpointStore::drop_oldest() const {
+    const std::set<std::string> used{target_of(root() / kLast), target_of(root() / kBest)};
+    auto folders = folders_in(root());
+    if (!folders.ok()) return false;
+    std::erase_if(*folders, [&](const StepFolder& folder) { return used.contains(folder.path.filename().string()); });
+    if (folders->empty() || !discard(folders->back().path).ok()) return false;
+    MILLRACE_LOG(warn, "{}: the disk is full, so the oldest checkpoint went: {}", folder_.name().string(),
+                 folders->back().path.filename().string());
+    return true;
 }
 
 /// A folder with each member's best model.
 Result<Path> CheckpointStore::gather_best(const Path& newest, const std::vector<bool>& keeps) const {
     std::error_code failure;
-    const Path before = fs::canonical(root_ / kBest, failure);
-    if (failure) return system_error("no best weights to keep", root_ / kBest, failure.value());
-    const Path temporary = root_ / fmt::format("{}{}{}", kTemporary, kGathered, ::getpid());
+    const Path before = fs::canonical(root() / kBest, failure);
+    if (failure) return system_error("no best weights to keep", root() / kBest, failure.value());
+    const Path temporary = root() / fmt::format("{}{}{}", kTemporary, kGathered, ::getpid());
     fs::remove_all(temporary, failure);
     if (!failure) fs::create_directory(temporary, failure);
     if (failure) return system_error("cannot create", temporary, failure.value());
@@ -181,10 +211,10 @@ Result<Path> CheckpointStore::gather_best(const Path& newest, const std::vector<
 }
 
 Result<Path> CheckpointStore::free_folder(std::string_view prefix, std::uint64_t step) const {
-    const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
+    const std::set<std::string> used{target_of(root() / kLast), target_of(root() / kBest)};
     for (int attempt = 0;; ++attempt) {
         const Path folder =
-            root_ / (attempt == 0 ? fmt::format("{}{:08}", prefix, step) : fmt::format("{}{:08}.{}", prefix, step, attempt));
+            root() / (attempt == 0 ? fmt::format("{}{:08}", prefix, step) : fmt::format("{}{:08}.{}", prefix, step, attempt));
         std::error_code ignored;
         if (!fs::exists(fs::symlink_status(folder, ignored))) return folder;
         if (used.contains(folder.filename().string())) continue;
@@ -195,21 +225,21 @@ Result<Path> CheckpointStore::free_folder(std::string_view prefix, std::uint64_t
 }
 
 Status CheckpointStore::point(const char* link, const Path& folder) const {
-    const Path temporary = root_ / fmt::format("{}{}-{}", kTemporary, link, ::getpid());
+    const Path temporary = root() / fmt::format("{}{}-{}", kTemporary, link, ::getpid());
     ::unlink(temporary.c_str());
     if (::symlink(folder.filename().c_str(), temporary.c_str()) != 0)
-        return system_error("cannot create the link", root_ / link, errno);
-    if (::rename(temporary.c_str(), (root_ / link).c_str()) != 0) {
+        return system_error("cannot create the link", root() / link, errno);
+    if (::rename(temporary.c_str(), (root() / link).c_str()) != 0) {
         const int reason = errno;
         ::unlink(temporary.c_str());
-        return system_error("cannot move the link", root_ / link, reason);
+        return system_error("cannot move the link", root() / link, reason);
     }
     return base::ok();
 }
 
 Status CheckpointStore::collect(SaveReport& report, std::uint64_t newest) const {
-    const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
-    MILLRACE_LET(entries, entries_of(root_));
+    const std::set<std::string> used{target_of(root() / kLast), target_of(root() / kBest)};
+    MILLRACE_LET(entries, entries_of(root()));
     std::vector<Path> kept;
     for (const Path& entry : entries) {
         const std::string name = entry.filename().string();
@@ -220,7 +250,7 @@ Status CheckpointStore::collect(SaveReport& report, std::uint64_t newest) const 
             kept.push_back(entry);
     }
     report.total_bytes = bytes_in(kept);
-    MILLRACE_LET(folders, folders_in(root_));
+    MILLRACE_LET(folders, folders_in(root()));
     // Folders of later steps were passed over on resume, because they are damaged: they must not push whole ones out.
     std::erase_if(folders, [newest](const StepFolder& folder) { return folder.step > newest; });
     auto newer_steps = std::ranges::count_if(folders, [](const StepFolder& folder) { return !is_timed(folder.path); });

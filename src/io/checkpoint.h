@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/kept_folder.h"
 #include "io/safetensors.h"
 
 namespace millrace::io {
@@ -49,23 +50,32 @@ struct SaveReport {
 /// The writing side; one per run, whose lock the caller holds.
 class CheckpointStore {
 public:
-    /// Opens (creates) the folder `checkpoints` and removes what interrupted saves left behind.
-    static Result<CheckpointStore> open(const Path& checkpoints, CheckpointLimits limits = {});
+    /// Opens (creates) the folder `checkpoints` and removes what interrupted saves left behind. `name` is what people call it;
+    /// empty: `checkpoints`. The folder is held: one that was moved is still written, one that took its place never.
+    static Result<CheckpointStore> open(const Path& checkpoints, CheckpointLimits limits = {}, Path name = {});
 
     /// Writes a checkpoint, makes it `last` (and `best` when `is_best`, but for members in `keeps_best`, for which there must be
-    /// one), then lets old ones go. After an error, a full disk for one, `last` and `best` are what they were and nothing
-    /// half-written is left. A root that was removed is made again.
+    /// one), then lets old ones go. After an error `last` and `best` are what they were and nothing half-written is left. On a
+    /// full disk old ones go before that, `last` and `best` never. A folder that was removed is made again.
     Result<SaveReport> save(const Checkpoint& checkpoint, bool is_best = false, CheckpointKind kind = CheckpointKind::kStep);
 
 private:
-    CheckpointStore(Path root, CheckpointLimits limits) : root_(std::move(root)), limits_(limits) {}
+    CheckpointStore(Path given, Path name, KeptFolder folder, CheckpointLimits limits)
+        : given_(std::move(given)), name_(std::move(name)), folder_(std::move(folder)), limits_(limits) {}
 
+    [[nodiscard]] const Path& root() const { return folder_.path(); }
+    Result<SaveReport> save_inside(const Checkpoint& checkpoint, bool is_best, CheckpointKind kind);
+    /// A folder under a temporary name with the files of the checkpoint.
+    Result<std::uint64_t> write(const Path& temporary, const Checkpoint& checkpoint) const;
+    /// Removes the oldest folder that neither `last` nor `best` needs. False: there is none.
+    [[nodiscard]] bool drop_oldest() const;
     Result<Path> gather_best(const Path& newest, const std::vector<bool>& keeps) const;
     Result<Path> free_folder(std::string_view prefix, std::uint64_t step) const;
     Status point(const char* link, const Path& folder) const;
     Status collect(SaveReport& report, std::uint64_t newest) const;
 
-    Path root_;
+    Path given_, name_;
+    KeptFolder folder_;
     CheckpointLimits limits_;
 };
 
@@ -86,6 +96,9 @@ struct LoadedCheckpoint {
 Result<std::vector<Path>> checkpoint_folders(const Path& checkpoints);
 
 enum class LoadParts { kAll, kModelOnly };
+
+/// Members whose tensors stay in files that are held open: a process may have 1,024 in most places. Those of more are read.
+constexpr std::uint64_t kMostInPlace = 128;
 
 /// Loads `checkpoints/last`, `checkpoints/best` or a step folder: all files belong to the same save, sizes and checksums as
 /// recorded in state.json. Errors name the file that does not fit.

@@ -50,15 +50,20 @@ Json json_of(const CheckpointFile& entry) {
     return json;
 }
 
-Result<SafetensorsFile> read_tensors(const Path& folder, const CheckpointFile& entry) {
+/// `in_place`: the tensors may stay in the file, which is held open.
+Result<SafetensorsFile> read_tensors(const Path& folder, const CheckpointFile& entry, bool in_place) {
     const Path path = folder / entry.path;
-    MILLRACE_LET(bytes, read_file(path, kLargestWeights));
-    if (bytes.size() != entry.bytes)
+    MILLRACE_LET(opened, open_regular(path));
+    if (opened.size != entry.bytes)
         return Error{fmt::format("has {} bytes, state.json of this checkpoint says {}: truncated or from another save",
-                                 bytes.size(), entry.bytes),
+                                 opened.size, entry.bytes),
                      path.string()};
-    if (checksum_of(bytes) != entry.checksum)
+    Checksum64 sum;
+    MILLRACE_TRY(add_file(opened.file, opened.size, sum, path));
+    if (sum.value() != entry.checksum)
         return Error{"does not have the checksum in state.json: damaged or from another save", path.string()};
+    if (entry.unpacked == 0 && in_place) return SafetensorsFile::open_in_place(std::move(opened), path);
+    MILLRACE_LET(bytes, read_file(path, kLargestWeights));
     if (entry.unpacked == 0) return SafetensorsFile::parse(std::move(bytes), path);
     // A zstd block makes at most 128 KiB out of at least 4 bytes: a larger claim is false, and no memory is allocated for it.
     if (entry.unpacked > kLargestWeights || entry.unpacked / 32768 > entry.bytes)
@@ -198,11 +203,13 @@ Result<LoadedCheckpoint> read_checkpoint_files(const Path& folder, LoadParts par
         // Names are ours, never taken from the file: a hostile state.json cannot point elsewhere.
         const CheckpointFile* model = find_entry(state, prefix + kModel);
         if (model == nullptr) return Error{fmt::format("does not list {}{}", prefix, kModel), (folder / kState).string()};
-        MILLRACE_LET(weights, read_tensors(folder, *model));
+        const bool in_place = k < kMostInPlace;
+        MILLRACE_LET(weights, read_tensors(folder, *model, in_place));
         LoadedMember member{std::move(weights), std::nullopt};
         const CheckpointFile* plain = find_entry(state, prefix + kOptimizer);
         const CheckpointFile* optimizer = plain != nullptr ? plain : find_entry(state, prefix + kPackedOptimizer);
-        if (optimizer != nullptr && parts == LoadParts::kAll) MILLRACE_SET(member.optimizer, read_tensors(folder, *optimizer));
+        if (optimizer != nullptr && parts == LoadParts::kAll)
+            MILLRACE_SET(member.optimizer, read_tensors(folder, *optimizer, in_place));
         loaded.members.push_back(std::move(member));
     }
     return loaded;

@@ -36,6 +36,11 @@ Path folder_of(const Path& path) {
 
 Error system_error(std::string_view what, const Path& place, int error_number) {
     const std::string reason = std::strerror(error_number);
+    const auto full = [&](std::string text) {
+        Error error{std::move(text), place.string(), 1};
+        error.disk_full = true;
+        return error;
+    };
     switch (error_number) {
         case ENOENT:
         case ENOTDIR:
@@ -45,9 +50,9 @@ Error system_error(std::string_view what, const Path& place, int error_number) {
         case ELOOP:
         case ENAMETOOLONG:
         case EINVAL: return Error{fmt::format("{}: {}", what, reason), place.string()};
-        case ENOSPC: return Error{fmt::format("{}: the disk is full ({})", what, reason), place.string(), 1};
-        case EDQUOT: return Error{fmt::format("{}: the disk quota is used up ({})", what, reason), place.string(), 1};
-        case EFBIG:
+        case ENOSPC: return full(fmt::format("{}: the disk is full ({})", what, reason));
+        case EDQUOT: return full(fmt::format("{}: the disk quota is used up ({})", what, reason));
+        case EFBIG:  // however much room there is
             return Error{fmt::format("{}: the disk is full up to the file size limit ({})", what, reason), place.string(), 1};
         default: return Error{fmt::format("{}: {}", what, reason), place.string(), 1};
     }
@@ -90,6 +95,16 @@ Result<RegularFile> open_regular(const Path& path) {
     if (::fstat(file.get(), &about) != 0) return system_error("cannot look at", path, errno);
     if (!S_ISREG(about.st_mode)) return Error{"is no regular file", path.string()};
     return RegularFile{std::move(file), static_cast<std::uint64_t>(about.st_size)};
+}
+
+Status add_file(const FileDescriptor& file, std::uint64_t size, Checksum64& sum, const Path& place) {
+    std::vector<std::byte> piece(std::min<std::uint64_t>(size, kBufferSize));
+    for (std::uint64_t at = 0; at < size; at += piece.size()) {
+        piece.resize(std::min<std::uint64_t>(piece.size(), size - at));
+        MILLRACE_TRY(read_exactly(file, piece, at, place));
+        sum.update(piece);
+    }
+    return base::ok();
 }
 
 Result<std::vector<std::byte>> read_file(const Path& path, std::size_t cap) {

@@ -25,8 +25,8 @@ using Bytes = std::span<const std::byte>;
 
 inline Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
-/// An error for `place` with what the system said; a full disk, quota or file size limit is named as such. A name that leads
-/// nowhere or to the wrong kind of thing is bad input (exit status 2); anything else is a machine that failed (1).
+/// An error for `place` with what the system said; a full disk, quota or file size limit is named as such (disk_full). A name
+/// that leads nowhere or to the wrong kind of thing is bad input (exit status 2); anything else is a machine that failed (1).
 Error system_error(std::string_view what, const Path& place, int error_number);
 
 /// Owns a file descriptor; closes it at the end of its life.
@@ -49,12 +49,16 @@ private:
 /// Opens with O_CLOEXEC; `flags` and `mode` as for open(2).
 Result<FileDescriptor> open_file(const Path& path, int flags, unsigned mode = 0644);
 
+/// A file that is open for reading.
 struct RegularFile {
     FileDescriptor file;
     std::uint64_t size = 0;  ///< bytes, when it was opened
 };
 /// Opens for reading; refuses anything but a regular file, without waiting for a writer where it is a pipe.
 Result<RegularFile> open_regular(const Path& path);
+
+/// Adds the first `size` bytes of a file.
+Status add_file(const FileDescriptor& file, std::uint64_t size, Checksum64& sum, const Path& place);
 
 constexpr std::size_t kDocumentCap = std::size_t{64} << 20;  ///< JSON documents: nothing of ours comes near
 

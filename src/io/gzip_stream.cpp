@@ -113,6 +113,32 @@ Result<std::unique_ptr<ByteSource>> unpack_gzip(std::unique_ptr<ByteSource> pack
     return std::unique_ptr<ByteSource>(std::make_unique<GzipSource>(std::move(packed)));
 }
 
+Result<std::vector<std::byte>> inflate_raw(Bytes packed, std::uint64_t size, const Path& place) {
+    constexpr std::uint64_t kMostRatio = 1032;  // deflate packs no better
+    const Error wrong{"is damaged where it is packed", place.string()};
+    constexpr auto kMostAtOnce = std::numeric_limits<uInt>::max();
+    if (size > packed.size() * kMostRatio) return wrong;
+    std::vector<std::byte> bytes(size);
+    z_stream stream{};
+    MILLRACE_ASSERT(::inflateInit2(&stream, -15) == Z_OK, "no memory to unpack");
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(packed.data()));
+    std::byte none{};
+    stream.next_out = reinterpret_cast<Bytef*>(size > 0 ? bytes.data() : &none);
+    std::uint64_t in = packed.size(), out = size;
+    int state = Z_OK;
+    while (state == Z_OK) {
+        stream.avail_in = static_cast<uInt>(std::min<std::uint64_t>(in, kMostAtOnce));
+        stream.avail_out = static_cast<uInt>(std::min<std::uint64_t>(out, kMostAtOnce));
+        const uInt taken = stream.avail_in, room = stream.avail_out;
+        state = ::inflate(&stream, Z_NO_FLUSH);
+        in -= taken - stream.avail_in;
+        out -= room - stream.avail_out;
+    }
+    ::inflateEnd(&stream);
+    if (state != Z_STREAM_END || in != 0 || out != 0) return wrong;
+    return bytes;
+}
+
 }  // namespace millrace::io
 
 #else
@@ -125,6 +151,10 @@ std::unique_ptr<PackingSink> pack_gzip(ByteSink& /*out*/, int /*level*/) { retur
 
 Result<std::unique_ptr<ByteSource>> unpack_gzip(std::unique_ptr<ByteSource> /*packed*/, const Path& place) {
     return Error{"is packed with gzip, and this program was built without zlib: unpack it first (gunzip)", place.string()};
+}
+
+Result<std::vector<std::byte>> inflate_raw(Bytes, std::uint64_t, const Path& place) {
+    return Error{"is packed, and this program was built without zlib", place.string()};
 }
 
 }  // namespace millrace::io

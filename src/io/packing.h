@@ -24,6 +24,10 @@ std::unique_ptr<PackingSink> pack_gzip(ByteSink& out, int level = 6);
 /// What is packed in `packed`, which may be several gzip files one after another. An error when have_gzip() is false.
 Result<std::unique_ptr<ByteSource>> unpack_gzip(std::unique_ptr<ByteSource> packed, const Path& place);
 
+/// Exactly `size` bytes from what deflate packed, without a header; more, fewer or damaged ones are an error, as is have_gzip()
+/// false. `place` names the file.
+Result<std::vector<std::byte>> inflate_raw(Bytes packed, std::uint64_t size, const Path& place);
+
 /// Whether this build knows zstd; without it checkpoints are stored as they are.
 bool have_zstd();
 /// Without zstd, passes on what is poured into it as it is.

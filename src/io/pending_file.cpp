@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <vector>
 
 namespace millrace::io {
 
@@ -17,6 +18,18 @@ Path temporary_name(const Path& path) {
         name = path.parent_path() / fmt::format(".{}.tmp-{}-{}", path.filename().string(), ::getpid(), counter.fetch_add(1));
     } while (std::filesystem::exists(std::filesystem::symlink_status(name)));
     return name;
+}
+
+Status check_writable(const Path& path) {
+    constexpr std::size_t kProbe = std::size_t{64} << 10;
+    const Path folder = path.parent_path();
+    if (std::error_code ignored; !folder.empty() && !std::filesystem::is_directory(folder, ignored))
+        return Error{"there is no such folder to write into", folder.string()};
+    MILLRACE_LET(probe, PendingFile::begin(path));
+    const std::vector<std::byte> bytes(kProbe);
+    const auto written = write_new_file(probe.temporary(), [&](FileWriter& writer) { return writer.write(bytes); });
+    if (written.ok()) return base::ok();
+    return Error{"cannot be written", path.string(), written.error().exit_status}.because(written.error());
 }
 
 Result<PendingFile> PendingFile::begin(const Path& path) {

@@ -6,6 +6,10 @@ namespace millrace::io {
 /// A free name beside `path` for a file that is to be renamed to it.
 Path temporary_name(const Path& path);
 
+/// Before long work whose result goes to `path`: an error where a file cannot take its place or a small one cannot be written
+/// beside it, such as on a full disk. Leaves nothing behind.
+Status check_writable(const Path& path);
+
 /// A file that a foreign library writes under a temporary name beside `path`. commit() makes it `path`; without that it is
 /// removed at the end of its life.
 class PendingFile {

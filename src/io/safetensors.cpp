@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -19,6 +20,8 @@ namespace {
 constexpr std::uint64_t kHeaderCap = 100'000'000;
 constexpr std::size_t kLargestFile = std::size_t{16} << 30;
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kLengthBytes = 8;                       // that say how long the header is
+constexpr std::size_t kPieceElements = std::size_t{1} << 18;  // that are read at once
 
 /// One entry of a safetensors header as written, not yet checked against the data section.
 struct HeaderEntry {
@@ -136,19 +139,19 @@ Error tensor_error(const Path& place, std::string_view tensor, std::string_view 
     return Error{fmt::format("tensor '{}' {}", tensor, what), place.string()};
 }
 
-Result<TensorView> checked_view(const HeaderEntry& entry, Bytes data, const Path& place) {
+Result<TensorView> checked_view(const HeaderEntry& entry, std::uint64_t data_bytes, const Path& place) {
     const auto type = element_type_named(entry.type);
     if (!type) return tensor_error(place, entry.name, fmt::format("has the unknown type '{}'", entry.type));
-    if (entry.begin > entry.end || entry.end > data.size())
+    if (entry.begin > entry.end || entry.end > data_bytes)
         return tensor_error(place, entry.name,
                             fmt::format("lies at bytes {} to {}, but the data section has {}: truncated or damaged", entry.begin,
-                                        entry.end, data.size()));
+                                        entry.end, data_bytes));
     const auto wanted = byte_count(entry.shape, *type);
     if (!wanted || *wanted != entry.end - entry.begin)
         return tensor_error(place, entry.name,
                             fmt::format("of shape {} and type {} does not fit its {} bytes", shape_text(entry.shape), entry.type,
                                         entry.end - entry.begin));
-    return TensorView{entry.name, *type, entry.shape, data.data() + entry.begin, static_cast<std::size_t>(*wanted)};
+    return TensorView{entry.name, *type, entry.shape, nullptr, static_cast<std::size_t>(*wanted)};
 }
 
 template <class From, class Convert>
@@ -158,6 +161,39 @@ void convert_elements(const std::byte* from, std::span<float> into, Convert conv
         std::memcpy(&value, from + i * sizeof(From), sizeof(From));
         into[i] = convert(value);
     }
+}
+
+/// False: the type is not one of floating-point numbers.
+bool to_floats(ElementType type, Bytes from, std::span<float> into) {
+    switch (type) {
+        case ElementType::kF32: std::memcpy(into.data(), from.data(), from.size()); return true;
+        case ElementType::kF64:
+            convert_elements<double>(from.data(), into, [](double value) { return static_cast<float>(value); });
+            return true;
+        case ElementType::kF16: convert_elements<std::uint16_t>(from.data(), into, base::from_half); return true;
+        case ElementType::kBF16:
+            convert_elements<std::uint16_t>(from.data(), into, [](std::uint16_t value) {
+                return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+            });
+            return true;
+        default: return false;
+    }
+}
+
+/// The length of the header of a file of `size` bytes, by its first ones.
+Result<std::uint64_t> header_length_of(Bytes first, std::uint64_t size, const Path& place) {
+    std::uint64_t length = 0;
+    if (size < sizeof length)
+        return Error{fmt::format("has {} bytes; a safetensors file has at least 8: truncated", size), place.string()};
+    std::memcpy(&length, first.data(), sizeof length);
+    if (length > kHeaderCap)
+        return Error{
+            fmt::format("claims a header of {} bytes; at most {} are allowed: not a safetensors file", length, kHeaderCap),
+            place.string()};
+    if (length > size - sizeof length)
+        return Error{fmt::format("claims a header of {} bytes but has only {}: truncated", length, size - sizeof length),
+                     place.string()};
+    return length;
 }
 
 Result<std::string> header_text(std::span<const TensorView> tensors, const Metadata& metadata, const Path& place) {
@@ -203,7 +239,10 @@ Result<std::uint64_t> write_safetensors(ByteSink& sink, std::span<const TensorVi
     MILLRACE_TRY(sink.write(bytes_of(header)));
     std::uint64_t total = sizeof length + length;
     for (const TensorView& tensor : tensors) {
-        MILLRACE_TRY(sink.write({tensor.data, tensor.bytes}));
+        if (tensor.pour)
+            MILLRACE_TRY(tensor.pour(sink));
+        else
+            MILLRACE_TRY(sink.write({tensor.data, tensor.bytes}));
         total += tensor.bytes;
     }
     return total;
@@ -216,40 +255,69 @@ Result<SafetensorsFile> SafetensorsFile::open(const Path& path) {
 }
 
 Result<SafetensorsFile> SafetensorsFile::parse(std::vector<std::byte> bytes, const Path& place) {
-    std::uint64_t header_length = 0;
-    if (bytes.size() < sizeof(header_length))
-        return Error{fmt::format("has {} bytes; a safetensors file has at least 8: truncated", bytes.size()), place.string()};
-    std::memcpy(&header_length, bytes.data(), sizeof(header_length));
-    if (header_length > kHeaderCap)
-        return Error{
-            fmt::format("claims a header of {} bytes; at most {} are allowed: not a safetensors file", header_length, kHeaderCap),
-            place.string()};
-    if (header_length > bytes.size() - sizeof(header_length))
-        return Error{fmt::format("claims a header of {} bytes but has only {}: truncated", header_length, bytes.size() - 8),
-                     place.string()};
-
-    SafetensorsFile file;
+    MILLRACE_LET(length, header_length_of(bytes, bytes.size(), place));
+    MILLRACE_LET(file, parse_head(Bytes(bytes).first(kLengthBytes + length), bytes.size(), place));
     file.bytes_ = std::move(bytes);
-    file.place_ = place;
-    const Bytes all = file.bytes_;
-    MILLRACE_LET(header, parse_header({reinterpret_cast<const char*>(all.data()) + 8, header_length}, place));
-    const Bytes data = all.subspan(8 + header_length);
+    for (std::size_t i = 0; i < file.tensors_.size(); ++i) file.tensors_[i].data = file.bytes_.data() + file.offsets_[i];
+    return file;
+}
 
+Result<SafetensorsFile> SafetensorsFile::open_in_place(RegularFile opened, const Path& place) {
+    std::array<std::byte, kLengthBytes> first{};
+    const std::size_t there = std::min<std::uint64_t>(opened.size, first.size());
+    MILLRACE_TRY(read_exactly(opened.file, std::span(first).first(there), 0, place));
+    MILLRACE_LET(length, header_length_of(Bytes(first).first(there), opened.size, place));
+    std::vector<std::byte> head(kLengthBytes + length);
+    MILLRACE_TRY(read_exactly(opened.file, head, 0, place));
+    MILLRACE_LET(file, parse_head(head, opened.size, place));
+    file.file_ = std::move(opened);
+    return file;
+}
+
+Result<SafetensorsFile> SafetensorsFile::parse_head(Bytes head, std::uint64_t size, const Path& place) {
+    SafetensorsFile file;
+    file.place_ = place;
+    MILLRACE_LET(header,
+                 parse_header({reinterpret_cast<const char*>(head.data()) + kLengthBytes, head.size() - kLengthBytes}, place));
+    const std::uint64_t data_bytes = size - head.size();
     std::ranges::stable_sort(header.entries, {}, [](const HeaderEntry& entry) { return std::pair(entry.begin, entry.end); });
     std::uint64_t expected = 0;
     for (const HeaderEntry& entry : header.entries) {
-        MILLRACE_LET(view, checked_view(entry, data, place));
+        MILLRACE_LET(view, checked_view(entry, data_bytes, place));
         if (entry.begin < expected) return tensor_error(place, entry.name, "overlaps the tensor before it");
         if (entry.begin > expected)
             return tensor_error(place, entry.name, fmt::format("leaves a hole of {} bytes before it", entry.begin - expected));
         expected = entry.end;
         file.index_.emplace(entry.name, file.tensors_.size());
+        file.offsets_.push_back(head.size() + entry.begin);
         file.tensors_.push_back(std::move(view));
     }
-    if (expected != data.size())
-        return Error{fmt::format("has {} bytes after the last tensor", data.size() - expected), place.string()};
+    if (expected != data_bytes)
+        return Error{fmt::format("has {} bytes after the last tensor", data_bytes - expected), place.string()};
     file.metadata_ = std::move(header.metadata);
     return file;
+}
+
+Result<Bytes> SafetensorsFile::bytes_of_tensor(const TensorView& tensor, std::size_t offset, std::size_t count,
+                                               std::vector<std::byte>& memory) const {
+    if (!file_) return Bytes(tensor.data + offset, count);
+    memory.resize(count);
+    const std::uint64_t begin = offsets_[static_cast<std::size_t>(&tensor - tensors_.data())];
+    MILLRACE_TRY(read_exactly(file_->file, memory, begin + offset, place_));
+    return Bytes(memory);
+}
+
+Result<std::vector<std::byte>> SafetensorsFile::read(const TensorView& tensor) const {
+    std::vector<std::byte> memory;
+    MILLRACE_LET(bytes, bytes_of_tensor(tensor, 0, tensor.bytes, memory));
+    if (memory.empty()) memory.assign(bytes.begin(), bytes.end());
+    return memory;
+}
+
+Status SafetensorsFile::add_to(Checksum64& sum) const {
+    if (file_) return add_file(file_->file, file_->size, sum, place_);
+    sum.update(bytes_);
+    return base::ok();
 }
 
 const TensorView* SafetensorsFile::find(std::string_view name) const {
@@ -257,28 +325,23 @@ const TensorView* SafetensorsFile::find(std::string_view name) const {
     return at == index_.end() ? nullptr : &tensors_[at->second];
 }
 
-Status SafetensorsFile::copy_floats(std::string_view name, std::span<const std::int64_t> shape, std::span<float> into) const {
+Status SafetensorsFile::copy_floats(std::string_view name, std::span<const std::int64_t> shape, std::span<float> into,
+                                    std::size_t first) const {
     const TensorView* tensor = find(name);
     if (tensor == nullptr) return tensor_error(place_, name, "is missing: the file belongs to another model");
     if (!std::ranges::equal(tensor->shape, shape))
         return tensor_error(place_, name,
                             fmt::format("has shape {}, the model needs {}", shape_text(tensor->shape), shape_text(shape)));
-    MILLRACE_ASSERT(tensor->bytes / size_of(tensor->type) == into.size(), "destination does not match the shape");
-    switch (tensor->type) {
-        case ElementType::kF32:
-            if (!into.empty()) std::memcpy(into.data(), tensor->data, tensor->bytes);
-            break;
-        case ElementType::kF64:
-            convert_elements<double>(tensor->data, into, [](double value) { return static_cast<float>(value); });
-            break;
-        case ElementType::kF16: convert_elements<std::uint16_t>(tensor->data, into, base::from_half); break;
-        case ElementType::kBF16:
-            convert_elements<std::uint16_t>(tensor->data, into, [](std::uint16_t value) {
-                return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
-            });
-            break;
-        default:
+    const std::size_t each = size_of(tensor->type);
+    MILLRACE_ASSERT(first + into.size() <= tensor->bytes / each, "destination does not match the shape");
+    std::vector<std::byte> memory;
+    while (!into.empty()) {
+        const std::span<float> piece = into.first(std::min(into.size(), kPieceElements));
+        MILLRACE_LET(from, bytes_of_tensor(*tensor, first * each, piece.size() * each, memory));
+        if (!to_floats(tensor->type, from, piece))
             return tensor_error(place_, name, fmt::format("has type {}, a floating-point type is needed", name_of(tensor->type)));
+        into = into.subspan(piece.size());
+        first += piece.size();
     }
     return base::ok();
 }

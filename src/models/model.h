@@ -19,6 +19,9 @@ struct Attachment {
     std::string name, bytes;
 };
 
+/// The attachment that says how data is prepared (data/preparation.h). Checkpoints of earlier versions lack it.
+inline constexpr const char* kPreparation = "data_preparation";
+
 /// A part of the model whose time is reported separately: `component/<name>_ms` is that of the layers whose names begin with
 /// `layers`.
 struct Component {

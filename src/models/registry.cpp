@@ -82,12 +82,19 @@ base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const data
 
 base::Result<data::StoredData> stored_data(const base::Recipe& recipe, const io::LoadedCheckpoint& checkpoint) {
     MILLRACE_LET(family, find_family(recipe.text("model.name")));
-    if (family->stored_data == nullptr) return data::StoredData{};
-    return family->stored_data(checkpoint);
+    data::StoredData stored;
+    if (family->stored_data != nullptr) MILLRACE_SET(stored, family->stored_data(checkpoint));
+    const io::SafetensorsFile& file = checkpoint.members.front().model;
+    const io::TensorView* tensor = file.find(kPreparation);
+    if (tensor == nullptr || tensor->type != io::ElementType::kU8) return stored;
+    MILLRACE_LET(bytes, file.read(*tensor));
+    stored.preparation.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return stored;
 }
 
 base::Result<std::vector<Listing>> list() {
-    const data::Fields usual_images{{"image", data::Field::Kind::real, 28 * 28}, {"label", data::Field::Kind::integer, 1, 10}};
+    data::Fields usual_images{{"image", data::Field::Kind::real, 28 * 28}, {"label", data::Field::Kind::integer, 1, 10}};
+    usual_images.front().shape = {28, 28, 1};
     std::vector<Listing> listed;
     for (const Family& family : families())
         for (const std::string& preset : family.presets) {

@@ -26,7 +26,7 @@ struct Family {
     base::Result<std::unique_ptr<Model>> (*make)(const base::Recipe& recipe, const data::Fields& fields);
     void (*set_general_defaults)(const std::string& preset,
                                  base::Schema& keys) = nullptr;  ///< of keys outside [model]; null: none
-    data::DataKind data = data::DataKind::images;
+    data::DataKind data = data::DataKind::samples;
     data::Fields usual = {};  ///< what parameters are counted for; empty: images of 28 x 28 pixels and 10 classes
     /// The keys of a recipe (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the
     /// family reads none.

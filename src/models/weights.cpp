@@ -53,37 +53,47 @@ std::vector<Moment> moments_of(const tape::Store& store) {
     return {};
 }
 
-/// Copies of whole arenas: reading tensor by tensor would wait for the device as often as there are tensors.
-class ArenaCopies {
+/// A window of each arena: reading tensor by tensor would wait for the device as often as there are tensors.
+class ArenaWindows {
 public:
-    ArenaCopies(tape::Store& store, std::deque<std::vector<float>>& values) : store_(store), values_(values) {}
+    explicit ArenaWindows(tape::Store& store) : store_(store) {}
 
-    /// One matrix of a parameter, or of what has its place in the arena `buffer`. Points into `values`.
-    std::span<const float> matrix(ParameterId id, int number, int member, tensor::BufferId buffer) {
-        const tensor::View v = store_.parameter(id);
-        const auto [found, is_new] = copies_.try_emplace(buffer, copies_.size());
-        if (is_new) {
-            if (found->second == values_.size()) values_.emplace_back();
-            read(buffer, values_[found->second]);
+    /// Elements [begin, begin + count) of an arena, as floats.
+    base::Status pour(tensor::BufferId arena, std::int64_t begin, std::int64_t count, io::ByteSink& sink) {
+        Window& window = windows_[arena];
+        while (count > 0) {
+            if (begin < window.begin || begin >= window.end()) MILLRACE_TRY(move(window, arena, begin));
+            const std::int64_t piece = std::min(count, window.end() - begin);
+            const auto values =
+                std::span(window.values).subspan(static_cast<std::size_t>(begin - window.begin), static_cast<std::size_t>(piece));
+            MILLRACE_TRY(sink.write(std::as_bytes(values)));
+            begin += piece;
+            count -= piece;
         }
-        const auto begin = static_cast<std::size_t>(v.offset + number * v.stride_g + member * v.stride_k);
-        return std::span(values_[found->second])
-            .subspan(begin, static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols));
+        return base::ok();
     }
 
 private:
-    void read(tensor::BufferId id, std::vector<float>& values) {
-        const tape::Buffer& buffer = store_.buffers()[static_cast<std::size_t>(id)];
-        tensor::View whole;
-        whole.buffer = id;
-        whole.dtype = buffer.dtype;
-        values.resize(static_cast<std::size_t>(buffer.elements));
-        store_.read_stat(whole, values);
+    struct Window {
+        std::int64_t begin = 0;
+        std::vector<float> values;
+        [[nodiscard]] std::int64_t end() const { return begin + static_cast<std::int64_t>(values.size()); }
+    };
+
+    base::Status move(Window& window, tensor::BufferId arena, std::int64_t begin) {
+        constexpr auto kMost = static_cast<std::int64_t>(kWindowBytes / sizeof(float));
+        const tape::Buffer& buffer = store_.buffers()[static_cast<std::size_t>(arena)];
+        tensor::View view;
+        view.buffer = arena;
+        view.dtype = buffer.dtype;
+        view.offset = window.begin = begin;
+        window.values.resize(static_cast<std::size_t>(std::min(kMost, buffer.elements - begin)));
+        store_.read_stat(view, window.values);
+        return store_.backend().check();  // a device that failed leaves zeros, which must not be saved
     }
 
     tape::Store& store_;
-    std::deque<std::vector<float>>& values_;
-    std::map<tensor::BufferId, std::size_t> copies_;  ///< which of `values_`
+    std::map<tensor::BufferId, Window> windows_;
 };
 
 template <class Visit>
@@ -135,17 +145,24 @@ base::Status check_tensors(const io::SafetensorsFile& file, const Tensors& wante
 
 base::Status load_tensor(tape::Store& store, const io::SafetensorsFile& file, const std::string& name, const Parameter& p,
                          ParameterId id, int matrix, int member, Arena arena) {
-    std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
     const io::TensorView* tensor = find_tensor(file, name);
-    MILLRACE_TRY(file.copy_floats(tensor != nullptr ? tensor->name : name, shape_of(p), values));
-    store.write_parameter(id, matrix, member, values, arena);
+    const std::size_t all = static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols);
+    std::vector<float> values(std::min(all, kWindowBytes / sizeof(float)));
+    for (std::size_t first = 0; first < all; first += values.size()) {
+        values.resize(std::min(values.size(), all - first));
+        MILLRACE_TRY(file.copy_floats(tensor != nullptr ? tensor->name : name, shape_of(p), values, first));
+        store.write_parameter(id, matrix, member, values, arena, static_cast<std::int64_t>(first));
+    }
     return base::ok();
 }
 
 base::Status check_attachment(const io::SafetensorsFile& file, const Attachment& attachment) {
     const io::TensorView* tensor = file.find(attachment.name);
+    if (tensor == nullptr && attachment.name == kPreparation) return base::ok();
+    std::vector<std::byte> bytes;
+    if (tensor != nullptr) MILLRACE_SET(bytes, file.read(*tensor));
     if (tensor == nullptr || tensor->type != io::ElementType::kU8 ||
-        std::string_view(reinterpret_cast<const char*>(tensor->data), tensor->bytes) != attachment.bytes)
+        std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()) != attachment.bytes)
         return base::Error{fmt::format("tensor {} is {}; the file is of another model", attachment.name,
                                        tensor == nullptr ? "missing" : "another"),
                            file.place()};
@@ -157,7 +174,8 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
                          const std::vector<Attachment>& attachments) {
     Tensors model, optimizer;
     for (const Attachment& attachment : attachments)
-        model[attachment.name] = {{{static_cast<std::int64_t>(attachment.bytes.size())}}};
+        model[attachment.name] = {{{static_cast<std::int64_t>(attachment.bytes.size())}}, attachment.name == kPreparation};
+    model.try_emplace(kPreparation, Wanted{std::nullopt, true});  // a program that reads no data set takes the weights, too
     const std::vector<Moment> moments = with_optimizer ? moments_of(store) : std::vector<Moment>{};
     if (!moments.empty() && !loaded.optimizer)
         return base::Error{"the checkpoint has no optimizer state, so training cannot go on from it", loaded.model.place()};
@@ -194,26 +212,29 @@ const io::TensorView* find_tensor(const io::SafetensorsFile& file, const std::st
     return nullptr;
 }
 
-WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments,
-                          std::deque<std::vector<float>> memory) {
-    WeightCopies copies;
-    copies.values = std::move(memory);
-    copies.members.resize(static_cast<std::size_t>(store.members()));
+std::vector<io::MemberTensors> stored_tensors(tape::Store& store, std::int64_t batches,
+                                              const std::vector<Attachment>& attachments) {
     const std::vector<Moment> moments = moments_of(store);
-    ArenaCopies arenas(store, copies.values);
-    copies.counts.push_back(batches);
+    const auto windows = std::make_shared<ArenaWindows>(store);
+    std::vector<io::MemberTensors> members;
     for (int member = 0; member < store.members(); ++member) {
-        io::MemberTensors& tensors = copies.members[static_cast<std::size_t>(member)];
+        io::MemberTensors& tensors = members.emplace_back();
         for_each_tensor(store, [&](const Parameter& p, ParameterId id, int matrix, const std::string& name) {
-            tensors.model.push_back(
-                io::float_tensor(name, shape_of(p), arenas.matrix(id, matrix, member, store.parameter(id).buffer)));
+            const tensor::View view = store.parameter(id);
+            const std::int64_t begin = view.offset + matrix * view.stride_g + member * view.stride_k;
+            const std::int64_t count = std::int64_t{p.rows} * p.cols;
+            const auto add = [&](std::vector<io::TensorView>& to, std::string called, tensor::BufferId arena) {
+                to.push_back({std::move(called), io::ElementType::kF32, shape_of(p), nullptr,
+                              static_cast<std::size_t>(count) * sizeof(float),
+                              [=](io::ByteSink& sink) { return windows->pour(arena, begin, count, sink); }});
+            };
+            add(tensors.model, name, view.buffer);
             if (const std::string counter = batches_name(name); p.fixed && !counter.empty())
-                tensors.model.push_back(
-                    {counter, io::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
+                tensors.model.push_back({counter, io::ElementType::kI64, {}, nullptr, sizeof batches, [=](io::ByteSink& sink) {
+                                             return sink.write(std::as_bytes(std::span(&batches, 1)));
+                                         }});
             if (p.fixed) return;
-            for (const Moment& moment : moments)
-                tensors.optimizer.push_back(
-                    io::float_tensor(name + moment.suffix, shape_of(p), arenas.matrix(id, matrix, member, moment.buffer)));
+            for (const Moment& moment : moments) add(tensors.optimizer, name + moment.suffix, moment.buffer);
         });
         for (const Attachment& attachment : attachments)
             tensors.model.push_back({attachment.name,
@@ -222,7 +243,7 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
                                      reinterpret_cast<const std::byte*>(attachment.bytes.data()),
                                      attachment.bytes.size()});
     }
-    return copies;
+    return members;
 }
 
 base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,

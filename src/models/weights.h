@@ -2,7 +2,7 @@
 // Between the store and the tensors of a checkpoint: PyTorch-style names, one set per member.
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,25 +13,13 @@
 
 namespace millrace::models {
 
-/// Host copies of everything a checkpoint holds; `members` points into `values` and `counts`.
-struct WeightCopies {
-    std::vector<io::MemberTensors> members;
-    std::deque<std::vector<float>> values;  ///< one for each arena of the store
-    std::deque<std::int64_t> counts;
-
-    WeightCopies() = default;
-    WeightCopies(WeightCopies&&) = default;
-    WeightCopies& operator=(WeightCopies&&) = default;
-    WeightCopies(const WeightCopies&) = delete;
-    WeightCopies& operator=(const WeightCopies&) = delete;
-};
-
 /// Model: parameters, running statistics and `num_batches_tracked` (I64 scalars, all equal to `batches`). Optimizer:
 /// `<name>.exp_avg` and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Attachments join the model as U8
-/// tensors, which must outlive the copies. Waits for the device once for each arena. `memory`: values of
-/// earlier copies, whose pages are used again; fresh ones take longer than the copies.
-WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments = {},
-                          std::deque<std::vector<float>> memory = {});
+/// tensors; they and the store must outlive the result. Values are read from the store while they are written, windows of
+/// kWindowBytes of each arena one after the other: no step may run meanwhile. Gives the tensors by member.
+std::vector<io::MemberTensors> stored_tensors(tape::Store& store, std::int64_t batches,
+                                              const std::vector<Attachment>& attachments = {});
+constexpr std::size_t kWindowBytes = std::size_t{4} << 20;
 
 /// The tensor of that name, or of the one that earlier versions gave it ("embed.places.weight" for "embed.position.weight",
 /// "nodes.0.norm1.bias" for a transformer's "layers.0.norm1.bias"); null when the file has neither.

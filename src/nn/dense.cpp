@@ -91,6 +91,9 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
         call.inv_std = builder.buffer(product_groups, 1, product_out, builder.stat(), tape::Role::saved, label_ + ".inv_std");
 
     const tensor::View state = call.params.dropout > 0 ? store.state() : tensor::View{};
+    const auto statistic = [&](tape::ParameterId id) {
+        return id == tape::kNoParameter ? tensor::View{} : vector(builder.running(id, options_.momentum));
+    };
     const ops::OpDef* op = &ops::dense_forward::kDef;
     Slot first = call.x, second = matrix(store.weight(weight_));
     if (call.params.norm == ops::Norm::batch_train) {  // the product and its moments are records of their own
@@ -105,7 +108,7 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     }
     builder.append(record_of(op, call.params, label_,
                              {first, second, vector_of(store, bias_), vector_of(store, gamma_), vector_of(store, beta_),
-                              vector_of(store, mean_), vector_of(store, variance_), call.saved, call.inv_std, state, y}));
+                              statistic(mean_), statistic(variance_), call.saved, call.inv_std, state, y}));
     if (training)
         builder.on_gradient(y, [layer = *this, &builder, call](const tensor::View& dy) { layer.backward(builder, call, dy); });
     return whole;

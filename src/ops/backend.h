@@ -14,6 +14,10 @@
 #include "ops/op.h"
 #include "ops/rewrite.h"
 
+namespace millrace::comm {
+class Group;
+}
+
 namespace millrace::ops {
 
 enum class DeviceKind : std::uint8_t { ref, cpu, cuda };
@@ -93,7 +97,9 @@ struct BackendOptions {
     /// Forms that CUDA takes where they apply: "dense_forward=tiles", or one that Backend::forms() said before.
     std::vector<std::string> forms = {};
     std::string cpu_table = {};  ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
-    bool tf32 = false;       ///< CUDA: products of the library round f32 operands to tf32, ten bits of mantissa, unless pinned
+    bool tf32 = false;  ///< CUDA: products of the library round f32 operands to tf32, ten bits of mantissa, unless pinned
+    /// Whose ranks share the rows of a step (ops/parts), borrowed; null: this process alone.
+    comm::Group* group = nullptr;
 };
 
 class Backend {
@@ -133,6 +139,12 @@ public:
     /// and no memory behind them but for `segments` slots, where it may be the host's. What prepare() refuses counts as nothing.
     [[nodiscard]] virtual std::size_t measure_scratch(std::span<const Bound> records, std::span<const Section> sections) {
         (void)records, (void)sections;
+        return 0;
+    }
+    /// Bytes of working memory that these kernels need while they run, of records as above. All programs use the same: the
+    /// backend allocates what the neediest asks for when it prepares it.
+    [[nodiscard]] virtual std::size_t measure_shared(std::span<const Bound> records) {
+        (void)records;
         return 0;
     }
     /// Kernels for the records of a program, in order. They always run one after the other, those of a section as often as it

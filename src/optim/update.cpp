@@ -8,10 +8,10 @@ namespace millrace::optim {
 
 using tape::record_of;
 
-void append_step_begin(tape::Builder& builder, base::Rank rank) {
+void append_step_begin(tape::Builder& builder, std::uint32_t rank, std::uint32_t first) {
     const tape::Store& store = builder.store();
     builder.append(
-        record_of(&ops::step_begin::kDef, ops::StepBeginParams{rank.rank}, "step", {store.state(), store.group_table()}));
+        record_of(&ops::step_begin::kDef, ops::StepBeginParams{rank, first}, "step", {store.state(), store.group_table()}));
 }
 
 void set_loss_scale(tape::Precision precision, std::vector<ops::MemberState>& states, bool had_scale) {
@@ -30,7 +30,7 @@ void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
                   {store.gradient_arena(), store.norm_scratch(), store.state(), store.group_table(), store.segments()}));
     const std::uint32_t interval =
         settings.scale_interval > 0 ? settings.scale_interval : scale_interval(store.options().precision);
-    const ops::OptimizerParams params{settings.kind, settings.accumulation > 1, interval, store.first_copied()};
+    const ops::OptimizerParams params{settings.kind, interval, store.first_copied()};
     builder.append(record_of(&ops::optimizer::kDef, params, "update",
                              {store.parameter_arena(), store.gradient_arena(), store.first_moment(), store.second_moment(),
                               store.copy16(), store.state(), store.group_table(), store.segments()}));

@@ -1,15 +1,14 @@
 #pragma once
 // The records that frame a training step: its beginning, and the update at its end.
 
-#include "base/rank.h"
 #include "optim/settings.h"
 #include "tape/builder.h"
 
 namespace millrace::optim {
 
-/// step_begin: step counter, learning rate by each member's schedule, sums back to zero. `rank` keys this machine's random
-/// numbers.
-void append_step_begin(tape::Builder& builder, base::Rank rank = {});
+/// step_begin: step counter, learning rate by each member's schedule, sums back to zero. `rank` is the number of the first
+/// micro-batch, which begins `first` rows behind where the step does.
+void append_step_begin(tape::Builder& builder, std::uint32_t rank = 0, std::uint32_t first = 0);
 
 /// How the scale of the loss moves in f16: as torch.amp.GradScaler's, whose defaults these are.
 constexpr float kFirstLossScale = 65536;
@@ -22,7 +21,7 @@ constexpr std::uint32_t scale_interval(tape::Precision precision) {
 /// `had_scale`: the run is resumed and its steps had one.
 void set_loss_scale(tape::Precision precision, std::vector<ops::MemberState>& states, bool had_scale = false);
 
-/// grad_norm, optimizer, metrics_push. With accumulation the optimizer also zeroes the gradients for the next step.
+/// grad_norm, optimizer, metrics_push.
 void append_update(tape::Builder& builder, const OptimizerSettings& settings);
 
 }  // namespace millrace::optim

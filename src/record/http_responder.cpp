@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 
@@ -21,7 +22,9 @@ constexpr std::chrono::milliseconds kOutOfDescriptors{100};
 std::string_view reason_of(int status) {
     switch (status) {
         case 200: return "OK";
+        case 303: return "See Other";
         case 400: return "Bad Request";
+        case 403: return "Forbidden";
         case 404: return "Not Found";
         case 405: return "Method Not Allowed";
         case 431: return "Request Header Fields Too Large";
@@ -30,9 +33,9 @@ std::string_view reason_of(int status) {
 }
 
 std::string reply_text(const HttpReply& reply, bool with_body = true) {
-    return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n{}", reply.status,
-                       reason_of(reply.status), reply.type, reply.body.size(), reply.status == 405 ? "Allow: GET, HEAD\r\n" : "",
-                       with_body ? reply.body : "");
+    return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}{}Connection: close\r\n\r\n{}",
+                       reply.status, reason_of(reply.status), reply.type, reply.body.size(), reply.headers,
+                       reply.status == 405 ? "Allow: GET, HEAD\r\n" : "", with_body ? reply.body : "");
 }
 
 std::string refusal(int status, std::string_view why) {
@@ -192,10 +195,31 @@ std::string HttpResponder::reply_to(std::string_view request) const {
         return refusal(400, "this is no HTTP/1.1 request");
     const std::string_view method = line.substr(0, first);
     std::string_view path = line.substr(first + 1, second - first - 1);
-    path = path.substr(0, path.find('?'));
+    const std::size_t question = path.find('?');
+    const std::string_view query = question == std::string_view::npos ? "" : path.substr(question + 1);
+    path = path.substr(0, question);
     if (!path.starts_with('/') || path.find(' ') != std::string_view::npos) return refusal(400, "the path is malformed");
     if (method != "GET" && method != "HEAD") return refusal(405, "only GET and HEAD are answered");
-    return reply_text(handler_(path), method == "GET");
+    return reply_text(handler_({path, query, request.substr(line.size())}), method == "GET");
+}
+
+std::optional<std::string_view> HttpRequest::header(std::string_view name) const {
+    std::optional<std::string_view> found;
+    for (std::string_view rest = headers; !rest.empty();) {
+        const std::size_t end = rest.find('\n');
+        const std::string_view line = rest.substr(0, end);
+        rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+        if (line.size() <= name.size() || line[name.size()] != ':') continue;
+        const bool is_it = std::equal(name.begin(), name.end(), line.begin(), [](char a, char b) {
+            return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+        });
+        if (!is_it) continue;
+        std::string_view value = line.substr(name.size() + 1);
+        while (!value.empty() && (value.front() == ' ' || value.front() == '\t')) value.remove_prefix(1);
+        while (!value.empty() && (value.back() == ' ' || value.back() == '\t' || value.back() == '\r')) value.remove_suffix(1);
+        found = found ? std::string_view() : value;
+    }
+    return found;
 }
 
 }  // namespace millrace::record

@@ -1,11 +1,12 @@
 #pragma once
-// Answers GET requests with short texts, for a scraper or a browser on the same machine. Of our own because the program must run
-// where nothing but the toolchain's libraries is installed, and because all it needs is one request line: anything more an HTTP
-// library brings would be surface towards the network.
+// Answers GET requests, for a scraper or a browser. Of our own: libmicrohttpd, the library that Debian has for it, ends a
+// connection after a time without a byte, so a client that sends one now and then keeps its place; here a connection has a life.
+// It also loads ten libraries (TLS), and needs more of a request than a scraper sends.
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -15,10 +16,23 @@
 
 namespace millrace::record {
 
+/// Lasts as long as the handler runs.
+struct HttpRequest {
+    std::string_view path, query;  ///< before and behind the first "?", as they were sent
+    std::string_view headers;      ///< lines behind the request line
+
+    /// Its value without blanks around it; nothing where it is missing. Empty where it was sent twice, so that no caller relies
+    /// on one of them.
+    [[nodiscard]] std::optional<std::string_view> header(std::string_view name) const;
+    /// For handlers that look at the path alone.
+    operator std::string_view() const { return path; }  // NOLINT(google-explicit-constructor): on purpose
+};
+
 struct HttpReply {
     int status = 200;
     std::string type;  ///< Content-Type
     std::string body;
+    std::string headers = {};  ///< further ones, each ended by "\r\n"
 };
 
 struct HttpLimits {
@@ -31,8 +45,8 @@ struct HttpLimits {
 /// 400, long ones 431.
 class HttpResponder {
 public:
-    /// Called on the responder's thread with the path, without query.
-    using Handler = std::function<HttpReply(std::string_view path)>;
+    /// Called on the responder's thread.
+    using Handler = std::function<HttpReply(const HttpRequest& request)>;
 
     /// `address` is a numeric IPv4 or IPv6 address or "localhost". Port 0 takes a free one.
     static base::Result<std::unique_ptr<HttpResponder>> start(const std::string& address, int port, Handler handler,

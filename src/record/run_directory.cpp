@@ -84,10 +84,15 @@ base::Result<bool> holds_nothing(const io::Path& folder) {
     return true;
 }
 
-base::Result<io::FileDescriptor> take_lock(const io::Path& folder) {
+base::Result<RunLock> take_lock(const io::Path& folder) {
+    MILLRACE_LET(held, io::KeptFolder::open(folder));
     for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
-        MILLRACE_LET(lock, io::try_lock(folder / kRunLock));
-        if (lock) return std::move(*lock);
+        auto lock = io::try_lock(held.path() / kRunLock);
+        if (!lock.ok()) return held.named(lock.error());
+        if (*lock) {
+            MILLRACE_LET(locked, held.try_lock());
+            if (locked) return RunLock{std::move(held), std::move(**lock)};
+        }
         // A reader that checks whether the run is being written holds the lock for an instant.
         std::this_thread::sleep_for(kLockPause);
     }
@@ -193,7 +198,7 @@ base::Result<Manifest> read_manifest(const io::Path& folder) {
     return parse_manifest(text, folder / kManifest);
 }
 
-base::Result<io::FileDescriptor> lock_run(const io::Path& folder) {
+base::Result<RunLock> lock_run(const io::Path& folder) {
     std::error_code ignored;
     if (!fs::is_directory(folder, ignored)) return base::Error{"no such run to resume", folder.string()};
     if (!fs::exists(folder / kManifest, ignored))
@@ -202,7 +207,7 @@ base::Result<io::FileDescriptor> lock_run(const io::Path& folder) {
 }
 
 base::Result<RunDirectory> RunDirectory::open(const io::Path& folder, RunStart start, Manifest manifest,
-                                              std::optional<io::FileDescriptor> held) {
+                                              std::optional<RunLock> held) {
     std::error_code failure;
     if (start == RunStart::kResume && !fs::is_directory(folder, failure))
         return base::Error{"no such run to resume", folder.string()};
@@ -214,27 +219,36 @@ base::Result<RunDirectory> RunDirectory::open(const io::Path& folder, RunStart s
         if (!empty) return prepare(folder, start, std::move(manifest)).error();
     }
     if (!held) MILLRACE_SET(held, take_lock(folder));
-    remove_halves(folder);
+    auto opened = open_locked(folder, start, std::move(manifest), *held);
+    if (!opened.ok()) return held->folder.named(opened.error());
+    return opened;
+}
+
+base::Result<RunDirectory> RunDirectory::open_locked(const io::Path& folder, RunStart start, Manifest manifest, RunLock& lock) {
+    const io::Path& inside = lock.folder.path();
+    remove_halves(inside);
     manifest.format = kManifestFormat;
     manifest.millrace = base::version();
     manifest.started = now_text();
     manifest.status = RunStatus::kRunning;
-    MILLRACE_LET(current, prepare(folder, start, std::move(manifest)));
-    MILLRACE_TRY(write_manifest(folder, current));
-    MILLRACE_LET(metrics, MetricsWriter::open(folder / kMetrics));
-    MILLRACE_LET(events, EventWriter::open(folder / kEvents));
-    fs::create_directories(folder / kCheckpoints, failure);
-    if (failure) return io::system_error("cannot create", folder / kCheckpoints, failure.value());
+    MILLRACE_LET(current, prepare(inside, start, std::move(manifest)));
+    MILLRACE_TRY(write_manifest(inside, current));
+    MILLRACE_LET(metrics, MetricsWriter::open(inside / kMetrics));
+    MILLRACE_LET(events, EventWriter::open(inside / kEvents));
+    std::error_code failure;
+    fs::create_directories(inside / kCheckpoints, failure);
+    if (failure) return io::system_error("cannot create", inside / kCheckpoints, failure.value());
     const bool resumed = start == RunStart::kResume;
     MILLRACE_TRY(events.append(resumed ? "resumed" : "started", resumed ? "the run goes on" : "the run begins",
                                {{"pid", std::int64_t{::getpid()}}}));
-    return RunDirectory(folder, std::move(*held), std::move(current), std::move(metrics), std::move(events));
+    return RunDirectory(folder, std::move(lock), std::move(current), std::move(metrics), std::move(events));
 }
 
 base::Status RunDirectory::describe(std::string device, std::map<std::string, std::string> versions) {
     manifest_.device = std::move(device);
     manifest_.versions = std::move(versions);
-    return write_manifest(folder_, manifest_);
+    const base::Status written = write_manifest(held().path(), manifest_);
+    return written.ok() ? written : held().named(written.error());
 }
 
 base::Status RunDirectory::finish(RunStatus status, int exit_status, std::string_view why) {
@@ -246,10 +260,12 @@ base::Status RunDirectory::finish(RunStatus status, int exit_status, std::string
     manifest_.reason = reason;
     // Before the manifest: a reader that sees the end there finds it here, too.
     (void)events_.append(name_of(manifest_.status), reason, {{"exit_status", std::int64_t{*manifest_.exit_status}}});
-    if (!write_manifest(folder_, manifest_).ok()) MILLRACE_TRY(overwrite_manifest(folder_, manifest_));
+    base::Status written = write_manifest(held().path(), manifest_);
+    if (!written.ok()) written = overwrite_manifest(held().path(), manifest_);
+    if (!written.ok()) return held().named(written.error());
     return synced;
 }
 
-bool is_being_written(const io::Path& folder) { return io::is_locked(folder / kRunLock); }
+bool is_being_written(const io::Path& folder) { return io::is_locked(folder / kRunLock) || io::is_locked(folder); }
 
 }  // namespace millrace::record

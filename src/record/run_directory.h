@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/file.h"
+#include "io/kept_folder.h"
 #include "record/events.h"
 #include "record/metrics.h"
 
@@ -61,9 +62,16 @@ enum class RunStart {
     kResume,  ///< the folder holds a run that goes on
 };
 
+/// One writer's hold of a run: the folder itself is locked, and a file in it for file systems that lock no folders. Removing the
+/// file makes no room for a second writer.
+struct RunLock {
+    io::KeptFolder folder;
+    io::FileDescriptor file;
+};
+
 /// Takes the lock of the run in `folder`, without changing anything in it: what is read from now on no other process replaces.
 /// For RunDirectory::open with kResume.
-base::Result<io::FileDescriptor> lock_run(const io::Path& folder);
+base::Result<RunLock> lock_run(const io::Path& folder);
 
 class RunDirectory {
 public:
@@ -71,11 +79,14 @@ public:
     /// status `running`, and the event `started` or `resumed`. On kResume the manifest of the run stays and notes the new start;
     /// metrics and checkpoints stay until the caller truncates or replaces them.
     static base::Result<RunDirectory> open(const io::Path& folder, RunStart start, Manifest manifest,
-                                           std::optional<io::FileDescriptor> held = std::nullopt);
+                                           std::optional<RunLock> held = std::nullopt);
 
+    /// As it was given, for people: by now it may lead elsewhere.
     [[nodiscard]] const io::Path& path() const { return folder_; }
-    [[nodiscard]] io::Path checkpoints() const { return folder_ / "checkpoints"; }
-    [[nodiscard]] io::Path samples() const { return folder_ / "samples.jsonl"; }  ///< for json_lines_sink with kAppend
+    /// The folder that is written: files in it are reached by held().path().
+    [[nodiscard]] const io::KeptFolder& held() const { return lock_.folder; }
+    [[nodiscard]] io::Path checkpoints() const { return held().path() / "checkpoints"; }
+    [[nodiscard]] io::Path samples() const { return held().path() / "samples.jsonl"; }  ///< for json_lines_sink with kAppend
     [[nodiscard]] const Manifest& manifest() const { return manifest_; }
     [[nodiscard]] MetricsWriter& metrics() { return metrics_; }
     [[nodiscard]] EventWriter& events() { return events_; }  ///< from any thread
@@ -88,7 +99,8 @@ public:
     base::Status finish(RunStatus status, int exit_status, std::string_view why = "the run ended");
 
 private:
-    RunDirectory(io::Path folder, io::FileDescriptor lock, Manifest manifest, MetricsWriter metrics, EventWriter events)
+    static base::Result<RunDirectory> open_locked(const io::Path& folder, RunStart start, Manifest manifest, RunLock& lock);
+    RunDirectory(io::Path folder, RunLock lock, Manifest manifest, MetricsWriter metrics, EventWriter events)
         : folder_(std::move(folder)),
           lock_(std::move(lock)),
           manifest_(std::move(manifest)),
@@ -96,7 +108,7 @@ private:
           events_(std::move(events)) {}
 
     io::Path folder_;
-    io::FileDescriptor lock_;
+    RunLock lock_;
     Manifest manifest_;
     MetricsWriter metrics_;
     EventWriter events_;

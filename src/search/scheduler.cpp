@@ -54,6 +54,12 @@ std::vector<int64_t> Rungs::steps() const {
     return out;
 }
 
+int64_t Rungs::least_trials() const {
+    int64_t trials = 1;
+    for (size_t halvings = steps().size() - 1; halvings > 0; --halvings) trials *= factor;
+    return trials;
+}
+
 Decision Scheduler::decide(std::span<const Trial> trials, size_t index) const {
     const Trial& trial = trials[index];
     MILLRACE_ASSERT(!trial.reports.empty(), "a decision without a report");

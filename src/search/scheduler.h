@@ -22,6 +22,8 @@ struct Rungs {
     int64_t last = 27;
 
     [[nodiscard]] std::vector<int64_t> steps() const;
+    /// So many trials bring one to the last step where 1/factor of each rung goes on.
+    [[nodiscard]] int64_t least_trials() const;
 };
 
 struct SchedulerOptions {

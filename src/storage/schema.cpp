@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 namespace millrace::storage {
 namespace {
@@ -61,6 +63,16 @@ std::vector<std::string> texts_of(const std::vector<Row>& rows) {
     return out;
 }
 
+/// Revisions are named after the version of Optuna that brought them: "v3.2.0.a".
+bool is_newer(const std::string& revision) {
+    const auto parts = [](const std::string& text) {
+        std::array<int, 3> numbers{};
+        const int read = std::sscanf(text.c_str(), "v%4d.%4d.%4d", &numbers[0], &numbers[1], &numbers[2]);
+        return read == 3 ? numbers : std::array<int, 3>{};
+    };
+    return parts(revision) > parts(kSchemaRevision);
+}
+
 void add_indices_and_version(std::vector<std::string>& statements) {
     statements.emplace_back("CREATE UNIQUE INDEX ix_studies_study_name ON studies (study_name)");
     statements.emplace_back("CREATE INDEX ix_trials_study_id ON trials (study_id)");
@@ -117,6 +129,11 @@ Result<bool> is_new(Database& database, const std::string& tables) {
             database.place()};
     MILLRACE_LET(versions, database.run("SELECT version_num FROM alembic_version"));
     const std::vector<std::string> revisions = texts_of(versions);
+    if (revisions.size() == 1 && is_newer(revisions.front()))
+        return Error{fmt::format("was written by a newer Optuna: revision '{}' of its schema, this millrace knows {}; take a "
+                                 "newer millrace, or name a new file",
+                                 revisions.front().substr(0, 64), kSchemaRevision),
+                     database.place()};
     if (revisions.size() != 1 || revisions.front() != kSchemaRevision)
         return Error{fmt::format("has revision '{}' of Optuna's schema, {} is needed; `optuna storage upgrade` of Optuna 3.2 or "
                                  "later brings it there",

@@ -19,6 +19,8 @@ std::string progress_text(const Progress& progress) {
     if (progress.paused > 0) text += fmt::format(", {} paused", progress.paused);
     if (progress.pruned > 0) text += fmt::format(", {} pruned", progress.pruned);
     if (progress.failed > 0) text += fmt::format(", {} failed", progress.failed);
+    if (progress.finished && !progress.is_final)
+        text += fmt::format("; none is complete, so trial {}, the best, trains to its end", *progress.finished);
     if (progress.is_final) text += "; finalists are trained again";
     text += fmt::format("  {} of {} lanes", progress.busy_lanes, progress.lanes);
     if (progress.times.total > 0)

@@ -18,6 +18,11 @@ Summary summary_of(const std::vector<double>& values) {
     return out;
 }
 
+std::string summary_text(const Summary& summary) {
+    return summary.count > 1 ? fmt::format("{:.5g} +- {:.2g}", summary.mean, summary.spread)
+                             : fmt::format("{:.5g}", summary.mean);
+}
+
 std::vector<search::Finalist> chosen_finalists(const Ledger& ledger, std::int64_t count) {
     return search::finalists(ledger.searched(), static_cast<std::size_t>(count));
 }

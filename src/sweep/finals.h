@@ -17,6 +17,8 @@ struct Summary {
     std::size_t count = 0;
 };
 Summary summary_of(const std::vector<double>& values);
+/// "0.936 +- 0.0035", without the spread of a single one.
+std::string summary_text(const Summary& summary);
 
 struct FinalistResult {
     search::Configuration configuration;

@@ -16,6 +16,7 @@ public:
     void clear(int lane) override { lanes_->clear(lane); }
     base::Result<LaneScores> run_epoch(const std::atomic<int>* stop) override { return lanes_->run_epoch(stop); }
     base::Result<LaneScores> test() override { return lanes_->test(); }
+    base::Result<std::vector<std::string>> metrics() override { return lanes_->metrics(); }
     [[nodiscard]] std::int64_t memory_used() const override { return lanes_->memory_used(); }
 
 private:

@@ -26,6 +26,7 @@ public:
     virtual void clear(int lane) = 0;
     virtual base::Result<LaneScores> run_epoch(const std::atomic<int>* stop) = 0;
     virtual base::Result<LaneScores> test() = 0;
+    virtual base::Result<std::vector<std::string>> metrics() = 0;
     [[nodiscard]] virtual std::int64_t memory_used() const = 0;
 };
 

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/units.h"
 #include "base/version.h"
 #include "plot/page.h"
 #include "plot/svg.h"
+#include "sweep/ledger.h"
 #include "sweep/page_view.h"
 
 namespace millrace::sweep {
@@ -21,6 +23,14 @@ std::string settings_chips(const PageView& view, const search::Configuration& co
 
 std::string verdict_card(const std::string& title, const std::string& more) {
     return "<section class=\"card verdict\"><h1>" + title + "</h1>" + more + "</section>\n";
+}
+
+/// "24 trials and 4 reruns of finalists"
+std::string trials_text(const PageView& view) {
+    const auto reruns = static_cast<size_t>(std::ranges::count_if(
+        view.data.trials, [](const storage::StoredTrial& stored) { return stored.attributes.contains(kFinalAttribute); }));
+    const std::string searched = count_text(view.trials.size() - reruns, "trial");
+    return reruns == 0 ? searched : searched + " and " + count_text(reruns, "rerun") + " of finalists";
 }
 
 /// The first thing to know: what is best, or why nothing is.
@@ -58,16 +68,17 @@ std::string verdict(const PageView& view) {
         const search::Finalist& best = data.finalists.front();
         return verdict_card(
             fmt::format("{} <small>{}</small>", number_text(view.as_metric(0, best.mean[0])), metric),
-            fmt::format("<p class=\"lead\">The best of {}: {}.</p>", count_text(view.trials.size(), "trial"),
+            fmt::format("<p class=\"lead\">The best of {}: {}.{}</p>", trials_text(view),
                         best.numbers.size() > 1 ? fmt::format("the mean of its {}", count_text(best.numbers.size(), "trial"))
-                                                : "tried once") +
+                                                : "tried once",
+                        data.test.empty() ? "" : " On the test part: " + plot::xml_text(data.test) + ".") +
                 settings_chips(view, best.configuration));
     }
     const size_t best = view.front.front();
-    return verdict_card(fmt::format("{} <small>{}</small>", number_text(*view.metric(best, 0)), metric),
-                        fmt::format("<p class=\"lead\">The best of {}: trial {}, tried once.</p>",
-                                    count_text(view.trials.size(), "trial"), view.trials[best].number) +
-                            settings_chips(view, view.trials[best].configuration));
+    return verdict_card(
+        fmt::format("{} <small>{}</small>", number_text(*view.metric(best, 0)), metric),
+        fmt::format("<p class=\"lead\">The best of {}: trial {}, tried once.</p>", trials_text(view), view.trials[best].number) +
+            settings_chips(view, view.trials[best].configuration));
 }
 
 std::string tiles(const PageView& view) {
@@ -76,7 +87,8 @@ std::string tiles(const PageView& view) {
     for (size_t at = 0; at < view.trials.size(); ++at) ++states[view.state(at)];
     for (const char* state : {"complete", "infeasible", "running", "paused", "waiting", "pruned", "failed"})
         if (states.contains(state) || std::string(state) == "complete")
-            text += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", state, base::print_count(states[state]));
+            text += fmt::format("<div><dt>{}</dt><dd>{}{}</dd></div>\n", state, base::print_count(states[state]),
+                                std::string(state) == "paused" ? "<small>ended early; added trials may wake them</small>" : "");
     if (view.data.seconds > 0) {
         const double rate = static_cast<double>(view.trials.size()) / view.data.seconds * 60;
         text += fmt::format("<div><dt>time</dt><dd>{}<small>{:.3g} trials a minute</small></dd></div>\n",

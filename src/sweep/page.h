@@ -24,6 +24,7 @@ struct PageData {
     std::string command;                      ///< that started the sweep
     std::string recipe;                       ///< its path
     double seconds = 0;                       ///< the sweep took
+    std::string test = {};                    ///< of the best finalist: "test_accuracy 0.936 +- 0.0035"; empty: not looked at
 };
 
 /// The whole document. Names and texts of the data are escaped.

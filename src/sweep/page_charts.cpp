@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kHistoryKeys =
     "<ul class=\"keys\"><li class=\"best\"><i></i><span>best so far</span></li><li class=\"ended\"><i class=\"round\"></i>"
-    "<span>complete</span></li><li class=\"other\"><i class=\"round\"></i><span>other trials, last report</span></li></ul>";
+    "<span>complete</span></li><li class=\"other\"><i class=\"round\"></i><span>other trials, last report; at the edge: beyond "
+    "it</span></li></ul>";
 
 /// A trial of a history.
 struct Point {

@@ -10,11 +10,6 @@
 namespace millrace::sweep {
 namespace {
 
-std::string summary_text(const Summary& summary) {
-    return summary.count > 1 ? fmt::format("{:.5g} +- {:.2g}", summary.mean, summary.spread)
-                             : fmt::format("{:.5g}", summary.mean);
-}
-
 std::string finalist_text(const StudyFile& study, const FinalistResult& finalist, std::size_t place) {
     std::string text = fmt::format("{:3}. ", place);
     for (std::size_t i = 0; i < study.objectives.size(); ++i)
@@ -37,13 +32,35 @@ std::string importance_text(const StudyFile& study, const RunReport& report) {
     return fmt::format("importance for {}: {}\n", study.objectives.front().metric, fmt::join(parts, ", "));
 }
 
+std::string counted(std::int64_t count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+
 std::string counts_text(const Progress& progress) {
-    std::string text = fmt::format("{} trials: {} complete", progress.started, progress.complete);
+    std::string text = fmt::format("{}: {} complete", counted(progress.started, "trial"), progress.complete);
     if (progress.pruned > 0) text += fmt::format(", {} pruned", progress.pruned);
-    if (progress.paused > 0) text += fmt::format(", {} paused", progress.paused);
+    if (progress.paused > 0) text += fmt::format(", {} paused early (pruned, unless more trials are added)", progress.paused);
     if (progress.failed > 0) text += fmt::format(", {} failed", progress.failed);
     if (progress.running > 0) text += fmt::format(", {} given back", progress.running);
     return text;
+}
+
+/// That a trial had to be trained to its end, and what would have spared it.
+std::string finished_text(const StudyFile& study, const RunReport& report) {
+    std::string why;
+    if (report.is_out_of_time)
+        why = ", beyond the time";
+    else if (const std::int64_t least = study.scheduler.rungs.least_trials();
+             study.scheduler.name == "asha" && report.progress.started < least)
+        why = fmt::format("; --trials {} or more bring one there by themselves", least);
+    return fmt::format("the search ended before a trial was complete: the best, trial {}, was trained to its end{}\n",
+                       *report.progress.finished, why);
+}
+
+/// Why there is no finalist.
+std::string nobody_text(const StudyFile& study, const RunReport& report) {
+    if (study.finalists > 0) return "no trial may win: none is complete and keeps all constraints\n";
+    return fmt::format(
+        "finalists = 0: none was chosen, so there is no best.toml (replicates = 0 would choose without training again)\n{}",
+        report.progress.best.empty() ? "" : fmt::format("best    {}\n", report.progress.best));
 }
 
 double share_of(double part, const Times& times) { return times.total > 0 ? 100 * part / times.total : 0; }
@@ -57,20 +74,21 @@ std::string best_command(const RunReport& report) {
 std::string report_text(const StudyFile& study, const RunReport& report) {
     const Times& times = report.progress.times;
     const auto seconds = std::chrono::nanoseconds(static_cast<std::int64_t>(times.total * 1e9));
-    std::string text = fmt::format("{}; {} trial-epochs in {} ({:.3g} a second, {} lanes, {} program{})\n",
-                                   counts_text(report.progress), report.progress.trial_epochs, base::print_duration(seconds),
-                                   times.total > 0 ? static_cast<double>(report.progress.trial_epochs) / times.total : 0,
-                                   report.progress.lanes, report.programs, report.programs == 1 ? "" : "s");
+    std::string text =
+        fmt::format("{}; {} in {} ({:.3g} a second, {}, {})\n", counts_text(report.progress),
+                    counted(report.progress.trial_epochs, "trial-epoch"), base::print_duration(seconds),
+                    times.total > 0 ? static_cast<double>(report.progress.trial_epochs) / times.total : 0,
+                    counted(report.progress.lanes, "lane"), counted(static_cast<std::int64_t>(report.programs), "program"));
     text += fmt::format("bookkeeping {:.1f} %, building programs {:.1f} %, moving trials {:.1f} %\n",
                         share_of(times.bookkeeping(), times), share_of(times.building, times), share_of(times.moving, times));
     if (report.was_stopped) return text + fmt::format("stopped; --resume --out {} goes on", report.out);
     if (report.is_out_of_time) text += fmt::format("the time was up; --resume --out {} goes on\n", report.out);
-    if (report.finalists.empty()) text += "no trial may win: none is complete and keeps all constraints\n";
+    if (report.progress.finished) text += finished_text(study, report);
+    if (report.finalists.empty()) text += nobody_text(study, report);
     if (!report.finalists.empty())
-        text +=
-            fmt::format("finalists{}:\n", study.replicates > 0 ? fmt::format(", each trained again with {} other seed{}",
-                                                                             study.replicates, study.replicates == 1 ? "" : "s")
-                                                               : "");
+        text += fmt::format(
+            "finalists{}:\n",
+            study.replicates > 0 ? fmt::format(", each trained again with {}", counted(study.replicates, "other seed")) : "");
     for (std::size_t i = 0; i < report.finalists.size(); ++i) text += finalist_text(study, report.finalists[i], i + 1);
     text += importance_text(study, report);
     if (!report.best_recipe.empty()) text += fmt::format("best    {}\nagain   {}\n", report.best_recipe, best_command(report));
@@ -109,6 +127,7 @@ std::string report_json(const StudyFile& study, const RunReport& report) {
         for (const auto& [name, of] : finalist.test) one["test"][name] = summary(of);
         json["finalists"].push_back(std::move(one));
     }
+    if (progress.finished) json["trained_to_end"] = *progress.finished;
     json["importance"] = nlohmann::ordered_json::object();
     for (std::size_t i = 0; i < report.importance.size(); ++i)
         json["importance"][study.space.parameters[i].name] = report.importance[i];

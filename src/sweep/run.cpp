@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
+#include <numeric>
 #include <random>
+#include <thread>
 
 #include "base/version.h"
+#include "io/pending_file.h"
 #include "record/run_directory.h"
 #include "search/importance.h"
 #include "storage/journal.h"
@@ -14,6 +19,10 @@
 
 namespace millrace::sweep {
 namespace {
+
+constexpr const char* kPage = "sweep.html";
+constexpr const char* kDatabase = "sweep.db";
+constexpr const char* kStudyEvent = "study";  ///< the study is in its database
 
 std::string worker_name() {
     char host[256] = "host";
@@ -36,16 +45,9 @@ Status write_best(const StudyFile& study, const FinalistResult& best, const io::
     return base::ok();
 }
 
-Status write_results(const StudyFile& study, const RunRequest& request, Worker& worker, const io::Path& out, RunReport& report) {
-    Ledger& ledger = worker.ledger();
-    report.finalists = finalist_results(ledger, study);
-    report.importance = search::parameter_importance(study.space, ledger.searched(), 0, study.sampler.seed);
-    if (!report.finalists.empty()) {
-        report.best_recipe = (out / "best.toml").string();
-        MILLRACE_TRY(write_best(study, report.finalists.front(), report.best_recipe));
-    }
-    MILLRACE_LET(stored, ledger.stored());
-    if (!request.journal.empty()) MILLRACE_TRY(storage::write_journal(request.journal, study.description(), stored));
+/// The study as its page shows it: the trials, and what `report` has so far.
+PageData page_of(const StudyFile& study, const RunRequest& request, std::vector<storage::StoredTrial> stored,
+                 const RunReport& report) {
     PageData data{study.name, study.space, study.objectives,           {}, std::move(stored), {}, report.importance,
                   {},         study.path,  report.progress.times.total};
     for (const Constraint& constraint : study.constraints) data.constraints.push_back(constraint.text());
@@ -56,16 +58,113 @@ Status write_results(const StudyFile& study, const RunRequest& request, Worker& 
             mean.push_back(study.objectives[i].signed_value(finalist.objectives[i].mean));
         data.finalists.push_back({finalist.configuration, judged, std::move(mean)});
     }
+    if (!report.finalists.empty())
+        for (const auto& [name, of] : report.finalists.front().test)
+            data.test += fmt::format("{}{} {}", data.test.empty() ? "" : ", ", name, summary_text(of));
     data.command = fmt::format("{}", fmt::join(request.command, " "));
-    report.page = (out / "sweep.html").string();
-    MILLRACE_TRY(io::write_atomically(report.page, page(data)));
+    return data;
+}
+
+Status write_results(const StudyFile& study, const RunRequest& request, Worker& worker, const io::Path& out, RunReport& report) {
+    Ledger& ledger = worker.ledger();
+    report.finalists = finalist_results(ledger, study);
+    report.importance = search::parameter_importance(study.space, ledger.searched(), 0, study.sampler.seed);
+    if (!report.finalists.empty()) {
+        report.best_recipe = (out / "best.toml").string();
+        MILLRACE_TRY(write_best(study, report.finalists.front(), report.best_recipe));
+    }
+    MILLRACE_LET(stored, ledger.stored());
+    if (!request.journal.empty()) MILLRACE_TRY(storage::write_journal(request.journal, study.description(), stored));
+    report.page = (out / kPage).string();
+    MILLRACE_TRY(io::write_atomically(report.page, page(page_of(study, request, std::move(stored), report))));
     return base::ok();
 }
 
-Result<RunReport> run_in(const StudyFile& study, const RunRequest& request, const io::Path& out, LaneFactory& factory,
-                         const base::Clock& clock) {
+/// The page while the search goes on. Between two of them lies fifty times what writing one took, so that takes 2 % of the time
+/// at most.
+class PageInBetween {
+public:
+    PageInBetween(const StudyFile& study, const RunRequest& request, io::Path path, const base::Clock& clock)
+        : study_(study), request_(request), path_(std::move(path)), clock_(clock) {}
+
+    void write(Worker& worker, const Progress& progress) {
+        const auto begin = clock_.now();
+        if (begin < next_) return;
+        auto stored = worker.ledger().stored();
+        RunReport report;
+        report.progress = progress;
+        if (stored.ok()) (void)io::write_atomically(path_, page(page_of(study_, request_, std::move(stored).value(), report)));
+        next_ = clock_.now() + std::max<std::chrono::nanoseconds>(kPause, 50 * (clock_.now() - begin));
+    }
+
+private:
+    static constexpr std::chrono::seconds kPause{2};
+
+    const StudyFile& study_;
+    const RunRequest& request_;
+    const io::Path path_;
+    const base::Clock& clock_;
+    std::chrono::nanoseconds next_{};
+};
+
+/// A database that is gone must not begin anew without a word. A run that was killed before it had one may.
+Status check_database(const io::Path& out) {
+    std::error_code missing;
+    const io::Path file = out / kDatabase;
+    if (const auto bytes = std::filesystem::file_size(file, missing); !missing && bytes > 0) return base::ok();
+    const auto manifest = record::read_manifest(out);
+    const bool had_one =
+        manifest.ok() && (manifest->status == record::RunStatus::kFinished ||
+                          manifest->status == record::RunStatus::kInterrupted || record::has_event(out, kStudyEvent));
+    if (!had_one) return base::ok();
+    return Error{fmt::format("{}, though the run has a study; put the file back, or search anew with another --out",
+                             missing ? "is missing" : "is empty"),
+                 file.string()};
+}
+
+/// Runs `work` in every rank, and returns when all ranks have come back from theirs: mpirun ends those that another one leaves
+/// behind. `stop` becomes the signal in `own_stop` (may be null) of any rank, or SIGTERM where a rank failed; `work` ends soon
+/// after. Nothing is sent before: a thread looks several times a second whether another rank wrote that it ends.
+Status run_together(comm::Group& group, const std::atomic<int>* own_stop, std::atomic<int>& stop,
+                    const std::function<Status()>& work) {
+    int told = 0, ended = 0;
+    // Each rank writes to all others by which signal it stops, if it does, and 0 when its work has ended.
+    const auto look = [&]() -> Status {
+        if (own_stop != nullptr && *own_stop != 0) stop = own_stop->load();
+        for (;;) {
+            MILLRACE_LET(note, group.next_note());
+            if (!note) break;
+            if (*note == 0) ++ended;
+            if (stop == 0 && *note != 0) stop = told = *note;  // which all were told
+        }
+        if (stop == told) return base::ok();
+        return group.send_note(told = stop);
+    };
+    constexpr std::chrono::milliseconds kInterval{100};
+    Status looked = base::ok(), worked = base::ok();
+    {
+        const std::jthread watch([&](const std::stop_token& end) {
+            for (; looked.ok() && !end.stop_requested(); std::this_thread::sleep_for(kInterval)) looked = look();
+            if (!looked.ok()) stop = SIGTERM;
+        });
+        worked = work();
+    }
+    if (!worked.ok() && stop == 0) stop = SIGTERM;
+    if (looked.ok()) looked = look();
+    if (looked.ok()) looked = group.send_note(0);
+    // Asleep: a rank that waits in a collective keeps a processor busy, and others may train for hours.
+    for (; looked.ok() && ended < group.size() - 1; looked = look()) std::this_thread::sleep_for(kInterval);
+    if (looked.ok()) return comm::Group::agree(group, worked);
+    group.abandon();
+    return looked;
+}
+
+/// `report` says what was done even where this fails.
+Status run_in(const StudyFile& study, const RunRequest& request, const io::Path& out, LaneFactory& factory,
+              const base::Clock& clock, comm::Group& group, record::RunDirectory* directory, RunReport& report) {
+    std::atomic<int> stop = 0;
     WorkerOptions options;
-    options.database = request.database.empty() ? (out / "sweep.db").string() : request.database;
+    options.database = request.database.empty() ? (out / kDatabase).string() : request.database;
     options.slices = out / "slices";
     options.worker = worker_name();
     options.attributes = {{"run", std::filesystem::absolute(out).string()}, {"millrace", base::version()}};
@@ -73,54 +172,89 @@ Result<RunReport> run_in(const StudyFile& study, const RunRequest& request, cons
     options.time = request.time;
     options.grace = request.grace;
     options.heartbeat = request.grace / 6;
-    options.stop = request.stop;
-    options.on_epoch = request.on_epoch;
-    MILLRACE_LET(worker, Worker::open(study, options, factory, clock));
-    MILLRACE_TRY(worker->run());
-    RunReport report;
+    if (group.size() > 1) options.slice_bytes = 0;  // in files, where other ranks find what they take over
+    options.stop = group.size() > 1 ? &stop : request.stop;
+    PageInBetween in_between(study, request, out / kPage, clock);
+    std::unique_ptr<Worker> worker;
+    options.on_epoch = [&](const Progress& progress) {
+        if (request.on_epoch) request.on_epoch(progress);
+        if (group.rank() == 0 && worker != nullptr) in_between.write(*worker, progress);
+    };
+    const auto open = [&]() -> Status {
+        MILLRACE_SET(worker, Worker::open(study, options, factory, clock));
+        return base::ok();
+    };
+    // The first one makes the study that the others find.
+    const auto make = [&]() -> Status {
+        if (directory == nullptr) return base::ok();
+        MILLRACE_TRY(open());
+        return directory->events().append(kStudyEvent, "the study is in its database");
+    };
+    MILLRACE_TRY(comm::Group::agree(group, make()));
+    const auto work = [&]() -> Status {
+        if (worker == nullptr) MILLRACE_TRY(open());
+        return worker->run();
+    };
+    Status ran = group.size() > 1 ? run_together(group, request.stop, stop, work) : work();
+    if (group.abandoned()) return ran;
+    if (ran.ok() && group.size() > 1 && group.rank() == 0) ran = worker->ledger().refresh();
     report.out = out.string();
-    report.was_stopped = worker->was_stopped();
-    report.is_out_of_time = worker->is_out_of_time();
-    report.progress = worker->progress();
-    report.programs = worker->programs_built();
-    MILLRACE_TRY(write_results(study, request, *worker, out, report));
-    return report;
+    if (options.stop != nullptr) report.signal = *options.stop;
+    if (worker != nullptr) {
+        report.was_stopped = worker->was_stopped();
+        report.is_out_of_time = worker->is_out_of_time();
+        report.progress = worker->progress();
+        report.programs = worker->programs_built();
+    }
+    std::vector<std::int64_t> epochs(static_cast<std::size_t>(group.size()));
+    MILLRACE_TRY(group.all_gather(&report.progress.trial_epochs, epochs.data(), sizeof(std::int64_t)));
+    report.progress.trial_epochs = std::accumulate(epochs.begin(), epochs.end(), std::int64_t{0});
+    return ran.ok() && group.rank() == 0 ? write_results(study, request, *worker, out, report) : ran;
 }
 
-}  // namespace
-
-Result<RunReport> run_study(const StudyFile& study, const RunRequest& request, LaneFactory& factory, const base::Clock& clock) {
+/// On rank 0: claims and opens the run directory, in `out` from then on.
+Status open_directory(const StudyFile& study, const RunRequest& request, const comm::Group& group, io::Path& out,
+                      std::optional<record::RunDirectory>& directory) {
+    if (group.rank() != 0) return base::ok();
+    if (request.database.empty() && std::ranges::count(group.hosts(), group.hosts().front()) != group.size())
+        return Error{"ranks on several hosts cannot share a file as their database; give them one on a server", "--join"};
+    if (!request.journal.empty()) MILLRACE_TRY(io::check_writable(request.journal));
+    if (request.resume && request.database.empty()) MILLRACE_TRY(check_database(request.out));
     record::Manifest manifest;
     manifest.command = request.command;
     manifest.recipe = study.recipe.to_json();
     manifest.device = study.recipe.text("device");
     manifest.versions = {{"compiler", base::compiler()}};
-    io::Path out = request.out;
     if (request.number_if_taken && !request.resume) MILLRACE_SET(out, train::claim_run_directory(out));
-    std::int64_t epochs = 0;
-    RunRequest counted = request;
-    counted.on_epoch = [&](const Progress& progress) {
-        epochs = progress.trial_epochs;
-        if (request.on_epoch) request.on_epoch(progress);
-    };
-    std::optional<RunReport> report;
-    base::Error error;
-    {
-        MILLRACE_LET(directory, record::RunDirectory::open(
-                                    out, request.resume ? record::RunStart::kResume : record::RunStart::kNew, manifest));
-        auto ran = run_in(study, counted, out, factory, clock);
-        if (ran.ok()) {
-            report = std::move(ran).value();
-            MILLRACE_TRY(directory.finish(report->was_stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished, 0,
-                                          report->was_stopped ? "a signal stopped the sweep" : "the sweep ended"));
-            return *report;
-        }
-        error = ran.error();
-        (void)directory.finish(record::RunStatus::kFailed, error.exit_status, error.text());
+    MILLRACE_SET(directory,
+                 record::RunDirectory::open(out, request.resume ? record::RunStart::kResume : record::RunStart::kNew, manifest));
+    return base::ok();
+}
+
+}  // namespace
+
+Result<RunReport> run_study(const StudyFile& study, const RunRequest& request, LaneFactory& factory, const base::Clock& clock) {
+    const std::unique_ptr<comm::Group> alone = comm::single_group();
+    comm::Group& group = request.group != nullptr ? *request.group : *alone;
+    std::optional<record::RunDirectory> directory;
+    io::Path out = request.out;
+    MILLRACE_TRY(comm::Group::agree(group, open_directory(study, request, group, out, directory)));
+    MILLRACE_LET(folders, comm::Group::all_texts(group, std::filesystem::absolute(out).string()));
+    if (group.rank() != 0) out = folders.front();
+    RunReport report;
+    const Status ran = run_in(study, request, out, factory, clock, group, directory ? &*directory : nullptr, report);
+    if (ran.ok()) {
+        if (directory)
+            MILLRACE_TRY(directory->finish(report.was_stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished, 0,
+                                           report.was_stopped ? "a signal stopped the sweep" : "the sweep ended"));
+        return report;
     }
+    if (!directory) return ran.error();
+    (void)directory->finish(record::RunStatus::kFailed, ran.error().exit_status, ran.error().text());
+    directory.reset();
     std::error_code ignored;
-    if (!request.resume && epochs == 0) std::filesystem::remove_all(out, ignored);
-    return error;
+    if (!request.resume && report.progress.trial_epochs == 0) std::filesystem::remove_all(out, ignored);
+    return ran.error();
 }
 
 }  // namespace millrace::sweep

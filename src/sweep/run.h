@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/group.h"
 #include "sweep/finals.h"
 #include "sweep/lane_runner.h"
 #include "sweep/worker.h"
@@ -21,13 +22,15 @@ struct RunRequest {
     std::optional<std::chrono::nanoseconds> time;
     std::chrono::milliseconds grace{60'000};  ///< as in WorkerOptions; heartbeats come six times as often
     const std::atomic<int>* stop = nullptr;   ///< borrowed, as in WorkerOptions
+    comm::Group* group = nullptr;             ///< each rank is a worker; null: this process alone; borrowed
     std::function<void(const Progress&)> on_epoch;
 };
 
 struct RunReport {
     std::string out;
     bool was_stopped = false, is_out_of_time = false;
-    Progress progress;  ///< at the end
+    int signal = 0;     ///< that stopped this or another rank
+    Progress progress;  ///< at the end, with the epochs of all ranks
     std::size_t programs = 0;
     std::vector<FinalistResult> finalists;  ///< best first
     std::vector<double> importance;         ///< one for each parameter; empty: too few trials
@@ -35,7 +38,8 @@ struct RunReport {
     std::string page;                       ///< file; empty: none was written
 };
 
-/// Runs the study until it is done or stopped. An error before the first epoch leaves no folder behind.
+/// Runs the study until it is done or stopped. An error before the first epoch leaves no folder behind. In a group rank 0 owns
+/// the run directory and writes the results; the others have its database and slices, and a report without results.
 base::Result<RunReport> run_study(const StudyFile& study, const RunRequest& request, LaneFactory& factory,
                                   const base::Clock& clock = base::SteadyClock::shared());
 

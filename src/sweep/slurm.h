@@ -1,5 +1,5 @@
 #pragma once
-// Workers of a study as jobs of a Slurm cluster: the script for sbatch, and its submission.
+// Workers of a study, or the ranks of a training run, as a job of a Slurm cluster: the script for sbatch, and its submission.
 
 #include <filesystem>
 #include <string>
@@ -22,12 +22,16 @@ struct SlurmOptions {
 };
 
 /// "partition=gpu gres=gpu:1 array=0-7%4 time=1:00:00". Refuses unknown and repeated words, empty values and those that the
-/// script could not hold, arrays and times that are none, and times too short for the signal before the limit.
-base::Result<SlurmOptions> parse_slurm_options(std::string_view text);
+/// script could not hold, arrays and times that are none, and times too short for the signal before the limit. Workers may be an
+/// array, `ranks` have nodes and tasks.
+base::Result<SlurmOptions> parse_slurm_options(std::string_view text, bool ranks = false);
 
 /// A script for sbatch that runs `command` once in each task. It passes SIGUSR1, which it gets before the time limit, and SIGTERM
 /// on to the command, requeues its task when the command ends with kRunAgainStatus, and else ends with the command's status.
-std::string slurm_script(const SlurmOptions& options, const std::vector<std::string>& command);
+/// With `out`, of a training run in that directory: all tasks run `command` and meet. It has the words `first`, and --resume
+/// instead once the run has a manifest. Before the time limit the ranks get SIGTERM and the job is queued again.
+std::string slurm_script(const SlurmOptions& options, const std::vector<std::string>& command,
+                         const std::vector<std::string>& first = {}, const std::filesystem::path& out = {});
 
 /// Writes the script to `file` and hands it to sbatch, which prints the job's number to the descriptor `out` (-1: standard
 /// output); false where no sbatch is in PATH. An error when sbatch refuses it.

@@ -123,6 +123,8 @@ Status Worker::work() {
             });
             continue;
         }
+        MILLRACE_LET(goes_on, finish_best());
+        if (goes_on) continue;
         MILLRACE_LET(added, add_finals());
         if (!added) return ledger_.has_foreign() ? base::ok() : ledger_.prune_paused();
     }
@@ -130,7 +132,22 @@ Status Worker::work() {
     return base::ok();
 }
 
+/// What the study asks for is measured: before the first epoch is spent.
+Status Worker::check_metrics() {
+    if (has_checked_metrics_) return base::ok();
+    MILLRACE_LET(names, timed(times_.epochs, [&] { return program_->runner->metrics(); }));
+    std::vector<std::string> wanted;
+    for (const storage::Objective& objective : study_.objectives) wanted.push_back(objective.metric);
+    for (const Constraint& constraint : study_.constraints) wanted.push_back(constraint.metric);
+    for (const std::string& name : wanted)
+        if (std::ranges::find(names, name) == names.end())
+            return Error{fmt::format("no trial measures \"{}\"; there are {}", name, fmt::join(names, ", ")), study_.path};
+    has_checked_metrics_ = true;
+    return base::ok();
+}
+
 Status Worker::run_epoch() {
+    MILLRACE_TRY(check_metrics());
     const bool is_long = last_epoch_ > kLongEpoch;
     if (is_long)
         for (int lane = 0; lane < static_cast<int>(program_->trials.size()); ++lane)
@@ -235,6 +252,7 @@ Progress Worker::progress() const {
     out.busy_lanes = program_ == nullptr ? 0 : static_cast<std::int64_t>(program_->running());
     out.trial_epochs = trial_epochs_;
     out.is_final = is_training_finals_;
+    out.finished = finished_;
     times_.total = std::chrono::duration<double>(clock_.now() - began_).count();
     out.times = times_;
     const double done = study_.scheduler.name == "none"

@@ -38,6 +38,8 @@ struct Progress {
     std::string best;               ///< "trial 17: validation_accuracy 0.9712, optim.lr=0.001"; empty: none yet
     double seconds_left = -1;       ///< below 0: not known
     bool is_final = false;          ///< finalists are trained again
+    /// The trial that had to train to its end, since the search ended without a complete one.
+    std::optional<std::int64_t> finished = {};
     Times times;
 };
 
@@ -81,6 +83,7 @@ private:
         History history;  ///< so far; of a final the one that it follows
         std::int64_t epoch = 0, until = 0;
         bool is_final = false;
+        bool goes_to_end = false;  ///< whatever the scheduler says
         std::map<std::string, double> metrics;
         bool diverged = false;
     };
@@ -97,6 +100,7 @@ private:
     base::Status resume(std::vector<std::int64_t>& promoted);
     base::Result<bool> start_new(std::size_t most);
     base::Result<bool> add_finals();
+    base::Result<bool> finish_best();
     void hold(std::int64_t number, bool is_urgent);
     [[nodiscard]] std::uint64_t seed_of_next(const search::Configuration& configuration,
                                              std::span<const storage::NewTrial> before) const;
@@ -122,6 +126,7 @@ private:
         return scheduler_->next_step(ledger_.searched(), ledger_.position(number));
     }
     base::Status run_epoch();
+    base::Status check_metrics();
     base::Result<storage::Report> enter(std::int64_t number, const train::LaneScore& score);
     base::Status apply_decisions();
     base::Status apply_decision(std::int64_t number, std::vector<storage::Outcome>& outcomes);
@@ -157,11 +162,12 @@ private:
     Program* program_ = nullptr;
     search::Configuration program_configuration_;  ///< of a trial of this program
     std::size_t started_here_ = 0;                 ///< new trials since the program was taken up
-    bool sampler_is_done_ = false, was_stopped_ = false, is_out_of_time_ = false;
+    bool has_checked_metrics_ = false, sampler_is_done_ = false, was_stopped_ = false, is_out_of_time_ = false;
     std::int64_t trial_epochs_ = 0;
     double last_epoch_ = 0;  ///< seconds
     std::chrono::nanoseconds last_claim_{};
     bool is_training_finals_ = false;
+    std::optional<std::int64_t> finished_;
     mutable Times times_;
 };
 

@@ -128,7 +128,7 @@ Status Worker::place(int lane, std::int64_t number) {
         program_->runner->clear(lane);
         return placed;
     }
-    trial.until = trial.is_final ? study_.scheduler.rungs.last : next_step(number);
+    trial.until = trial.is_final || trial.goes_to_end ? study_.scheduler.rungs.last : next_step(number);
     program_->trials[static_cast<std::size_t>(lane)] = number;
     return base::ok();
 }
@@ -142,9 +142,7 @@ Result<storage::Report> Worker::enter(std::int64_t number, const train::LaneScor
     const auto metric = [&](const std::string& name) -> Result<double> {
         const auto found = score.metrics.find(name);
         if (found != score.metrics.end()) return found->second;
-        std::vector<std::string> names;
-        for (const auto& [known, value] : score.metrics) names.push_back(known);
-        return Error{fmt::format("no trial measures \"{}\"; there are {}", name, fmt::join(names, ", ")), study_.path};
+        return Error{fmt::format("trial {} did not measure \"{}\"", number, name), study_.path};
     };
     storage::Report report{number, trial.epoch, {}, std::nullopt};
     for (const storage::Objective& objective : study_.objectives) {

@@ -155,6 +155,31 @@ void Worker::hold(std::int64_t number, bool is_urgent) {
     held_[number] = std::move(trial);
 }
 
+/// Where the search ended without a complete trial that may win, also because its time was up, the best of those that began
+/// trains to its end. False: there is no need, or none.
+Result<bool> Worker::finish_best() {
+    if (study_.finalists == 0 || !chosen_finalists(ledger_, 1).empty()) return false;
+    std::vector<search::Trial> unfinished;
+    for (const search::Trial& trial : ledger_.searched()) {
+        if (trial.state != TrialState::paused && !held_.contains(trial.number)) continue;
+        unfinished.push_back(trial);
+        unfinished.back().state = TrialState::paused;
+    }
+    const std::vector<std::size_t> order = search::best_first(unfinished);
+    if (order.empty() || unfinished[order.front()].violation() > 0) return false;
+    const std::int64_t number = unfinished[order.front()].number;
+    std::vector<std::int64_t> promoted;
+    if (!held_.contains(number)) {
+        ledger_.promote(number);
+        promoted.push_back(number);
+    }
+    hold(number, true);
+    held_.at(number).goes_to_end = true;
+    finished_ = number;
+    MILLRACE_TRY(resume(promoted));
+    return true;
+}
+
 /// Adds reruns for finalists that lack some. False: there is nothing to add.
 Result<bool> Worker::add_finals() {
     std::vector<storage::NewTrial> fresh;

@@ -83,7 +83,7 @@ void Builder::push(ops::Record record) {
         if (!view.present() || !record.op->slot(slot).written() || !(local || view.buffer == parameter_gradients)) continue;
         Cover& written = written_[view.buffer];
         for (const Rectangle& part : rectangles_of(view, row_width(view))) {
-            MILLRACE_ASSERT(!record.accumulates(slot) || (!local && options_.accumulate) || written.gaps(part).empty(),
+            MILLRACE_ASSERT(!record.accumulates(slot) || written.gaps(part).empty(),
                             record.layer + ": adds to memory that was never written");
             written.add(part);
         }
@@ -249,7 +249,36 @@ void Builder::settle_gradient(const View& windows) {
 Builder::Target Builder::parameter_gradient(ParameterId id) {
     const bool again = std::find(written_parameters_.begin(), written_parameters_.end(), id) != written_parameters_.end();
     if (!again) written_parameters_.push_back(id);
-    return {store_.gradient(id), options_.accumulate || again};
+    return {store_.gradient(id), again};
+}
+
+/// Statistics begin at whole quads of their row.
+static std::int64_t padded(std::int64_t elements) { return (elements + 3) / 4 * 4; }
+
+View Builder::statistics_row() {
+    std::int64_t width = 0;
+    for (const Parameter& parameter : store_.parameters())
+        if (store_.groups()[static_cast<std::size_t>(parameter.group_ids.front())].name == kRunning)
+            width += padded(parameter.count());
+    return width == 0 ? View{} : running_row_ = buffer(1, 1, static_cast<std::int32_t>(width), stat(), Role::scratch, "moved");
+}
+
+View Builder::running(ParameterId id, float momentum) {
+    const View statistic = store_.parameter(id);
+    if (!running_row_.present() || !training()) return statistic;
+    auto found = std::ranges::find(moved_, id, &Moved::id);
+    if (found == moved_.end()) {
+        std::int64_t offset = 0;
+        for (const Moved& other : moved_) offset += padded(store_.parameters()[static_cast<std::size_t>(other.id)].count());
+        found = moved_.insert(moved_.end(), {id, momentum, offset});
+    }
+    View place = statistic;
+    place.buffer = running_row_.buffer;
+    place.stride_k = running_row_.stride_k;
+    place.stride_g = statistic.cols;
+    place.offset = found->offset;
+    MILLRACE_ASSERT(found->offset + std::int64_t{statistic.g} * statistic.cols <= running_row_.cols, "statistics beyond the row");
+    return place;
 }
 
 void Builder::backward() {

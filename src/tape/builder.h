@@ -35,7 +35,6 @@ struct Value {
 
 struct BuildOptions {
     bool training = true;
-    bool accumulate = false;  ///< parameter gradients add up over micro-batches (they start at zero)
     bool defer_weight_gradients =
         false;             ///< weight gradients at the end of the backward pass, side by side, for grouped launches
     double share = 1;      ///< this micro-batch's rows over the rows of the whole step
@@ -88,7 +87,7 @@ public:
     void keep(const tensor::View& view);
 
     /// The record must obey its operator's rule (ops/check.h). What a record adds to must have been written before in this
-    /// program; parameter gradients may also be left from an earlier micro-batch (BuildOptions::accumulate).
+    /// program.
     void append(ops::Record record);
     /// What is appended from here on has this condition (ops::Record::condition); an absent view ends it.
     void only_if(const tensor::View& flags) { condition_ = flags; }
@@ -113,6 +112,17 @@ public:
     /// The complete gradient of `value`, for reading; parts never written are zeros. Absent when nothing flowed into it.
     tensor::View gradient(const Value& value);
     Target parameter_gradient(ParameterId id);
+    /// Where a forward pass moves a running statistic by `momentum`, stat [K,G,1,cols]: the statistic itself or, in a step of
+    /// several parts, where each part leaves what moves it.
+    tensor::View running(ParameterId id, float momentum);
+    /// From here on running() gives places in the row [K,1,1,W] that is returned, and notes them. Absent: there are none.
+    tensor::View statistics_row();
+    struct Moved {
+        ParameterId id;
+        float momentum;
+        std::int64_t offset;  ///< in the row
+    };
+    [[nodiscard]] const std::vector<Moved>& moved_statistics() const { return moved_; }
     /// Memory of a backward rule that weight gradients read, real [K,1,rows,cols]; a window per step inside a scan.
     tensor::View gradient_window(std::int32_t rows, std::int32_t cols, const std::string& name);
     /// Adds a w to the gradient of `value`, a real [K,G,B,C], w real [K,G,C,In]; nothing when it has none. The product waits
@@ -182,6 +192,8 @@ private:
     std::vector<ParameterId> written_parameters_;
     std::vector<Section> sections_;
     std::map<std::string, tensor::View> loss_totals_;
+    tensor::View running_row_;  ///< absent: statistics move at once
+    std::vector<Moved> moved_;
     std::vector<std::string> row_couplings_;
 };
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 
 #include "base/orthonormal.h"
 #include "base/philox.h"
+#include "base/processors.h"
 #include "ops/cpu/thread_pool.h"
 
 namespace millrace::tape {
@@ -79,14 +79,35 @@ void draw(const Piece& piece, std::size_t member, std::uint64_t seed) {
     }
 }
 
-/// An orthonormal matrix is one piece: its columns depend on each other.
-void add_pieces(const Parameter& p, int matrix, std::span<float> values, std::vector<Piece>& pieces) {
-    const auto all = static_cast<std::int64_t>(values.size());
-    const std::int64_t most = p.init.kind == Init::Kind::orthonormal ? std::max<std::int64_t>(all, 1) : kPiece;
-    for (std::int64_t begin = 0; begin < all; begin += most)
-        pieces.push_back(
-            {&p, matrix, begin,
-             values.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(std::min(most, all - begin)))});
+/// A piece and its elements in the slice of a member.
+struct Placed {
+    const Parameter* parameter;
+    int matrix;
+    std::int64_t begin, at, count;
+
+    /// `part` begins with element `first` of the slice.
+    [[nodiscard]] Piece within(std::span<float> part, std::int64_t first) const {
+        return {parameter, matrix, begin, part.subspan(static_cast<std::size_t>(at - first), static_cast<std::size_t>(count))};
+    }
+};
+
+/// In the order of the slice. An orthonormal matrix is one piece: its columns depend on each other.
+std::vector<Placed> pieces_of(const std::vector<Parameter>& parameters, bool fixed) {
+    std::vector<Placed> pieces;
+    for (const Parameter& p : parameters) {
+        if (p.fixed != fixed) continue;
+        const std::int64_t each = std::int64_t{p.rows} * p.cols;
+        const std::int64_t most = p.init.kind == Init::Kind::orthonormal ? std::max<std::int64_t>(each, 1) : kPiece;
+        for (int matrix = 0; matrix < p.matrices; ++matrix)
+            for (std::int64_t begin = 0; begin < each; begin += most)
+                pieces.push_back({&p, matrix, begin, p.offset + matrix * each + begin, std::min(most, each - begin)});
+    }
+    return pieces;
+}
+
+int useful_threads(std::int64_t elements, unsigned threads) {
+    if (threads == 0) threads = static_cast<unsigned>(base::usable_processors());
+    return static_cast<int>(std::clamp<std::int64_t>(elements / (4 * kPiece), 1, threads));
 }
 
 }  // namespace
@@ -107,22 +128,30 @@ void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_
     MILLRACE_ASSERT(copies.values.empty() || copies.values.size() == slice.size(), "a copy of each value");
     std::ranges::fill(slice, 0.0f);
     std::ranges::fill(copies.values, std::uint16_t{0});
-    std::vector<Piece> pieces;
-    for (const Parameter& p : parameters) {
-        if (p.fixed != fixed) continue;
-        const auto each = static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols);
-        for (int matrix = 0; matrix < p.matrices; ++matrix)
-            add_pieces(p, matrix,
-                       slice.subspan(static_cast<std::size_t>(p.offset) + static_cast<std::size_t>(matrix) * each, each), pieces);
-    }
-    if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-    const std::size_t useful = slice.size() / static_cast<std::size_t>(4 * kPiece);
-    ops::cpu::ThreadPool pool(std::max(1, static_cast<int>(std::min<std::size_t>(threads, useful))));
+    const std::vector<Placed> pieces = pieces_of(parameters, fixed);
+    ops::cpu::ThreadPool pool(useful_threads(static_cast<std::int64_t>(slice.size()), threads));
     pool.for_each(static_cast<int>(pieces.size()), [&](int task, int) {
-        const Piece& piece = pieces[static_cast<std::size_t>(task)];
+        const Piece piece = pieces[static_cast<std::size_t>(task)].within(slice, 0);
         draw(piece, member, seed);
         if (!copies.values.empty()) copies.round(piece.out, static_cast<std::size_t>(piece.out.data() - slice.data()));
     });
+}
+
+void draw_parts(const std::vector<Parameter>& parameters, bool fixed, std::size_t member, std::uint64_t seed, std::int64_t width,
+                const std::function<void(std::int64_t begin, std::vector<float>& part)>& write) {
+    const std::vector<Placed> pieces = pieces_of(parameters, fixed);
+    ops::cpu::ThreadPool pool(useful_threads(std::min(width, kDrawnPart), 0));
+    std::vector<float> part;
+    for (std::size_t first = 0, last = 0; first < pieces.size(); first = last) {
+        const std::int64_t begin = first == 0 ? 0 : pieces[first].at;
+        const auto ends = [&](const Placed& piece) { return piece.at + piece.count; };
+        for (last = first + 1; last < pieces.size() && ends(pieces[last]) - begin <= kDrawnPart;) ++last;
+        part.assign(static_cast<std::size_t>((last < pieces.size() ? pieces[last].at : width) - begin), 0.0f);
+        pool.for_each(static_cast<int>(last - first), [&](int task, int) {
+            draw(pieces[first + static_cast<std::size_t>(task)].within(part, begin), member, seed);
+        });
+        write(begin, part);
+    }
 }
 
 ops::GroupState initial_state(const ParameterGroup& group) {

@@ -2,6 +2,7 @@
 // How members start: parameters drawn from a seed and the tensors' names, groups as declared.
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,12 @@ struct Copies {
 /// fewer for small models.
 void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_t member, std::uint64_t seed,
                 std::span<float> slice, const Copies& copies = {}, unsigned threads = 0);
+
+constexpr std::int64_t kDrawnPart = std::int64_t{1} << 22;  ///< elements
+/// The same for a slice of `width` elements in parts, for those who have no room for a second one: `write` gets each with the
+/// element where it begins. A part has at most kDrawnPart elements, but for a larger matrix that must be drawn as a whole.
+void draw_parts(const std::vector<Parameter>& parameters, bool fixed, std::size_t member, std::uint64_t seed, std::int64_t width,
+                const std::function<void(std::int64_t begin, std::vector<float>& part)>& write);
 
 /// A group before the first step.
 ops::GroupState initial_state(const ParameterGroup& group);

@@ -144,17 +144,15 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
     MILLRACE_ASSERT(static_cast<int>(seeds.size()) == members(), "one seed per member");
     // The gaps between tensors too: a warm-up with a state of zeros leaves NaN there, and updates would carry it along.
     for (const bool fixed : {false, true}) {
-        View slice = fixed ? arena_view(kFixed, fixed_width_) : parameter_arena(), copy = fixed ? View{} : copy16();
-        std::vector<float> values(static_cast<std::size_t>(slice.cols));
-        std::vector<std::uint16_t> narrow(copy.present() ? values.size() : 0);
-        for (std::size_t member = 0; member < seeds.size(); ++member) {
-            draw_slice(parameters_, fixed, member, seeds[member], values, {options_.precision, narrow});
-            write_stat(slice, values);
-            slice.offset += slice.stride_k;
-            if (!copy.present()) continue;
-            write(copy, narrow);
-            copy.offset += copy.stride_k;
-        }
+        const View slice = fixed ? arena_view(kFixed, fixed_width_) : parameter_arena(), copy = fixed ? View{} : copy16();
+        for (std::size_t member = 0; member < seeds.size(); ++member)
+            draw_parts(parameters_, fixed, member, seeds[member], slice.stride_k,
+                       [&](std::int64_t begin, std::vector<float>& part) {
+                           View to = slice;
+                           to.offset += static_cast<std::int64_t>(member) * slice.stride_k + begin;
+                           write_stat(to, part);
+                           if (copy.present()) write_copies(to.offset, part);
+                       });
     }
     reset_groups();
     auto states = read_states();
@@ -311,21 +309,32 @@ std::vector<float> Store::read_parameter(ParameterId id, int matrix, int member,
     return values;
 }
 
-void Store::write_parameter(ParameterId id, int matrix, int member, const std::vector<float>& values, Arena arena) {
-    const View v = matrix_window(*this, id, matrix, member, arena);
-    MILLRACE_ASSERT(values.size() == static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols),
-                    "wrong number of values");
+void Store::write_parameter(ParameterId id, int matrix, int member, const std::vector<float>& values, Arena arena,
+                            std::int64_t first) {
+    View v = matrix_window(*this, id, matrix, member, arena);
+    MILLRACE_ASSERT(first + static_cast<std::int64_t>(values.size()) <= std::int64_t{v.rows} * v.cols, "too many values");
+    v.offset += first;
     write_stat(v, values);
 }
 
 void Store::refresh_copies() {
     if (!has_copies(options_.precision)) return;
-    const auto n = static_cast<std::size_t>(buffers_[kParams].elements);
-    std::vector<float> wide(n);
-    std::vector<std::uint16_t> narrow(n);
-    read_stat(parameter_arena(), wide);
-    Copies{options_.precision, narrow}.round(wide, 0);
-    write(copy16(), narrow);
+    View arena = parameter_arena();
+    const std::int64_t all = buffers_[kParams].elements;
+    std::vector<float> part;
+    for (; arena.offset < all; arena.offset += static_cast<std::int64_t>(part.size())) {
+        part.resize(static_cast<std::size_t>(std::min(kDrawnPart, all - arena.offset)));
+        read_stat(arena, part);
+        write_copies(arena.offset, part);
+    }
+}
+
+void Store::write_copies(std::int64_t first, const std::vector<float>& values) {
+    View copy = copy16();
+    copy.offset = first;
+    std::vector<std::uint16_t> narrow(values.size());
+    Copies{options_.precision, narrow}.round(values, 0);
+    write(copy, narrow);
 }
 
 const ops::MetricsRow* Store::ring_rows() const { return reinterpret_cast<const ops::MetricsRow*>(address(kRing)); }

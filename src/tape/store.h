@@ -143,7 +143,9 @@ public:
     /// One matrix of a parameter (or of a tensor shaped like it in another arena) of one member, as float.
     enum class Arena : std::uint8_t { value, gradient, first_moment, second_moment };
     std::vector<float> read_parameter(ParameterId id, int matrix, int member, Arena arena = Arena::value);
-    void write_parameter(ParameterId id, int matrix, int member, const std::vector<float>& values, Arena arena = Arena::value);
+    /// As many elements as there are values, from number `first` on.
+    void write_parameter(ParameterId id, int matrix, int member, const std::vector<float>& values, Arena arena = Arena::value,
+                         std::int64_t first = 0);
     /// Brings copy16 up to date after parameters were written by the host.
     void refresh_copies();
     /// The ring as the host sees it: [capacity][K] rows.
@@ -180,6 +182,8 @@ private:
     std::int32_t group_named(std::string_view name);
     void set_segments();  ///< of the trained arena, once all parameters are declared
     void reset_groups();  ///< the table as declared
+    /// Rounds values of the trained arena from element `first` on into copy16.
+    void write_copies(std::int64_t first, const std::vector<float>& values);
     tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
     tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
     void describe_buffers();  ///< the fixed ones, by what is declared so far

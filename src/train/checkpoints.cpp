@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "models/weights.h"
 
 namespace millrace::train {
 namespace {
@@ -25,15 +26,24 @@ Checkpoints::Checkpoints(const Parts& parts, std::optional<std::uint64_t> saved_
       saved_step_(saved_step),
       began_(parts.clock.now()),
       cpu_began_(process_cpu_seconds()),
-      saved_at_(began_) {}
+      saved_at_(began_) {
+    loop_.on_save_wish([this] { return requests() != saves_seen_ || is_due(); });
+}
+
+std::uint32_t Checkpoints::requests() const {
+    return parts_.saves != nullptr ? parts_.saves->load(std::memory_order_relaxed) : 0;
+}
+
+bool Checkpoints::is_due() const {
+    const std::chrono::nanoseconds every = loop_.setup().settings.checkpoint.every_time;
+    return parts_.store != nullptr && every.count() > 0 && parts_.clock.now() - saved_at_ >= every;
+}
 
 /// On request, or when checkpoint.every_time has passed since the newest. The last step's own checkpoint is about to come.
 base::Status Checkpoints::on_step(std::uint64_t step) {
-    const std::uint32_t requests = parts_.saves != nullptr ? parts_.saves->load(std::memory_order_relaxed) : 0;
-    const std::chrono::nanoseconds every = loop_.setup().settings.checkpoint.every_time;
-    const bool requested = requests != saves_seen_, due = every.count() > 0 && parts_.clock.now() - saved_at_ >= every;
-    if ((!requested && !due) || loop_.complete()) return base::ok();
-    saves_seen_ = requests;
+    if (!loop_.save_wished() || loop_.complete()) return base::ok();
+    const bool requested = requests() != saves_seen_;
+    saves_seen_ = requests();
     if (saved_step_ != step) {
         MILLRACE_TRY(loop_.pause());
         MILLRACE_TRY(save({}, requested ? io::CheckpointKind::kStep : io::CheckpointKind::kTimed, IfUnsaved::goes_on));
@@ -68,30 +78,49 @@ base::Status Checkpoints::on_stop(RunResult& result) {
 }
 
 base::Status Checkpoints::save(const std::vector<bool>& best, io::CheckpointKind kind, IfUnsaved then) {
+    std::optional<comm::Watchdog::Pause> waits;  // rank 0 writes while the others wait
+    if (loop_.ranks() != nullptr) waits.emplace(loop_.ranks()->watchdog());
     Engine& engine = loop_.engine();
-    const std::vector<models::Attachment> attachments = engine.model().attachments();
-    weights_ = models::copy_weights(engine.store(), batches_done(), attachments, std::move(weights_.values));
-    io::Checkpoint checkpoint = checkpoint_now();
+    const std::vector<models::Attachment> attachments = engine.attachments();
+    MILLRACE_LET(checkpoint, checkpoint_now());
+    checkpoint.members = models::stored_tensors(engine.store(), batches_done(), attachments);
+    if (loop_.ranks() != nullptr) MILLRACE_SET(checkpoint.members, loop_.ranks()->all_weights(checkpoint.members));
     checkpoint.keeps_best = best;
     checkpoint.keeps_best.flip();
     MILLRACE_TRY(engine.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
     saved_at_ = parts_.clock.now();
-    const auto saved = parts_.store.save(checkpoint, !best.empty(), kind);
+    const base::Status saved = write(checkpoint, !best.empty(), kind);
     const auto step = static_cast<std::int64_t>(checkpoint.step);
     if (!saved.ok()) {
         if (then == IfUnsaved::fails) return saved.error();
+        if (parts_.store == nullptr) return base::ok();
         MILLRACE_LOG(warn, "{}\ntraining goes on; the next checkpoint tries again", saved.error().text());
         (void)parts_.events.append("checkpoint_failed", saved.error().text(), {{"step", step}});
         return base::ok();
     }
     saved_step_ = checkpoint.step;
-    MILLRACE_LOG(performance, "saved {} ({} bytes)", saved->folder.string(), saved->bytes);
-    (void)parts_.events.append("checkpoint", fmt::format("saved {}", saved->folder.filename().string()),
-                               {{"step", step}, {"bytes", static_cast<std::int64_t>(saved->bytes)}, {"best", !best.empty()}});
     return base::ok();
 }
 
-io::Checkpoint Checkpoints::checkpoint_now() {
+base::Status Checkpoints::write(const io::Checkpoint& checkpoint, bool is_best, io::CheckpointKind kind) {
+    base::Status written = base::ok();
+    if (parts_.store != nullptr) {
+        if (const auto saved = parts_.store->save(checkpoint, is_best, kind); !saved.ok()) {
+            written = saved.error();
+        } else {
+            MILLRACE_LOG(performance, "saved {} ({} bytes)", saved->folder.string(), saved->bytes);
+            (void)parts_.events.append("checkpoint", fmt::format("saved {}", saved->folder.filename().string()),
+                                       {{"step", static_cast<std::int64_t>(checkpoint.step)},
+                                        {"bytes", static_cast<std::int64_t>(saved->bytes)},
+                                        {"best", is_best}});
+        }
+    }
+    Ranks* const ranks = loop_.ranks();
+    if (ranks == nullptr) return written;
+    return comm::Group::agree(ranks->world(), written);
+}
+
+base::Result<io::Checkpoint> Checkpoints::checkpoint_now() {
     Engine& engine = loop_.engine();
     RunState state;
     state.step = loop_.step();
@@ -100,7 +129,11 @@ io::Checkpoint Checkpoints::checkpoint_now() {
     state.forms = engine.backend().forms();
     state.members = engine.store().read_states();
     state.groups = read_groups(engine.store());
-    state.epoch_sums = loop_.metrics().epoch_sums();
+    if (Ranks* const ranks = loop_.ranks()) {
+        MILLRACE_SET(state.members, ranks->all_members(state.members));
+        MILLRACE_SET(state.groups, ranks->all_groups(state.groups));
+    }
+    MILLRACE_SET(state.epoch_sums, loop_.epoch_sums());
     state.recipe = parts_.recipe.to_toml();
     state.recipe_json = parts_.recipe.to_json();
     state.best = parts_.selection.best();
@@ -109,10 +142,9 @@ io::Checkpoint Checkpoints::checkpoint_now() {
     state.data = loop_.setup().data;
     state.complete = loop_.complete();
     state.figures = figures();
-    state.metrics_offset = parts_.log.sync();
+    state.metrics_offset = parts_.log != nullptr ? parts_.log->sync() : 0;
     io::Checkpoint checkpoint;
     checkpoint.step = state.step;
-    checkpoint.members = std::move(weights_.members);
     checkpoint.state = encode_state(state);
     checkpoint.compress_optimizer = loop_.setup().settings.checkpoint.compress;
     return checkpoint;

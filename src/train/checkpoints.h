@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "base/recipe.h"
-#include "models/weights.h"
 #include "record/events.h"
 #include "train/domain_scores.h"
 #include "train/loop.h"
@@ -19,11 +18,11 @@ public:
     struct Parts {
         Loop& loop;
         const base::Recipe& recipe;
-        io::CheckpointStore& store;
+        io::CheckpointStore* store;  ///< null where another rank writes
         Selection& selection;
         Patience& patience;
         const DomainScores& domains;
-        RunLog& log;
+        RunLog* log;  ///< null with `store`
         record::EventWriter& events;
         const base::Clock& clock;
         const std::atomic<std::uint32_t>* saves;  ///< saves and goes on whenever it grows; may be null
@@ -40,14 +39,17 @@ private:
     enum class IfUnsaved { goes_on, fails };
     /// `best`: EpochReport::best_members.
     base::Status save(const std::vector<bool>& best, io::CheckpointKind kind, IfUnsaved then);
-    /// Takes the tensors of weights_, whose values must outlive the result.
-    [[nodiscard]] io::Checkpoint checkpoint_now();
+    /// Without tensors.
+    base::Result<io::Checkpoint> checkpoint_now();
+    /// Writes it, where that is this rank's; the outcome is the same on all.
+    base::Status write(const io::Checkpoint& checkpoint, bool is_best, io::CheckpointKind kind);
+    [[nodiscard]] std::uint32_t requests() const;
+    [[nodiscard]] bool is_due() const;
     [[nodiscard]] RunFigures figures();
     [[nodiscard]] std::int64_t batches_done();
 
     const Parts parts_;
     Loop& loop_;
-    models::WeightCopies weights_;             ///< of the newest checkpoint: its memory serves the next
     std::optional<std::uint64_t> saved_step_;  ///< of the newest checkpoint; none before the first
     std::uint32_t saves_seen_ = 0;             ///< requests for a checkpoint that were answered
     const std::chrono::nanoseconds began_;

@@ -135,6 +135,19 @@ std::string operators_text(const std::vector<tape::KernelTime>& times, std::uint
     return text;
 }
 
+/// Below a share of 30 % messages are not what a step waits for.
+static std::string ranks_text(const StartReport& report) {
+    constexpr double kMuch = 0.3;
+    std::string text = report.ranks;
+    if (!report.message_share) return text;
+    text += fmt::format("; messages take {:.0f} % of a step", 100 * *report.message_share);
+    if (*report.message_share > kMuch)
+        text +=
+            "\n        members over ranks (members = a multiple of the ranks) need no messages: one model for each rank in the "
+            "same time";
+    return text;
+}
+
 std::string epoch_text(const EpochReport& report, Detail detail) {
     std::string text = fmt::format("epoch {}/{}", report.epoch, report.epochs);
     if (!report.domain.empty()) text += fmt::format(" ({})", report.domain);
@@ -157,6 +170,7 @@ std::string start_text(const StartReport& report) {
                                    report.members > 1 ? fmt::format(", {} members", report.members) : "");
     if (!report.make.empty()) text += fmt::format("model   {}\n", report.make);
     text += fmt::format("data    {}\n", report.data);
+    if (!report.ranks.empty()) text += fmt::format("ranks   {}\n", ranks_text(report));
     if (!report.loading.empty()) text += fmt::format("loading {}\n", report.loading);
     text += fmt::format("device  {}, {}\n", report.device, report.precision);
     text += fmt::format("memory  {}\n", report.memory);
@@ -175,7 +189,8 @@ namespace {
 /// The best weights of a model without classes, on the test part or else on what they were selected by.
 std::string best_text(const RunResult& result, const MemberResult& best) {
     if (result.held == 0) return "no data was set aside, so nothing was scored\n";
-    std::string text = fmt::format("best weights (epoch {}) on {} samples {}: {}\n", best.best_epoch, result.held,
+    std::string text = fmt::format("best weights (epoch {}{}) on {} samples {}: {}\n", best.best_epoch,
+                                   result.best_metric == "validation_loss" ? "" : ", by " + result.best_metric, result.held,
                                    result.tested ? "of the test part" : "set aside",
                                    surface_text({result.tested ? best.test_loss : best.validation_loss, 0, best.more}));
     for (const std::string& note : best.more.notes) text += note + "\n";
@@ -195,7 +210,11 @@ std::string finish_text(const RunResult& result) {
     if (!result.classifies)
         text += best_text(result, best);
     else if (std::isfinite(best.validation_accuracy))
-        text += fmt::format("best validation accuracy {:.2f} % (epoch {})\n", 100 * best.validation_accuracy, best.best_epoch);
+        text +=
+            result.best_metric == "validation_accuracy"
+                ? fmt::format("best validation accuracy {:.2f} % (epoch {})\n", 100 * best.validation_accuracy, best.best_epoch)
+                : fmt::format("best weights (epoch {}, by {}): validation accuracy {:.2f} %, loss {}\n", best.best_epoch,
+                              result.best_metric, 100 * best.validation_accuracy, loss_text(best.validation_loss));
     if (result.classifies && result.tested)
         text += fmt::format("test accuracy {:.2f} %, loss {}{}{}\n", 100 * best.test_accuracy, loss_text(best.test_loss),
                             best.more.summary.empty() ? "" : ", ", best.more.summary);

@@ -74,7 +74,7 @@ base::Status DomainScores::on_epoch(EpochReport& report) {
 }
 
 base::Status DomainScores::on_stop(RunResult& result) {
-    if (course_.domains.empty() || result.stopped) return base::ok();
+    if (course_.domains.empty() || folder_.empty() || result.stopped) return base::ok();
     const models::Forgetting measured = models::measure_forgetting(course_);
     MILLRACE_TRY(io::write_atomically(folder_ / "continual.json", models::forgetting_json(course_, measured)));
     MILLRACE_TRY(io::write_atomically(folder_ / "continual.svg", models::forgetting_svg(course_, measured)));

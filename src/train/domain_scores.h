@@ -18,7 +18,8 @@ double token_loss(const Score& score);
 
 class DomainScores final : public Listener {
 public:
-    /// `course` has the epochs of earlier starts; `folder` is the run's. Without domains nothing happens.
+    /// `course` has the epochs of earlier starts; `folder` is the run's; empty: another rank writes. Without domains
+    /// nothing happens.
     DomainScores(models::Course course, io::Path folder) : course_(std::move(course)), folder_(std::move(folder)) {}
 
     void on_start(const StartReport& report) override { steps_per_epoch_ = report.steps_per_epoch; }

@@ -1,10 +1,13 @@
 #include "train/engine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/log.h"
+#include "comm/group.h"
+#include "ops/parts/parts.h"
 #include "optim/update.h"
 
 namespace millrace::train {
@@ -15,7 +18,7 @@ namespace {
 
 /// The optimizer's settings when each batch runs in micro-batches of `rows`.
 optim::OptimizerSettings in_micro_batches(const RunSettings& settings, std::int32_t rows) {
-    MILLRACE_ASSERT(rows > 0 && settings.batch % rows == 0, "micro-batches divide the batch");
+    MILLRACE_ASSERT(rows > 0 && settings.rank_rows() % rows == 0, "micro-batches divide what a rank has of a batch");
     optim::OptimizerSettings optimizer = settings.optimizer;
     optimizer.accumulation *= settings.batch / rows;
     return optimizer;
@@ -33,6 +36,7 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->model_ = std::move(model);
     engine->source_ = std::move(source);
     engine->class_reports_ = options.class_reports && engine->model_->classifies();
+    engine->group_ = options.group;
     engine->domains_ = settings.domains;
     MILLRACE_TRY(data::require_fields(engine->source_->fields(), engine->model_->wants(), settings.model));
 
@@ -70,21 +74,34 @@ MemoryNeeds Engine::needs() const {
     if (const auto device = backend_->memory()) {
         needs.scratch += static_cast<std::int64_t>(device->held);
         needs.other -= store_->bytes(tape::Role::metric);  // pinned memory of the host
+        return needs;
     }
+    std::int64_t shared = 0;
+    for (const tape::Program* program : programs()) shared = std::max(shared, program->shared_bytes());
+    needs.scratch += shared;
+    needs.passing = passing_bytes(members(), needs.parameters);
+    needs.held = resident_bytes();
     return needs;
 }
 
+std::vector<models::Attachment> Engine::attachments() const {
+    std::vector<models::Attachment> all = model_->attachments();
+    if (std::string preparation = source_->preparation(); !preparation.empty())
+        all.push_back({models::kPreparation, std::move(preparation)});
+    return all;
+}
+
 std::vector<std::int32_t> Engine::micro_batches(const RunSettings& settings) const {
-    std::vector<std::int32_t> sizes = divisors(settings.batch);
+    std::vector<std::int32_t> sizes = divisors(settings.rank_rows());
     std::erase_if(sizes, [&](std::int32_t rows) {
         const std::int32_t tail = source_->samples(Part::train) % rows;
-        return rows < settings.batch && (rows < model_->minimum_rows() || (tail > 0 && tail < model_->minimum_rows()));
+        return rows < settings.rank_rows() && (rows < model_->minimum_rows() || (tail > 0 && tail < model_->minimum_rows()));
     });
     return sizes;
 }
 
 base::Status Engine::plan(const RunSettings& settings, bool training) {
-    batch_ = micro_batch_ = settings.batch;
+    batch_ = micro_batch_ = settings.rank_rows();
     eval_batch_ = static_cast<std::int32_t>(
         std::min({std::int64_t{settings.eval_batch}, source_->most_rows(Part::validation), source_->most_rows(Part::test)}));
     const std::int64_t step_rows = std::int64_t{settings.batch} * settings.optimizer.accumulation;
@@ -93,7 +110,12 @@ base::Status Engine::plan(const RunSettings& settings, bool training) {
             fmt::format("a step takes {} rows and may take at most the {} of a window of data; a smaller train.batch "
                         "or a larger data.window would be right",
                         step_rows, source_->most_rows(Part::train))};
-    const std::optional<MemoryLimit> limit = memory_limit(settings.memory_limit, *backend_);
+    std::optional<MemoryLimit> limit = memory_limit(settings.memory_limit, *backend_);
+    if (std::optional<MemoryLimit> host = host_memory_limit()) {
+        host->bytes = std::max<std::int64_t>(0, host->bytes - passing_bytes(members(), store_->bytes(tape::Role::parameter)));
+        // A limit of the recipe gives no more memory than the machine has.
+        if (!backend_->memory() && (!limit || host->bytes < limit->bytes)) limit = host;
+    }
     const auto fits = [&] {
         needs_ = needs();
         return !limit || needs_.total() <= limit->bytes;
@@ -106,7 +128,7 @@ base::Status Engine::plan(const RunSettings& settings, bool training) {
         micro_batch_ = rows;
         add_training_programs(settings);
         // Parts of a batch whose rows know of each other are another computation, which is for the user to choose.
-        if (rows < settings.batch && settings.micro_batch == 0 && !row_couplings_.empty()) break;
+        if (rows < batch_ && settings.micro_batch == 0 && !row_couplings_.empty()) break;
         // Training has scratch of its own beside that of evaluation.
         while (!fits() && eval_batch_ > 1 && evaluation_.activations == arena_->size().activations) {
             eval_batch_ = (eval_batch_ + 1) / 2;
@@ -145,7 +167,7 @@ void Engine::add_training_programs(const RunSettings& settings, int memory_level
     row_couplings_.clear();
     const auto build = [&](const char* name, const StepRows& rows, models::Outputs* outputs) {
         tape::Builder built =
-            build_training_step(*store_, *model_, *source_, optimizer, rows, outputs, memory_level, settings.rank);
+            build_training_step(*store_, *model_, *source_, optimizer, rows, outputs, memory_level, settings.ranks);
         if (row_couplings_.empty()) row_couplings_ = built.row_couplings();
         return std::make_unique<tape::Program>(name, *store_, std::move(built), *arena_);
     };
@@ -203,6 +225,26 @@ base::Status Engine::prepare_programs(bool capture) {
     for (tape::Program* program : programs()) MILLRACE_TRY(program->capture());
     log_memory("capturing");
     return base::ok();
+}
+
+/// One pass with every kernel timed: what it leaves behind is cleared before the run starts.
+base::Status Engine::measure_messages(const RunSettings& settings) {
+    const Step& step = steps_[steps_[0].program ? 0 : 1];
+    store_->initialize(std::vector<std::uint64_t>(static_cast<std::size_t>(members()), 1));
+    step.program->run();
+    MILLRACE_LET(times, tape::time_one_pass(*step.program, *backend_));
+    double all = 0, messages = 0;
+    for (const tape::KernelTime& kernel : times) {
+        all += kernel.microseconds;
+        if (kernel.text.starts_with(ops::reduce::kDef.name) || kernel.text.starts_with(ops::gather_parts::kDef.name))
+            messages += kernel.microseconds;
+    }
+    const double share = all > 0 ? messages / all : 0;
+    std::vector<double> shares(static_cast<std::size_t>(group_->size()));
+    MILLRACE_TRY(group_->all_gather(&share, shares.data(), sizeof share));
+    message_share_ = shares.front();
+    start_afresh(settings);
+    return backend_->check();
 }
 
 base::Status Engine::add_phase_programs(bool capture) {
@@ -293,6 +335,11 @@ std::string Engine::step_listing() const {
             text += fmt::format("{}{} launches, {} nodes when captured\n", step.program->listing(), step.program->kernel_count(),
                                 step.program->node_count());
     return text;
+}
+
+std::string Engine::plan_to_share() const {
+    return fmt::format("micro-batches of {} rows\nevaluation of {} rows\n{}\n{}", micro_batch_, eval_batch_,
+                       fmt::join(backend_->forms(), "\n"), steps_[0].program ? steps_[0].program->listing() : "");
 }
 
 std::string Engine::plan_text() const {

@@ -26,8 +26,9 @@ struct EngineOptions {
     tape::Precision precision = tape::Precision::f32;
     bool training = true;  ///< false: evaluation programs alone, no optimizer state
     std::uint32_t ring_capacity = 4096;
-    bool class_reports = false;  ///< evaluate() gives classifiers a report per class, which reads every row's prediction
-    bool* no_room = nullptr;     ///< set when the plan did not fit into the memory; borrowed
+    bool class_reports = false;    ///< evaluate() gives classifiers a report per class, which reads every row's prediction
+    comm::Group* group = nullptr;  ///< ops::BackendOptions::group of the backend; null: this process alone
+    bool* no_room = nullptr;       ///< set when the plan did not fit into the memory; borrowed
 };
 
 class Engine {
@@ -81,6 +82,8 @@ public:
     [[nodiscard]] ops::Backend& backend() { return *backend_; }
     [[nodiscard]] data::BatchSource& source() { return *source_; }
     [[nodiscard]] models::Model& model() { return *model_; }
+    /// What a checkpoint holds beside parameters: of the model, and how its data was prepared.
+    [[nodiscard]] std::vector<models::Attachment> attachments() const;
     [[nodiscard]] int members() const { return store_->members(); }
     [[nodiscard]] bool captured() const { return steps_[0].program && steps_[0].program->captured(); }
     /// What was planned, and in how many micro-batches a batch runs when that is not one.
@@ -91,12 +94,18 @@ public:
     [[nodiscard]] std::int64_t memory_used() const { return used_; }
     [[nodiscard]] std::int32_t micro_batch() const { return micro_batch_; }
     [[nodiscard]] std::int32_t eval_batch() const { return eval_batch_; }
+    /// Every rank of the group calls it, before weights are loaded: runs two steps and starts afresh.
+    base::Status measure_messages(const RunSettings& settings);
+    /// Of the time of a regular step, what its messages took in a pass before the first step; nothing without ranks.
+    [[nodiscard]] std::optional<double> message_share() const { return message_share_; }
     /// What computes with several rows of a batch at once (Builder::couple_rows), so that parts of a batch do not add up to it.
     [[nodiscard]] const std::vector<std::string>& row_couplings() const { return row_couplings_; }
     /// The arena's plan of the largest program and the programs by name, for the log.
     [[nodiscard]] std::string plan_text() const;
     /// The kernels of the regular training step.
     [[nodiscard]] const tape::Program& step_program() const { return *steps_[0].program; }
+    /// What ranks must have alike: micro-batch, forms and the records of the regular step.
+    [[nodiscard]] std::string plan_to_share() const;
     /// The records of the training steps: what makes two engines run the same programs.
     [[nodiscard]] std::string step_listing() const;
 
@@ -139,7 +148,8 @@ private:
         std::unique_ptr<models::Scoring> scoring;       ///< null: the family has none
         std::unique_ptr<models::Scoring> domain;        ///< of the section alone, where there are several
         std::vector<std::int32_t> labels, predictions;  ///< with class_reports_
-        Score sums;                                     ///< loss and accuracy before they are divided by the rows
+        Score sums, section;                            ///< loss and accuracy before they are divided by the rows; of the section
+        std::uint32_t rows = 0;                         ///< of the section
         std::vector<Score> domains;
     };
     /// Returns when rows [first, first + rows) of a pass, batch number `batch` of it, have their data.
@@ -147,8 +157,17 @@ private:
     /// Scores one section of a pass and adds it to what the members collected.
     base::Status score_section(data::Part part, std::size_t section, const std::function<bool()>& stopped,
                                std::vector<Collected>& members);
-    /// Runs one batch of an evaluation pass and collects what it left.
-    void score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const;
+    /// What one batch of an evaluation pass leaves behind, as numbers that ranks exchange.
+    struct BatchScores;
+    /// Runs the batch that begins at `position`.
+    [[nodiscard]] BatchScores run_batch(const Pass::Batch& batch, std::int64_t position, std::size_t members,
+                                        bool wants_kept) const;
+    /// Adds it to what the members collected. `batch` is one like it.
+    void add_batch(const Pass::Batch& batch, const BatchScores& scores, std::vector<Collected>& members) const;
+    /// Labels and predictions of the batch that has just run, with class_reports_.
+    void collect_classes(const Pass::Batch& batch, std::vector<Collected>& members) const;
+    /// Of the ranks of group_, in their order; `own` is absent where this rank had no batch.
+    base::Result<std::vector<BatchScores>> exchange(const std::optional<BatchScores>& own) const;
     [[nodiscard]] std::vector<tape::Program*> programs() const;
     [[nodiscard]] data::RowsAhead rows_of(std::uint64_t step) const;
     [[nodiscard]] const Step& step_of(std::uint64_t index) const {
@@ -170,6 +189,8 @@ private:
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
     bool class_reports_ = false;
+    comm::Group* group_ = nullptr;  ///< EngineOptions::group
+    std::optional<double> message_share_;
     std::array<Step, 2> steps_;  ///< the regular one and the last of an epoch
     models::Outputs step_outputs_;
     std::array<Pass, data::kPartCount> passes_;

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cstring>
 
+#include "comm/group.h"
 #include "models/weights.h"
 #include "train/engine.h"
 
@@ -7,26 +9,56 @@ namespace millrace::train {
 
 using data::Part;
 
+/// What a batch added to the sums of one member.
+struct BatchSums {
+    double loss = 0;
+    std::uint32_t rows = 0, correct = 0;
+};
+
+struct Engine::BatchScores {
+    std::vector<BatchSums> sums;            ///< by member
+    std::vector<std::vector<double>> kept;  ///< Outputs::kept, each of all members; empty where no member is scored by them
+
+    [[nodiscard]] std::string bytes() const {
+        std::string out(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(BatchSums));
+        for (const std::vector<double>& tensor : kept) {
+            const std::uint64_t count = tensor.size();
+            out.append(reinterpret_cast<const char*>(&count), sizeof count);
+            out.append(reinterpret_cast<const char*>(tensor.data()), count * sizeof(double));
+        }
+        return out;
+    }
+    static BatchScores from(const std::string& bytes, std::size_t members) {
+        BatchScores scores;
+        scores.sums.resize(members);
+        std::size_t at = members * sizeof(BatchSums);
+        std::memcpy(scores.sums.data(), bytes.data(), at);
+        while (at < bytes.size()) {
+            std::uint64_t count = 0;
+            std::memcpy(&count, bytes.data() + at, sizeof count);
+            std::vector<double>& tensor = scores.kept.emplace_back(count);
+            std::memcpy(tensor.data(), bytes.data() + at + sizeof count, count * sizeof(double));
+            at += sizeof count + count * sizeof(double);
+        }
+        return scores;
+    }
+};
+
 namespace {
 
-/// A tensor of all members, read with one copy.
-class EachMember {
-public:
-    EachMember(const tape::Program& program, tensor::View view, std::size_t members) {
-        view.k = view.stride_k == 0 ? 1 : static_cast<std::int32_t>(members);
-        values_ = program.read(view);
-        each_ = values_.size() / static_cast<std::size_t>(view.k);
-    }
-    [[nodiscard]] std::vector<double> of(std::size_t member) const {
-        const std::size_t begin = each_ == values_.size() ? 0 : member * each_;
-        return {values_.begin() + static_cast<std::ptrdiff_t>(begin),
-                values_.begin() + static_cast<std::ptrdiff_t>(begin + each_)};
-    }
-
-private:
-    std::vector<double> values_;
-    std::size_t each_;
-};
+/// A tensor of all members, read with one copy: of each as many values, or the same of all.
+std::vector<double> read_all(const tape::Program& program, tensor::View view, std::size_t members) {
+    view.k = view.stride_k == 0 ? 1 : static_cast<std::int32_t>(members);
+    return program.read(view);
+}
+std::vector<double> of_member(const std::vector<double>& all, std::int64_t each, std::size_t member) {
+    const auto count = static_cast<std::size_t>(each), begin = all.size() == count ? 0 : member * count;
+    return {all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(begin + count)};
+}
+std::int64_t of_one(tensor::View view) {
+    view.k = 1;
+    return view.count();
+}
 
 }  // namespace
 
@@ -38,32 +70,66 @@ base::Status Engine::await_batch(Part part, std::uint64_t batch, std::int64_t fi
     });
 }
 
-void Engine::score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const {
-    batch.program->launch();
-    const models::Outputs& outputs = batch.outputs;
-    if (std::ranges::any_of(members, [](const Collected& member) { return member.scoring != nullptr; })) {
-        std::vector<EachMember> tensors;
-        for (const tensor::View& view : outputs.kept) tensors.emplace_back(*batch.program, view, members.size());
-        for (std::size_t k = 0; k < members.size(); ++k) {
-            if (!members[k].scoring) continue;
-            std::vector<std::vector<double>> own;
-            for (const EachMember& tensor : tensors) own.push_back(tensor.of(k));
-            members[k].scoring->add(own);
-            if (members[k].domain) members[k].domain->add(own);
-        }
+Engine::BatchScores Engine::run_batch(const Pass::Batch& batch, std::int64_t position, std::size_t members,
+                                      bool wants_kept) const {
+    std::vector<ops::MemberState> states = store_->read_states();
+    for (ops::MemberState& state : states) {
+        state.eval_position = static_cast<std::uint32_t>(position);
+        state.rows = state.correct = 0;
+        state.loss = state.penalty = 0;
     }
-    if (!class_reports_ || !outputs.labels.present()) return;
-    const EachMember scores(*batch.program, outputs.prediction.view, members.size()),
-        labels(*batch.program, outputs.labels, members.size());
+    store_->write_states(states);
+    batch.program->launch();
+    BatchScores scores;
+    for (const ops::MemberState& state : store_->read_states()) scores.sums.push_back({state.loss, state.rows, state.correct});
+    if (wants_kept)
+        for (const tensor::View& view : batch.outputs.kept) scores.kept.push_back(read_all(*batch.program, view, members));
+    return scores;
+}
+
+void Engine::add_batch(const Pass::Batch& batch, const BatchScores& scores, std::vector<Collected>& members) const {
+    for (std::size_t k = 0; k < members.size(); ++k) {
+        Collected& member = members[k];
+        for (Score* sum : {&member.sums, &member.section}) {
+            sum->loss += scores.sums[k].loss;
+            sum->accuracy += scores.sums[k].correct;
+        }
+        member.rows += scores.sums[k].rows;
+        if (!member.scoring) continue;
+        std::vector<std::vector<double>> own;
+        for (std::size_t i = 0; i < scores.kept.size(); ++i)
+            own.push_back(of_member(scores.kept[i], of_one(batch.outputs.kept[i]), k));
+        member.scoring->add(own);
+        if (member.domain) member.domain->add(own);
+    }
+}
+
+void Engine::collect_classes(const Pass::Batch& batch, std::vector<Collected>& members) const {
+    const tensor::View &prediction = batch.outputs.prediction.view, &label = batch.outputs.labels;
+    if (!class_reports_ || !label.present()) return;
+    const std::vector<double> scores = read_all(*batch.program, prediction, members.size()),
+                              labels = read_all(*batch.program, label, members.size());
     for (std::size_t k = 0; k < members.size(); ++k) {
         if (!members[k].wanted) continue;
-        const std::vector<double> own = scores.of(k);
-        for (auto row = own.begin(); row != own.end(); row += outputs.prediction.view.cols) {
-            const auto largest = std::max_element(row, row + outputs.prediction.view.cols);  // the first of equals, as the loss
+        const std::vector<double> own = of_member(scores, of_one(prediction), k);
+        for (auto row = own.begin(); row != own.end(); row += prediction.cols) {
+            const auto largest = std::max_element(row, row + prediction.cols);  // the first of equals, as the loss
             members[k].predictions.push_back(static_cast<std::int32_t>(largest - row));
         }
-        for (const double label : labels.of(k)) members[k].labels.push_back(static_cast<std::int32_t>(label));
+        for (const double one : of_member(labels, of_one(label), k)) members[k].labels.push_back(static_cast<std::int32_t>(one));
     }
+}
+
+base::Result<std::vector<Engine::BatchScores>> Engine::exchange(const std::optional<BatchScores>& own) const {
+    std::vector<BatchScores> all;
+    if (group_ == nullptr) {
+        if (own) all.push_back(*own);
+        return all;
+    }
+    MILLRACE_LET(texts, comm::Group::all_texts(*group_, own ? own->bytes() : ""));
+    for (const std::string& text : texts)
+        if (!text.empty()) all.push_back(BatchScores::from(text, static_cast<std::size_t>(members())));
+    return all;
 }
 
 base::Status Engine::score_section(Part part, std::size_t section, const std::function<bool()>& stopped,
@@ -71,38 +137,42 @@ base::Status Engine::score_section(Part part, std::size_t section, const std::fu
     const Pass& pass = passes_[data::index_of(part)];
     const Pass::Section& of = pass.sections[section];
     std::int64_t first = 0;
-    std::uint64_t batch = 0;
+    std::uint64_t number = 0;
     for (std::size_t before = 0; before < section; ++before) {
         first += pass.sections[before].rows;
-        batch += static_cast<std::uint64_t>(pass.sections[before].batches + (pass.sections[before].tail.program ? 1 : 0));
+        number += static_cast<std::uint64_t>(pass.sections[before].batches + (pass.sections[before].tail.program ? 1 : 0));
     }
-    std::vector<ops::MemberState> states = store_->read_states();
-    for (ops::MemberState& state : states) {
-        state.eval_position = static_cast<std::uint32_t>(first);
-        state.rows = state.correct = 0;
-        state.loss = state.penalty = 0;
+    for (std::size_t k = 0; k < members.size(); ++k) {
+        members[k].section = {};
+        members[k].rows = 0;
+        if (members[k].wanted && !domains_.empty()) members[k].domain = model_->scoring(part, static_cast<int>(k));
     }
-    store_->write_states(states);
-    for (std::size_t k = 0; k < members.size() && !domains_.empty(); ++k)
-        if (members[k].wanted) members[k].domain = model_->scoring(part, static_cast<int>(k));
-    for (std::int64_t i = 0; i < of.batches && !stopped(); ++i, ++batch) {
-        MILLRACE_TRY(await_batch(part, batch, first + i * eval_batch_, eval_batch_));
-        score_batch(pass.whole, members);
+    const bool wants_kept = std::ranges::any_of(members, [](const Collected& member) { return member.scoring != nullptr; });
+    const std::int64_t batches = of.batches + (of.tail.program ? 1 : 0);
+    const int ranks = group_ == nullptr ? 1 : group_->size(), rank = group_ == nullptr ? 0 : group_->rank();
+    // Batch i is computed by rank i mod the ranks, and all ranks add all of them in their order.
+    for (std::int64_t begin = 0; begin < batches && !stopped(); begin += ranks) {
+        const std::int64_t own = begin + rank;
+        std::optional<BatchScores> scores;
+        if (own < batches) {
+            const Pass::Batch& batch = own < of.batches ? pass.whole : of.tail;
+            const std::int64_t position = first + own * eval_batch_;
+            MILLRACE_TRY(await_batch(part, number + static_cast<std::uint64_t>(own), position,
+                                     own < of.batches ? eval_batch_ : of.rows % eval_batch_));
+            scores = run_batch(batch, position, members.size(), wants_kept);
+            MILLRACE_TRY(backend_->check());
+            collect_classes(batch, members);
+        }
+        MILLRACE_LET(all, exchange(scores));
+        for (std::size_t i = 0; i < all.size(); ++i)
+            add_batch(begin + static_cast<std::int64_t>(i) < of.batches ? pass.whole : of.tail, all[i], members);
     }
-    if (of.tail.program && !stopped()) {
-        MILLRACE_TRY(await_batch(part, batch, first + of.batches * eval_batch_, of.rows % eval_batch_));
-        score_batch(of.tail, members);
-    }
-    states = store_->read_states();
-    MILLRACE_TRY(backend_->check());
-    for (std::size_t k = 0; k < states.size() && !stopped(); ++k) {
-        const ops::MemberState& state = states[k];
-        MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(of.rows), "an evaluation pass sees every row once");
-        members[k].sums.loss += state.loss;
-        members[k].sums.accuracy += state.correct;
+    for (std::size_t k = 0; k < members.size() && !stopped(); ++k) {
+        Collected& member = members[k];
+        MILLRACE_ASSERT(member.rows == static_cast<std::uint32_t>(of.rows), "an evaluation pass sees every row once");
         if (domains_.empty()) continue;
-        members[k].domains.push_back({state.loss / state.rows, static_cast<double>(state.correct) / state.rows});
-        if (members[k].domain) members[k].domains.back().more = members[k].domain->finish();
+        member.domains.push_back({member.section.loss / member.rows, member.section.accuracy / member.rows});
+        if (member.domain) member.domains.back().more = member.domain->finish();
     }
     return base::ok();
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "base/recipe_toml.h"
 #include "io/checkpoint.h"
 #include "models/weights.h"
 #include "record/run_directory.h"
@@ -45,6 +46,15 @@ base::Result<std::vector<models::Picture>> draw(Setup& setup, const BestWeights&
                           kept, request.options);
 }
 
+/// Another data.path; errors about it name the option that gave it.
+base::Status move_data(base::Recipe& recipe, const std::string& path) {
+    base::Schema schema;
+    schema.text("data.path", "", "");
+    MILLRACE_LET(given, base::Recipe::of({{"data.path", {false, {path}}, "--data " + path, 0}}, schema));
+    recipe.take(given, "data.path");
+    return base::ok();
+}
+
 /// Of the field that the model is scored against: the one that has a name for every class.
 std::vector<std::string> class_names(Engine& engine, const Score& score) {
     if (!score.classes) return {};
@@ -64,8 +74,8 @@ base::Result<BestWeights> load_best(const io::Path& run, const std::string& devi
     MILLRACE_LET(state, decode_state(checkpoint.state, place));
     base::RecipeOverrides overrides;
     if (!device.empty()) overrides.flags.push_back("device=" + device);
-    if (!data_path.empty()) overrides.flags.push_back("data.path=" + data_path);
     MILLRACE_LET(recipe, parse_recipe(state.recipe, place, overrides));
+    if (!data_path.empty()) MILLRACE_TRY(move_data(recipe, data_path));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
     return BestWeights{std::move(checkpoint), std::move(state), std::move(recipe), family};
 }
@@ -77,8 +87,8 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     MILLRACE_LET(best, load_best(run, device, data_path));
     const RunState& state = best.state;
     MILLRACE_LET(stored, models::stored_data(best.recipe, best.checkpoint));
-    MILLRACE_LET(setup, set_up(best.recipe, false, {}, 0, stored, true));
-    MILLRACE_TRY(models::load_weights(setup.engine->store(), best.checkpoint, false, setup.engine->model().attachments()));
+    MILLRACE_LET(setup, set_up(best.recipe, false, {.stored = stored, .class_reports = true}));
+    MILLRACE_TRY(models::load_weights(setup.engine->store(), best.checkpoint, false, setup.engine->attachments()));
 
     EvaluateReport report;
     const data::BatchSource& source = setup.engine->source();

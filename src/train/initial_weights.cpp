@@ -13,7 +13,8 @@ namespace fs = std::filesystem;
 using io::Path;
 
 base::Result<io::LoadedCheckpoint> load_file(const Path& file) {
-    MILLRACE_LET(tensors, io::SafetensorsFile::open(file));
+    MILLRACE_LET(opened, io::open_regular(file));
+    MILLRACE_LET(tensors, io::SafetensorsFile::open_in_place(std::move(opened), file));
     io::LoadedCheckpoint loaded;
     loaded.members.push_back({std::move(tensors), std::nullopt});
     loaded.folder = fs::absolute(file);
@@ -51,7 +52,7 @@ base::Result<InitialWeights> load_initial_weights(const Path& from) {
     if (!loaded.ok())
         return base::Error{"cannot start from these weights", from.string(), loaded.error().exit_status}.because(loaded.error());
     io::Checksum64 sum;
-    for (const io::LoadedMember& member : loaded->members) sum.update(member.model.bytes());
+    for (const io::LoadedMember& member : loaded->members) MILLRACE_TRY(member.model.add_to(sum));
     const record::WeightsOrigin origin{fs::absolute(loaded->folder).string(), fmt::format("{:016x}", sum.value())};
     return InitialWeights{std::move(loaded).value(), origin};
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/split.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::train {
@@ -70,6 +71,29 @@ base::Result<base::Recipe> with_members(const base::Recipe& recipe, int members)
     base::Recipe several = recipe;
     several.take(counted, "members");
     return several;
+}
+
+base::Result<base::Recipe> member_part(const base::Recipe& recipe, int first, int count) {
+    const Shape& shape = shape_of(recipe);
+    std::vector<std::string> flags{fmt::format("members={}", count)};
+    const auto cut = [&](const std::string& key, const auto& values) {
+        if (values.size() > 1)
+            flags.push_back(fmt::format("{}={}", key, fmt::join(values.begin() + first, values.begin() + first + count, ",")));
+    };
+    for (const auto& [name, key] : shape.schema.keys()) {
+        if (key.commas_by_member) cut(name, base::split(recipe.text(name), ','));
+        if (key.form != base::KeyForm::per_member || name == "seed") continue;
+        if (key.kind == base::KeyKind::integer)
+            cut(name, recipe.integers(name));
+        else
+            cut(name, recipe.reals(name));
+    }
+    std::vector<std::uint64_t> seeds = read_seeds(recipe);
+    flags.push_back(fmt::format("seed={}", fmt::join(seeds.begin() + first, seeds.begin() + first + count, ",")));
+    MILLRACE_LET(cut_recipe, defaults_of(recipe, shape.schema, flags));
+    base::Recipe part = recipe;
+    for (const std::string& flag : flags) part.take(cut_recipe, flag.substr(0, flag.find('=')));
+    return part;
 }
 
 base::Status check_trial(const base::Recipe& recipe) {

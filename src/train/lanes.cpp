@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/processors.h"
 #include "models/registry.h"
 #include "optim/update.h"
 #include "tape/captures.h"
@@ -38,7 +39,8 @@ base::Result<std::unique_ptr<Lanes>> Lanes::create(const base::Recipe& recipe, i
     MILLRACE_TRY(check_trial(recipe));
     MILLRACE_LET(several, with_members(recipe, lanes));
     // As one batch: a trial alone is not split either where it fits, and other micro-batches round differently.
-    MILLRACE_LET(setup, set_up(several, true, adapt, static_cast<std::int32_t>(recipe.integer("train.batch"))));
+    MILLRACE_LET(
+        setup, set_up(several, true, {.adapt = adapt, .micro_batch = static_cast<std::int32_t>(recipe.integer("train.batch"))}));
     if (setup.engine->source().loader_counts(0))
         return base::Error{
             fmt::format("the data is {}, but lanes stand at different epochs and need all of it; fewer lanes or "
@@ -61,7 +63,7 @@ base::Status Lanes::Impl::check_lane(int lane, bool filled) const {
 
 /// Trials are drawn side by side: numbers take a core some ten milliseconds for each, and a search begins with hundreds.
 base::Status Lanes::Impl::settle() {
-    const auto cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
+    const auto cores = static_cast<std::size_t>(base::usable_processors());
     while (!fresh.empty()) {
         const std::size_t count = std::min(fresh.size(), cores);
         while (drawn.size() < count) MILLRACE_SET(drawn.emplace_back(), setup.engine->backend().allocate_shared(slices.bytes()));
@@ -96,7 +98,7 @@ base::Result<Lanes::Impl::Trial> Lanes::Impl::trial_of(const base::Recipe& recip
     }
     MILLRACE_TRY(check_trial(recipe));
     Trial trial;
-    MILLRACE_SET(trial.settings, read_settings(recipe, setup.settings.rank.share(static_cast<std::int32_t>(setup.data.train))));
+    MILLRACE_SET(trial.settings, read_settings(recipe, static_cast<std::int32_t>(setup.data.train)));
     MILLRACE_LET(model, models::make(recipe, setup.engine->source().fields()));
     tape::StoreOptions options = store().options();
     options.members = 1;

@@ -65,6 +65,8 @@ public:
     /// One epoch of all lanes, then validation of the filled ones; empty lanes have no score. No elements when `stop` was set
     /// before the end: the filled lanes then hold part of an epoch and refuse everything but fill(), restore() and clear().
     base::Result<std::vector<std::optional<LaneScore>>> run_epoch(const std::atomic<int>* stop = nullptr);
+    /// The names of what run_epoch() measures, by validation of the filled lanes as they are: none where all are empty.
+    base::Result<std::vector<std::string>> metrics();
     /// test_loss, test_accuracy, what the family measures there: of the filled lanes as they are, for finalists.
     base::Result<std::vector<std::optional<LaneScore>>> test();
 

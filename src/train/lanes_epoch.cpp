@@ -1,6 +1,7 @@
 // An epoch of all lanes and what is measured of them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "train/in_flight.h"
@@ -60,6 +61,27 @@ base::Result<std::vector<std::optional<LaneScore>>> Lanes::Impl::score(data::Par
     return results;
 }
 
+/// What run_epoch() adds to a score: of the training alone.
+std::map<std::string, double> Lanes::Impl::training_metrics(const MemberSums& sums) const {
+    std::map<std::string, double> metrics{{"train_loss", sums.mean_loss()},
+                                          {"parameters", static_cast<double>(store().trainable_count())},
+                                          {"step_ms", step_ms / static_cast<double>(table.size())}};
+    if (setup.engine->model().classifies()) metrics["train_accuracy"] = sums.accuracy();
+    return metrics;
+}
+
+base::Result<std::vector<std::string>> Lanes::metrics() {
+    for (int lane = 0; lane < lanes(); ++lane)
+        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->settle(lane));
+    std::vector<std::string> names;
+    if (!impl_->any_filled()) return names;
+    MILLRACE_LET(scores, impl_->score(data::Part::validation, nullptr));
+    const auto first = std::ranges::find_if(scores, [](const auto& score) { return score.has_value(); });
+    (*first)->metrics.merge(impl_->training_metrics({}));
+    for (const auto& [name, value] : (*first)->metrics) names.push_back(name);
+    return names;
+}
+
 base::Result<std::vector<std::optional<LaneScore>>> Lanes::run_epoch(const std::atomic<int>* stop) {
     using Scores = std::vector<std::optional<LaneScore>>;
     for (int lane = 0; lane < lanes(); ++lane)
@@ -67,7 +89,6 @@ base::Result<std::vector<std::optional<LaneScore>>> Lanes::run_epoch(const std::
     if (!impl_->any_filled()) return Scores(impl_->table.size());
     bool stopped = stop != nullptr && stop->load(std::memory_order_relaxed) != 0;
     if (stopped) return Scores{};
-    Engine& engine = *impl_->setup.engine;
     // Until all is scored: an error leaves part of an epoch behind, too.
     for (Impl::Lane& lane : impl_->table) lane.partial = lane.recipe.has_value();
     MILLRACE_LET(sums, impl_->train(stop, stopped));
@@ -78,10 +99,7 @@ base::Result<std::vector<std::optional<LaneScore>>> Lanes::run_epoch(const std::
         impl_->table[k].partial = false;
         if (!scores[k]) continue;
         const MemberSums& member = sums.members[k];
-        scores[k]->metrics["train_loss"] = member.mean_loss();
-        if (engine.model().classifies()) scores[k]->metrics["train_accuracy"] = member.accuracy();
-        scores[k]->metrics["parameters"] = static_cast<double>(impl_->store().trainable_count());
-        scores[k]->metrics["step_ms"] = impl_->step_ms / lanes();
+        scores[k]->metrics.merge(impl_->training_metrics(member));
         scores[k]->diverged = scores[k]->diverged || member.steps == 0 || !std::isfinite(member.mean_loss());
     }
     return scores;

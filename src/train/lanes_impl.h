@@ -61,6 +61,7 @@ struct Lanes::Impl {
     [[nodiscard]] bool any_filled() const;
     base::Result<StepSums> train(const std::atomic<int>* stop, bool& stopped);
     base::Result<std::vector<std::optional<LaneScore>>> score(data::Part part, const std::atomic<int>* stop);
+    [[nodiscard]] std::map<std::string, double> training_metrics(const MemberSums& sums) const;
 
     Setup setup;
     const base::Recipe structure;
@@ -83,6 +84,9 @@ base::Recipe structural_part(const base::Recipe& recipe);
 
 /// The recipe with K members of equal values.
 base::Result<base::Recipe> with_members(const base::Recipe& recipe, int members);
+
+/// Members [first, first + count) as a recipe of their own: lists of members' values are cut, and seeds listed.
+base::Result<base::Recipe> member_part(const base::Recipe& recipe, int first, int count);
 
 /// Refuses what a lane cannot carry: several members, an end by steps or by the first value that is not finite, structures that
 /// change, data learned in turns.

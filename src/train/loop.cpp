@@ -3,12 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "train/in_flight.h"
 
 namespace millrace::train {
 namespace {
+
+constexpr double kMeetingSeconds = 0.25;
+
+/// Steps on a device wait for those of other ranks: a watchdog that sees no progress ends the process.
+class Waiting {
+public:
+    explicit Waiting(Ranks* ranks) : ranks_(ranks) {
+        if (ranks_ != nullptr) ranks_->world().progress().begin();
+    }
+    ~Waiting() {
+        if (ranks_ != nullptr) ranks_->world().progress().end();
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+private:
+    Ranks* const ranks_;
+};
 
 std::uint64_t steps_of(const RunSettings& settings, std::uint64_t per_epoch) {
     const std::uint64_t all = settings.epochs * per_epoch;
@@ -17,11 +38,15 @@ std::uint64_t steps_of(const RunSettings& settings, std::uint64_t per_epoch) {
 
 }  // namespace
 
-Loop::Loop(Setup& setup, const RunState& state, std::string run, const std::atomic<int>* stop, const base::Clock& clock)
+Loop::Loop(Setup& setup, const RunState& state, std::string run, const std::atomic<int>* stop, const base::Clock& clock,
+           Ranks* ranks)
     : setup_(setup),
       run_(std::move(run)),
       stop_(stop),
       clock_(clock),
+      ranks_(ranks),
+      next_meeting_(state.step),
+      met_step_(state.step),
       steps_per_epoch_(static_cast<std::uint64_t>(setup.engine->epoch().count())),
       total_steps_(steps_of(setup.settings, steps_per_epoch_)),
       step_(state.step),
@@ -31,7 +56,8 @@ Loop::Loop(Setup& setup, const RunState& state, std::string run, const std::atom
 
 std::uint32_t Loop::epoch_of(std::uint64_t step) const { return static_cast<std::uint32_t>((step - 1) / steps_per_epoch_) + 1; }
 
-bool Loop::stop_requested() const {
+bool Loop::stop_requested() {
+    if (ranks_ != nullptr) return agreed_stop_ != 0 || agreed_end_;
     return (stop_ != nullptr && stop_->load(std::memory_order_relaxed) != 0) ||
            std::ranges::any_of(listeners_, &Listener::stop_requested);
 }
@@ -47,10 +73,17 @@ base::Result<RunResult> Loop::run() {
     RunResult result;
     result.was_complete = complete();
     begin_epoch();
-    while (!complete() && !stop_requested()) {
+    const std::uint64_t messages_before = ranks_ != nullptr ? ranks_->world().messages() : 0;
+    while (!complete()) {
+        if (ranks_ != nullptr && step_ >= next_meeting_) MILLRACE_TRY(meet());
+        if (stop_requested()) break;
         for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_step_begin(step_));
         MILLRACE_TRY(await_rows());
         MILLRACE_TRY(launch());
+        if (ranks_ != nullptr) {
+            ranks_->watchdog().at_step(static_cast<std::int64_t>(step_));
+            MILLRACE_TRY(engine().backend().check());
+        }
         if (step_ % steps_per_epoch_ == 0) MILLRACE_TRY(end_epoch(true));
         for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_step(step_));
     }
@@ -59,20 +92,26 @@ base::Result<RunResult> Loop::run() {
     if (complete() && step_ % steps_per_epoch_ != 0 && !closed) MILLRACE_TRY(end_epoch(false));
     MILLRACE_TRY(pause());
 
+    if (ranks_ != nullptr && ranks_->leads())
+        MILLRACE_LOG(performance, "{} messages of ranks for {} steps", ranks_->world().messages() - messages_before, launched_);
     const MetricsThread::Totals totals = metrics.totals();
     result.run = run_;
     result.stopped = !complete();
     result.ended_early = ended_;
-    result.signal = result.stopped && stop_ != nullptr ? stop_->load() : 0;
+    result.signal = result.stopped && stop() != nullptr ? stop()->load() : 0;
     result.epochs = static_cast<std::uint32_t>(step_ / steps_per_epoch_);
     result.step = step_;
-    for (const ops::MemberState& member : engine().store().read_states()) result.dropped += member.skipped;
+    std::vector<ops::MemberState> states = engine().store().read_states();
+    if (ranks_ != nullptr) MILLRACE_SET(states, ranks_->all_members(states));
+    for (const ops::MemberState& member : states) result.dropped += member.skipped;
     result.classifies = engine().model().classifies();
     result.best_metric = setup_.settings.checkpoint.best_metric;
     result.parameters = engine().store().trainable_count();
     result.seconds = totals.seconds;
     result.samples_per_second = totals.samples_per_second;
     result.steps_per_second = totals.steps_per_second;
+    std::optional<comm::Watchdog::Pause> waits;
+    if (ranks_ != nullptr) waits.emplace(ranks_->watchdog());
     for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_stop(result));
     return result;
 }
@@ -84,12 +123,14 @@ StartReport Loop::start_report() {
     start.preset = setup_.settings.preset;
     start.make = engine().model().description();
     start.parameters = engine().store().trainable_count();
-    start.members = engine().members();
+    start.members = members();
     start.device = setup_.device;
     start.precision = setup_.precision;
     start.data = data_text(setup_.data, setup_.unit);
     for (const std::string& note : setup_.notes) start.data += "\n        " + note;
     start.memory = engine().memory_text();
+    if (ranks_ != nullptr) start.ranks = ranks_->text();
+    start.message_share = engine().message_share();
     start.loading = setup_.loading;
     start.steps_per_epoch = steps_per_epoch_;
     start.total_steps = ended_.empty() ? total_steps_ : step_;
@@ -103,6 +144,7 @@ StartReport Loop::start_report() {
 MetricsPlan Loop::metrics_plan() {
     MetricsPlan plan{setup_.settings.log_interval, steps_per_epoch_, total_steps_, setup_.settings.epochs};
     plan.classifies = engine().model().classifies();
+    plan.member_groups = ranks_ != nullptr ? ranks_->groups() : 1;
     plan.scales_loss = engine().store().options().precision == tape::Precision::f16;
     plan.flops_per_sample = flops_per_sample();
     plan.peak_flops = engine().peak_flops();
@@ -193,6 +235,7 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
 
 /// Waits while too many steps are in flight or the ring's reader lags; reads host memory alone.
 base::Status Loop::hold_back() {
+    const Waiting waiting(ranks_);
     return wait_while(engine().backend(), [this] {
         return is_far_ahead(reader_, launched_) || launched_ - reader_.consumed() + kStepsInFlight >= reader_.capacity();
     });
@@ -200,6 +243,12 @@ base::Status Loop::hold_back() {
 
 /// Everything launched has run and has been summed.
 base::Status Loop::settle() {
+    // Step by step: the timeout is that of one.
+    for (std::uint64_t step = finished_ + 1; ranks_ != nullptr && step <= launched_; ++step) {
+        const Waiting waiting(ranks_);
+        MILLRACE_TRY(wait_while(engine().backend(), [&] { return !reader_.arrived(step); }));
+        finished_ = step;
+    }
     engine().backend().synchronize();
     MILLRACE_TRY(engine().backend().check());
     metrics_->wait_for(launched_);
@@ -213,10 +262,54 @@ base::Status Loop::pause() {
     return base::ok();
 }
 
+base::Result<StepSums> Loop::epoch_sums() {
+    StepSums own = metrics_->epoch_sums();
+    if (ranks_ == nullptr) return own;
+    return ranks_->all_sums(own);
+}
+
+base::Result<std::vector<Score>> Loop::evaluate(data::Part part, Engine& engine, const std::atomic<int>* stop) {
+    MILLRACE_LET(scores, engine.evaluate(part, stop));
+    if (ranks_ == nullptr) return scores;
+    return ranks_->all_scores(std::move(scores));
+}
+
+bool Loop::save_wished() { return ranks_ != nullptr ? std::exchange(agreed_save_, false) : save_wish_ && save_wish_(); }
+
+/// Often enough to stop soon, seldom enough to cost nothing: rank 0 says at which step the next meeting is.
+base::Status Loop::meet() {
+    struct Wishes {
+        std::int32_t signal, ends, saves, unused;
+        std::uint64_t next;
+    };
+    const auto now = clock_.now();
+    std::uint64_t steps = 1;
+    if (step_ > met_step_ && now > met_at_) {
+        const double each = std::chrono::duration<double>(now - met_at_).count() / static_cast<double>(step_ - met_step_);
+        steps = static_cast<std::uint64_t>(std::clamp(kMeetingSeconds / each, 1.0, 2.0 * static_cast<double>(step_ - met_step_)));
+    }
+    met_at_ = now;
+    met_step_ = step_;
+    const Wishes own{stop_ != nullptr ? stop_->load() : 0, std::ranges::any_of(listeners_, &Listener::stop_requested),
+                     save_wish_ && save_wish_(), 0, step_ + steps};
+    std::vector<Wishes> all(static_cast<std::size_t>(ranks_->world().size()));
+    MILLRACE_TRY(ranks_->world().all_gather(&own, all.data(), sizeof own));
+    next_meeting_ = all.front().next;
+    for (const Wishes& wishes : all) {
+        if (agreed_stop_ == 0) agreed_stop_ = wishes.signal;
+        agreed_end_ = agreed_end_ || wishes.ends != 0;
+        agreed_save_ = agreed_save_ || wishes.saves != 0;
+    }
+    return base::ok();
+}
+
 base::Status Loop::end_epoch(bool whole) {
+    std::optional<comm::Watchdog::Pause> waits;  // rank 0 writes while the others wait
+    if (ranks_ != nullptr) waits.emplace(ranks_->watchdog());
     MILLRACE_TRY(pause());
     const MetricsThread::Totals totals = metrics_->totals();
-    const StepSums sums = whole ? metrics_->take_epoch() : metrics_->epoch_sums();
+    MILLRACE_LET(sums, epoch_sums());
+    if (whole) (void)metrics_->take_epoch();
     EpochReport report;
     report.epoch = epoch_of(step_);
     report.epochs = setup_.settings.epochs;

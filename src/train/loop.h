@@ -3,12 +3,14 @@
 // train/listener.h. Everything else that a run does is a listener.
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "train/listener.h"
 #include "train/metrics_thread.h"
+#include "train/ranks.h"
 #include "train/run_state.h"
 #include "train/setup.h"
 
@@ -18,7 +20,9 @@ class Loop {
 public:
     /// Everything is borrowed but `state`, which says where the run stands (a fresh one: step 0). `run` is its directory. The
     /// loop ends when `*stop` is not 0; `stop` may be null.
-    Loop(Setup& setup, const RunState& state, std::string run, const std::atomic<int>* stop, const base::Clock& clock);
+    /// With `ranks` (null: this process alone) all of them run it, stop at one step and save at one step.
+    Loop(Setup& setup, const RunState& state, std::string run, const std::atomic<int>* stop, const base::Clock& clock,
+         Ranks* ranks = nullptr);
 
     /// Before run(). Borrowed; called after those that were added before.
     void add(Listener& listener) { listeners_.push_back(&listener); }
@@ -28,7 +32,17 @@ public:
     // For listeners, from the training thread, from on_start to on_stop.
     [[nodiscard]] const Setup& setup() const { return setup_; }
     [[nodiscard]] Engine& engine() { return *setup_.engine; }
-    [[nodiscard]] const std::atomic<int>* stop() const { return stop_; }
+    /// With ranks, as they have agreed.
+    [[nodiscard]] const std::atomic<int>* stop() const { return ranks_ != nullptr ? &agreed_stop_ : stop_; }
+    [[nodiscard]] Ranks* ranks() const { return ranks_; }
+    [[nodiscard]] int members() const { return ranks_ != nullptr ? ranks_->members() : setup_.engine->members(); }
+    /// The steps of the epoch so far, of all members; the device is idle. Every rank calls it.
+    base::Result<StepSums> epoch_sums();
+    /// Of all members. `stop`: Engine::evaluate; where there are ranks one they have agreed on. Every rank calls it.
+    base::Result<std::vector<Score>> evaluate(data::Part part, Engine& engine, const std::atomic<int>* stop = nullptr);
+    /// A listener's wish for a checkpoint: asked on rank 0 where there are ranks, and then with the same answer everywhere.
+    void on_save_wish(std::function<bool()> wish) { save_wish_ = std::move(wish); }
+    [[nodiscard]] bool save_wished();
     [[nodiscard]] std::uint64_t step() const { return step_; }  ///< launched, those before this start included
     [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
     [[nodiscard]] bool complete() const { return step_ >= total_steps_ || !ended_.empty(); }
@@ -49,7 +63,9 @@ private:
     [[nodiscard]] StartReport start_report();
     [[nodiscard]] MetricsPlan metrics_plan();
     [[nodiscard]] double flops_per_sample();  ///< 0: not known
-    [[nodiscard]] bool stop_requested() const;
+    [[nodiscard]] bool stop_requested();
+    /// What the ranks ask of each other now and then, between two steps.
+    base::Status meet();
     [[nodiscard]] std::uint32_t epoch_of(std::uint64_t step) const;
     [[nodiscard]] Timing timing_due() const;
     base::Status await_rows();
@@ -66,6 +82,13 @@ private:
     const std::string run_;
     const std::atomic<int>* stop_;
     const base::Clock& clock_;
+    Ranks* const ranks_;
+    std::atomic<int> agreed_stop_ = 0;
+    bool agreed_end_ = false, agreed_save_ = false;  ///< by a listener's wish
+    std::uint64_t next_meeting_ = 0;                 ///< step
+    std::chrono::nanoseconds met_at_{};
+    std::uint64_t met_step_ = 0;
+    std::function<bool()> save_wish_;
     const std::uint64_t steps_per_epoch_, total_steps_;
     std::uint64_t step_;
     const bool was_closed_;       ///< the epoch in which the run stands was already ended

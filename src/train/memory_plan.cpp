@@ -1,16 +1,44 @@
 #include "train/memory_plan.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "base/units.h"
+#include "io/checkpoint.h"
+#include "models/weights.h"
+#include "sense/proc_file.h"
 #include "sense/proc_memory.h"
 
 namespace millrace::train {
 namespace {
 
 constexpr std::int64_t kDeviceReserve = std::int64_t{512} << 20;
+
+constexpr std::int64_t kThreadSpace = std::int64_t{128} << 20;  // addresses of stacks and heaps of threads that start later
+constexpr std::int64_t kPassing = std::int64_t{8} << 20;        // of small runs, measured by tools/memory-check
+
+/// Bytes of this process by /proc; zeros where that cannot be read.
+struct ProcessPages {
+    std::int64_t mapped = 0, resident = 0, data = 0;
+
+    ProcessPages() {
+        std::string buffer;
+        sense::ProcFile file("/proc/self/statm", false);
+        auto text = file.read(buffer);
+        if (!text) return;
+        const auto page = static_cast<std::int64_t>(sysconf(_SC_PAGESIZE));
+        std::array<std::int64_t, 6> words{};  // size resident shared text lib data
+        for (std::int64_t& word : words) word = static_cast<std::int64_t>(sense::to_count(sense::next_word(*text)).value_or(0));
+        mapped = words[0] * page;
+        resident = words[1] * page;
+        data = words[5] * page;
+    }
+};
 
 std::string bytes_text(std::int64_t bytes) { return base::print_bytes(static_cast<std::uint64_t>(bytes)); }
 
@@ -22,7 +50,8 @@ std::string MemoryNeeds::text() const {
     if (optimizer > 0) text += fmt::format(", optimizer {}", bytes_text(optimizer));
     text += fmt::format(", activations {}", bytes_text(activations));
     if (scratch > 0) text += fmt::format(", scratch {}", bytes_text(scratch));
-    return text + fmt::format(", total {}", bytes_text(total()));
+    text += fmt::format(", total {}", bytes_text(total()));
+    return held > 0 ? text + fmt::format(", {} with the program and its data", bytes_text(peak())) : text;
 }
 
 MemoryNeeds needs_of(const tape::Store& store, const tape::Arena::Size& arena) {
@@ -50,9 +79,31 @@ std::optional<MemoryLimit> memory_limit(std::int64_t given, const ops::Backend& 
 std::optional<MemoryLimit> host_memory_limit() {
     sense::MemoryReading reading;
     sense::ProcMemory("/proc", "/sys").read(reading);
-    if (!reading.available_bytes) return std::nullopt;
-    return MemoryLimit{static_cast<std::int64_t>(0.95 * *reading.available_bytes), "the machine has room for"};
+    std::optional<MemoryLimit> least;
+    if (reading.available_bytes)
+        least = MemoryLimit{static_cast<std::int64_t>(0.95 * *reading.available_bytes), "the machine has room for"};
+    const ProcessPages pages;
+    const auto narrow = [&](auto resource, std::int64_t used, const char* owner) {
+        rlimit limit{};
+        if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+        const auto all = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<std::int64_t>::max()));
+        const std::int64_t left = std::max<std::int64_t>(0, all - used - kThreadSpace);
+        if (!least || left < least->bytes) least = MemoryLimit{left, owner};
+    };
+    narrow(RLIMIT_AS, pages.mapped, "ulimit -v leaves room for");
+    narrow(RLIMIT_DATA, pages.data, "ulimit -d leaves room for");
+    return least;
 }
+
+std::int64_t passing_bytes(int members, std::int64_t parameter_bytes) {
+    const std::int64_t whole = std::max<std::int64_t>(0, members - static_cast<std::int64_t>(io::kMostInPlace));
+    const std::int64_t each = parameter_bytes / std::max(1, members);
+    // Windows of four arenas while they are saved; a part while they are drawn is no more.
+    const std::int64_t windows = std::min<std::int64_t>(4 * static_cast<std::int64_t>(models::kWindowBytes), 4 * each);
+    return kPassing + windows + each * whole;
+}
+
+std::int64_t resident_bytes() { return ProcessPages().resident; }
 
 base::Error refuse_plan(const MemoryNeeds& needs, const MemoryLimit& limit, const std::vector<MemoryTrial>& trials,
                         const std::vector<std::string>& couplings) {

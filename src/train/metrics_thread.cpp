@@ -47,7 +47,7 @@ void MetricsThread::drain_locked() {
         }
         std::uint64_t samples = 0;
         for (const ops::MetricsRow& row : rows) samples += row.rows;
-        speed_.add(1, samples);
+        speed_.add(1, samples * static_cast<std::uint64_t>(plan_.member_groups));
         const std::uint64_t clock = rows.front().clock;
         // A device's clock may be coarse; one that runs backwards was set meanwhile.
         if (last_clock_ && clock >= *last_clock_)

@@ -22,6 +22,7 @@ struct MetricsPlan {
     std::chrono::nanoseconds interval{};
     std::uint64_t steps_per_epoch = 1, total_steps = 1;
     std::uint32_t epochs = 1;
+    int member_groups = 1;  ///< of ranks that each train as many members
     bool classifies = true;
     bool scales_loss = false;            ///< f16
     double flops_per_sample = 0;         ///< 0: not known

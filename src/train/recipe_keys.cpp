@@ -49,7 +49,7 @@ void add_optim_keys(base::Schema& schema) {
     schema.real("optim.clip_norm", 0, "largest norm of all gradients together; 0: no limit").at_least(0).per_member();
     schema.choice("optim.schedule", "constant", {"constant", "cosine", "step"}, "course of the learning rate after the warm-up");
     schema.integer("optim.warmup_steps", 0, "steps over which the learning rate rises").between(0, 4294967295.0).per_member();
-    schema.real("optim.warmup_epochs", 0, "the same in epochs; one of the two").at_least(0).per_member();
+    schema.real("optim.warmup_epochs", 0, "the warm-up in epochs instead of steps; give one of the two").at_least(0).per_member();
     schema.real("optim.floor", 0, "cosine: share of the learning rate left at the end").between(0, 1).per_member();
     schema.real("optim.step_epochs", 10, "step: epochs between two reductions").above(0).per_member();
     schema.real("optim.step_gamma", 0.1, "step: factor of each reduction").above(0).per_member();
@@ -78,6 +78,14 @@ void add_run_keys(base::Schema& schema, const std::vector<std::string>& measures
                   "operands of products; auto: bf16 on cuda, f16 where the GPU has no bf16, f32 on cpu; f16 scales the loss");
     schema.choice("device", "auto", {"auto", "cpu", "cuda"}, "where to train; auto: cuda when there is one");
     schema.integer("threads", 0, "CPU threads; 0: one per core").between(0, 1024);
+    schema.text(
+        "parallel.members", "auto",
+        "of mpirun: groups of ranks that share out the members, the ranks of a group share the rows of a step; auto: as many "
+        "as divide members and ranks");
+    schema.choice("parallel.order", "rank", {"rank", "fast"},
+                  "gradients are added in the order of ranks, the same bits every time; fast: by the library's all-reduce");
+    schema.duration("parallel.timeout", "30s", "a step that waits longer for another rank ends the run with status 75; 0s: never")
+        .between(0, 86400);
     schema
         .integer("checkpoint.every_epochs", 1, "epochs between two checkpoints; the best and the final one are saved in any case")
         .between(1, 1000000);
@@ -91,7 +99,8 @@ void add_run_keys(base::Schema& schema, const std::vector<std::string>& measures
         .between(1, 1000000);
     schema.bytes("checkpoint.keep_bytes", "0B", "bytes that all checkpoints may take, oldest go first; 0B: no limit");
     schema.boolean("checkpoint.compress", false, "compress the optimizer's state with zstd");
-    schema.choice("checkpoint.best_metric", measures.front(), measures, "what the best weights are best at");
+    schema.choice("checkpoint.best_metric", measures.front(), measures,
+                  "what the best weights are best at; equal ones are told apart by the validation loss");
 }
 
 void add_structure_keys(base::Schema& schema, const models::Structure& structure) {
@@ -113,25 +122,13 @@ void add_domain_keys(base::Schema& schema) {
     schema.text("eval.controls", "", "values of that key that the others are compared with, with commas");
 }
 
-constexpr std::array<std::string_view, 20> kFreeKeys{"train.epochs",
-                                                     "train.memory",
-                                                     "train.steps",
-                                                     "train.patience",
-                                                     "train.capture",
-                                                     "train.log_interval",
-                                                     "train.debug_nonfinite",
-                                                     "eval.batch",
-                                                     "eval.compare",
-                                                     "eval.controls",
-                                                     "device",
-                                                     "threads",
-                                                     "checkpoint.every_epochs",
-                                                     "checkpoint.every_time",
-                                                     "checkpoint.keep",
-                                                     "checkpoint.keep_bytes",
-                                                     "checkpoint.compress",
-                                                     "data.path",
-                                                     "data.mode",
+constexpr std::array<std::string_view, 22> kFreeKeys{"train.epochs",          "train.memory",     "train.steps",
+                                                     "train.patience",        "train.capture",    "train.log_interval",
+                                                     "train.debug_nonfinite", "eval.batch",       "eval.compare",
+                                                     "eval.controls",         "device",           "threads",
+                                                     "parallel.members",      "parallel.timeout", "checkpoint.every_epochs",
+                                                     "checkpoint.every_time", "checkpoint.keep",  "checkpoint.keep_bytes",
+                                                     "checkpoint.compress",   "data.path",        "data.mode",
                                                      "data.threads"};
 
 }  // namespace
@@ -190,6 +187,12 @@ base::Result<base::Recipe> load_recipe(const std::string& path, const base::Reci
         return base::Error{
             "the recipe is empty: it must at least say which model to train (model.name and model.preset, which "
             "millrace models lists), as those in recipes/ do",
+            path};
+    MILLRACE_LET(recipe, base::peek_recipe_text(text, path, "recipe"));
+    if (recipe)
+        return base::Error{
+            fmt::format("is a study, which names the recipe {}; millrace sweep {} searches it, millrace train takes a recipe",
+                        *recipe, path),
             path};
     return parse_recipe(text, path, overrides);
 }

@@ -57,12 +57,8 @@ base::Result<Standing> newest_whole(const Path& checkpoints) {
 
 /// Whether the run has saved a checkpoint at any time, by its manifest or its events.
 bool has_saved(const Path& run, const record::Manifest& manifest) {
-    if (manifest.status == record::RunStatus::kFinished || manifest.status == record::RunStatus::kInterrupted) return true;
-    const auto events = record::read_metrics(run / "events.jsonl");
-    return events.ok() && std::ranges::any_of(events->rows, [](const record::MetricsRow& event) {
-               const record::MetricValue* kind = event.find("kind");
-               return kind != nullptr && *kind == record::MetricValue(std::string("checkpoint"));
-           });
+    return manifest.status == record::RunStatus::kFinished || manifest.status == record::RunStatus::kInterrupted ||
+           record::has_event(run, "checkpoint");
 }
 
 /// The recipe with the structure of the checkpoint.
@@ -133,7 +129,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
         if (member.step != state.step || member.epoch != state.step / steps ||
             member.position != state.step % steps * static_cast<std::uint64_t>(epoch.step.total()))
             return refuse("the position of a member");
-    MILLRACE_TRY(models::load_weights(engine.store(), checkpoint, true, engine.model().attachments()));
+    MILLRACE_TRY(models::load_weights(engine.store(), checkpoint, true, engine.attachments()));
     std::vector<ops::MemberState> members = state.members;
     apply_settings(settings, members);
     optim::set_loss_scale(engine.store().options().precision, members,

@@ -13,6 +13,7 @@ void RunLog::on_start(const StartReport& report) {
     Engine& engine = loop_.engine();
     (void)telemetry_.events().append("memory", report.memory,
                                      {{"planned_bytes", engine.memory_needs().total()},
+                                      {"planned_peak_bytes", engine.memory_needs().peak()},
                                       {"activation_bytes", engine.memory_needs().activations},
                                       {"used_bytes", engine.memory_used()},
                                       {"micro_batch", std::int64_t{engine.micro_batch()}}});

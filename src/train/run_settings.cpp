@@ -69,16 +69,6 @@ base::Result<optim::OptimizerSettings> read_optimizer(const base::Recipe& recipe
     return settings;
 }
 
-std::vector<std::uint64_t> read_seeds(const base::Recipe& recipe, int members) {
-    const bool listed = recipe.integers("seed").size() > 1;
-    std::vector<std::uint64_t> seeds;
-    for (int k = 0; k < members; ++k) {
-        const auto own = static_cast<std::uint64_t>(recipe.integer("seed", static_cast<std::size_t>(k)));
-        seeds.push_back(listed ? own : own + static_cast<std::uint64_t>(k));
-    }
-    return seeds;
-}
-
 TelemetrySettings read_telemetry(const base::Recipe& recipe) {
     TelemetrySettings settings;
     settings.interval = recipe.duration("telemetry.interval");
@@ -95,6 +85,16 @@ TelemetrySettings read_telemetry(const base::Recipe& recipe) {
 }
 
 }  // namespace
+
+std::vector<std::uint64_t> read_seeds(const base::Recipe& recipe) {
+    const bool listed = recipe.integers("seed").size() > 1;
+    std::vector<std::uint64_t> seeds;
+    for (std::size_t k = 0; k < static_cast<std::size_t>(recipe.integer("members")); ++k) {
+        const auto own = static_cast<std::uint64_t>(recipe.integer("seed", k));
+        seeds.push_back(listed ? own : own + k);
+    }
+    return seeds;
+}
 
 base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t training_samples) {
     RunSettings settings;
@@ -119,7 +119,7 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     settings.capture = recipe.boolean("train.capture");
     settings.debug_nonfinite = recipe.boolean("train.debug_nonfinite");
     settings.log_interval = recipe.duration("train.log_interval");
-    settings.seeds = read_seeds(recipe, settings.members);
+    settings.seeds = read_seeds(recipe);
     const EpochSteps epoch =
         divide_epoch(training_samples, settings.batch, static_cast<std::int32_t>(recipe.integer("train.accumulate")));
     if (std::uint64_t{settings.epochs} * static_cast<std::uint64_t>(epoch.count()) > std::numeric_limits<std::uint32_t>::max())
@@ -148,13 +148,17 @@ void apply_settings(const RunSettings& settings, std::vector<ops::MemberState>& 
     for (std::size_t k = 0; k < states.size(); ++k) states[k].dropout_scale = static_cast<float>(settings.dropout_scale.of(k));
 }
 
-base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_samples, std::int32_t minimum) {
+base::Status check_batch_rows(const base::Recipe& recipe, const RunSettings& settings, std::int32_t training_samples,
+                              std::int32_t minimum) {
     const bool split = recipe.integer("train.micro_batch") > 0;
     const char* key = split ? "train.micro_batch" : "train.batch";
     const auto batch = static_cast<std::int32_t>(recipe.integer(key));
-    const auto fits = [&](std::int32_t rows) {
+    const auto parts = split ? 1 : static_cast<std::int32_t>(settings.ranks.rank.world);
+    const auto fits = [&](std::int32_t whole) {
+        const std::int32_t rows = whole / parts;
+        if (whole % parts != 0 || rows == 0 || rows > training_samples) return false;
         const std::int32_t tail = training_samples % rows;
-        return rows >= minimum && rows <= training_samples && (tail == 0 || tail >= minimum);
+        return rows >= minimum && (tail == 0 || tail >= minimum);
     };
     if (fits(batch)) return base::ok();
     std::string hint = "; there are too few samples";
@@ -166,9 +170,9 @@ base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_
     }
     const std::string why =
         fmt::format("{} normalizes over the rows of a batch and needs {} of them", recipe.text("model.name"), minimum);
-    if (batch < minimum) return recipe.bad(key, fmt::format("{} = {}: {}{}", key, batch, why, hint));
+    if (batch / parts < minimum) return recipe.bad(key, fmt::format("{} = {}: {}{}", key, batch, why, hint));
     return recipe.bad(key, fmt::format("{} = {} leaves {} of the {} samples for the last batch of an epoch: {}{}", key, batch,
-                                       training_samples % batch, training_samples, why, hint));
+                                       training_samples % (batch / parts), training_samples, why, hint));
 }
 
 base::Result<ops::DeviceKind> choose_device(const std::string& requested) {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/rank.h"
 #include "base/recipe.h"
 #include "data/domain.h"
 #include "ops/backend.h"
@@ -48,22 +47,30 @@ struct RunSettings {
     std::chrono::nanoseconds log_interval{};
     int members = 1;
     std::vector<std::uint64_t> seeds;   ///< one per member
-    base::Rank rank;                    ///< of this machine among those that train together
+    StepRanks ranks;                    ///< that share the rows of a step
     std::vector<data::Domain> domains;  ///< learned one after the other, for `epochs` / their number each; empty: one whole
     optim::OptimizerSettings optimizer;
     optim::PerMember<double> dropout_scale = 1;
     CheckpointSettings checkpoint;
     TelemetrySettings telemetry;
+
+    /// Rows that a rank has of a batch.
+    [[nodiscard]] std::int32_t rank_rows() const { return batch / static_cast<std::int32_t>(ranks.rank.world); }
 };
 
 /// Writes the hyper-parameters into every member's state; identity and progress stay.
 void apply_settings(const RunSettings& settings, std::vector<ops::MemberState>& states);
 
+/// One for each of the recipe's members.
+std::vector<std::uint64_t> read_seeds(const base::Recipe& recipe);
+
 /// Refuses values that contradict each other or the data (a batch larger than the training set, lists of the wrong length).
 base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t training_samples);
 
-/// Refuses a train.batch that gives some micro-batch of an epoch fewer than `minimum` rows; names the nearest that does not.
-base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_samples, std::int32_t minimum);
+/// Refuses a train.batch that gives some micro-batch of an epoch, on some rank, fewer than `minimum` rows; names the nearest that
+/// does not.
+base::Status check_batch_rows(const base::Recipe& recipe, const RunSettings& settings, std::int32_t training_samples,
+                              std::int32_t minimum);
 
 /// The device a recipe or flag asks for: auto is cuda when there is one, else cpu. cuda without a GPU is an error that says why.
 base::Result<ops::DeviceKind> choose_device(const std::string& requested);

@@ -11,15 +11,27 @@
 
 namespace millrace::train {
 
+namespace {
+
+/// A measure and the loss beside it: equal measures, such as an accuracy of 1, are told apart by the loss. NaN is no measure.
+struct Merit {
+    double value, loss;
+    [[nodiscard]] bool beats(const Merit& other) const {
+        return !(value <= other.value) || (value == other.value && loss < other.loss);
+    }
+};
+
+}  // namespace
+
 base::Status Selection::on_epoch(EpochReport& report) {
-    MILLRACE_SET(report.validation, loop_.engine().evaluate(data::Part::validation));
+    MILLRACE_SET(report.validation, loop_.evaluate(data::Part::validation, loop_.engine()));
     note_best(report);
     return base::ok();
 }
 
-/// A member is judged by its own epochs; one whose loss is not finite or that its scoring refuses is no candidate. Without
-/// validation data the newest weights are the best known; where domains are learned one after the other, what was learned last
-/// counts. A member that never had a candidate stands in `best` with the weights of when any other improved.
+/// A member is judged by its own epochs, equal ones by their loss; one whose loss is not finite or that its scoring refuses is no
+/// candidate. Without validation data the newest weights are the best known; where domains are learned one after the other, what
+/// was learned last counts. A member that never had a candidate stands in `best` with the weights of when any other improved.
 void Selection::note_best(EpochReport& report) {
     const RunSettings& settings = loop_.setup().settings;
     const bool unscored = report.validation.empty(), newest = unscored || !settings.domains.empty();
@@ -27,22 +39,25 @@ void Selection::note_best(EpochReport& report) {
     const bool is_lost = best_.members.size() > 1 && !std::filesystem::exists(folder_, ignored);
     BestSoFar now = is_lost ? BestSoFar{} : best_;
     const bool any = std::exchange(now.any, true);
-    double value = unscored ? 0 : -std::numeric_limits<double>::infinity();
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const Merit before{now.value, now.members.empty() ? kInfinity : now.members[now.member].loss};
+    Merit highest{unscored ? 0 : -kInfinity, kInfinity};
     std::size_t member = 0;
     bool improved = unscored;
-    std::vector<bool> taken(static_cast<std::size_t>(loop_.engine().members()), unscored);
+    std::vector<bool> taken(static_cast<std::size_t>(loop_.members()), unscored);
     now.members.resize(report.validation.size());
     for (std::size_t k = 0; k < report.validation.size(); ++k) {
         const Score& score = report.validation[k];
         if (!score.more.refused.empty()) refused_ = score.more.refused;
         const double own = merit(score, settings.checkpoint.best_metric);
         const bool candidate = std::isfinite(score.loss) && score.more.refused.empty() && std::isfinite(own);
-        if (candidate && own > value) {
-            value = own;
+        const Merit merit{own, score.loss};
+        if (candidate && merit.beats(highest)) {
+            highest = merit;
             member = k;
         }
         MemberBest& best = now.members[k];
-        const bool better = candidate && (newest || !(own <= best.value));
+        const bool better = candidate && (newest || merit.beats({best.value, best.loss}));
         improved = improved || better;
         taken[k] = better || std::isnan(best.value);
         if (taken[k])
@@ -50,9 +65,9 @@ void Selection::note_best(EpochReport& report) {
                     score.accuracy};
     }
     if (!improved) return;
-    report.best = !any || newest || value > now.value;
+    report.best = !any || newest || highest.beats(before);
     if (report.best) {
-        now.value = value;
+        now.value = highest.value;
         now.member = static_cast<std::uint32_t>(member);
         now.epoch = report.epoch;
         now.step = report.step;
@@ -74,9 +89,10 @@ void Selection::undo() {
 base::Result<std::vector<Score>> Selection::test_scores(RunResult& result) {
     if (loop_.stop() != nullptr && loop_.stop()->load() != 0) return std::vector<Score>{};
     MILLRACE_LET(best, io::load_checkpoint(folder_, io::LoadParts::kModelOnly));
+    if (loop_.ranks() != nullptr) loop_.ranks()->keep_own(best);
     MILLRACE_LET(found, engine_of_(best));
     Engine& engine = *found;
-    MILLRACE_TRY(models::load_weights(engine.store(), best, false, engine.model().attachments()));
+    MILLRACE_TRY(models::load_weights(engine.store(), best, false, engine.attachments()));
     result.tested = engine.source().samples(data::Part::test) > 0;
     const data::Part part = result.tested ? data::Part::test : data::Part::validation;
     result.held = engine.source().samples(part);
@@ -85,12 +101,12 @@ base::Result<std::vector<Score>> Selection::test_scores(RunResult& result) {
         for (const auto& score : scores_) known.push_back(*score);
         return known;
     }
-    return engine.evaluate(part, loop_.stop());
+    return loop_.evaluate(part, engine, loop_.stop());
 }
 
 base::Status Selection::on_stop(RunResult& result) {
     if (result.stopped) return base::ok();
-    const auto members = static_cast<std::size_t>(loop_.engine().members());
+    const auto members = static_cast<std::size_t>(loop_.members());
     if (result.dropped == result.step * members)
         return base::Error{
             fmt::format(

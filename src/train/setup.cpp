@@ -2,14 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <thread>
+#include <filesystem>
 
 #include "base/log.h"
+#include "base/processors.h"
 #include "base/units.h"
 #include "data/load.h"
 #include "models/backend_options.h"
 #include "models/registry.h"
 #include "train/memory_plan.h"
+#include "train/ranks.h"
 
 namespace millrace::train {
 namespace {
@@ -50,40 +52,77 @@ base::Result<Loading> choose_loading(const base::Recipe& recipe, data::DataKind 
     return Loading{false, true, fmt::format("{}, which fit", size)};
 }
 
+/// Refuses a resident set whose files have no room in the machine's memory, before they are read: once as they are, once more
+/// where the device's memory is the machine's.
+base::Status check_room(const base::Recipe& recipe, bool on_host) {
+    const std::optional<MemoryLimit> limit = host_memory_limit();
+    std::error_code failed;
+    std::int64_t bytes = 0;
+    for (std::filesystem::directory_iterator at(recipe.text("data.path"), failed), end; !failed && at != end;
+         at.increment(failed)) {
+        std::error_code unknown;
+        if (at->is_regular_file(unknown)) bytes += static_cast<std::int64_t>(at->file_size(unknown));
+    }
+    const std::int64_t needed = on_host ? 2 * bytes : bytes;
+    if (!limit || needed <= limit->bytes) return base::ok();
+    const auto text = [](std::int64_t count) { return base::print_bytes(static_cast<std::uint64_t>(count)); };
+    return recipe.bad(
+        "data.path", fmt::format("data.path = \"{}\" holds {} of files, which need {} of memory; {} {}", recipe.text("data.path"),
+                                 text(bytes), text(needed), limit->owner, text(limit->bytes)));
+}
+
 /// What set_up() was asked for.
 struct Request {
     const base::Recipe& recipe;
     bool training;
-    const SourceAdapter& adapt;
-    std::int32_t micro_batch;
-    const data::StoredData& stored;
-    bool class_reports;
+    const SetUpOptions& given;
     tape::Precision precision;
     ops::BackendOptions options;
 };
 
+/// The rows of a step are those of all ranks.
+base::Status share_rows(const base::Recipe& recipe, Ranks& ranks, RunSettings& settings, std::int32_t micro_batch) {
+    const base::Rank rank = ranks.data_rank();
+    const auto world = static_cast<std::int32_t>(rank.world);
+    settings.ranks = {rank, recipe.text("parallel.order") == "fast"};
+    if (settings.batch % world != 0)
+        return recipe.bad("train.batch", fmt::format("train.batch = {} is that of all ranks, and {} share it; {} would be right",
+                                                     settings.batch, world, (settings.batch + world - 1) / world * world));
+    const std::int32_t own = settings.batch / world;
+    if (settings.micro_batch > 0 && own % settings.micro_batch != 0)
+        return recipe.bad("train.micro_batch",
+                          fmt::format("train.micro_batch = {} does not divide the {} rows that each of {} ranks "
+                                      "has of a batch; 0 chooses one that does",
+                                      settings.micro_batch, own, world));
+    if (micro_batch > 0 && own % micro_batch != 0 && ranks.leads())
+        MILLRACE_LOG(warn, "micro-batches of {} rows do not fit {} ranks: bits differ from here on", micro_batch, world);
+    return base::ok();
+}
+
 /// `no_room` becomes true when everything was right but the memory.
 base::Result<Setup> set_up_as(const Request& request, const Loading& loading, ops::DeviceKind device,
                               std::unique_ptr<ops::Backend> backend, bool& no_room) {
-    const auto& [recipe, training, adapt, micro_batch, stored, class_reports, precision, options] = request;
+    const auto& [recipe, training, given, precision, options] = request;
     Setup setup;
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    const base::Rank rank;  // training on several machines begins here
-    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, stored, rank, loading.stream));
+    if (!loading.stream) MILLRACE_TRY(check_room(recipe, !backend->memory()));
+    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, given.stored, loading.stream));
     if (!loading.reason.empty()) {
         const std::string more = data.source->loading();
         setup.loading =
             fmt::format("{} ({}){}{}", loading.stream ? "streamed" : "resident", loading.reason, more.empty() ? "" : ": ", more);
     }
     setup.data = data.identity;
-    setup.unit = data::unit_of(family->data);
+    setup.unit = data.unit;
     setup.notes = data.source->notes();
-    MILLRACE_SET(setup.settings, read_settings(recipe, rank.share(static_cast<std::int32_t>(setup.data.train))));
-    setup.settings.rank = rank;
+    MILLRACE_SET(setup.settings, read_settings(recipe, static_cast<std::int32_t>(setup.data.train)));
     setup.settings.domains = std::move(data.domains);
-    if (setup.settings.micro_batch == 0 && micro_batch > 0 && setup.settings.batch % micro_batch == 0)
-        setup.settings.micro_batch = micro_batch;
+    if (given.ranks != nullptr) MILLRACE_TRY(share_rows(recipe, *given.ranks, setup.settings, given.micro_batch));
+    if (setup.settings.micro_batch == 0 && given.micro_batch > 0 && setup.settings.rank_rows() % given.micro_batch == 0)
+        setup.settings.micro_batch = given.micro_batch;
     MILLRACE_LET(model, models::make(recipe, data.source->fields()));
+    std::string& best_metric = setup.settings.checkpoint.best_metric;
+    if (!model->classifies() && best_metric == "validation_accuracy") best_metric = "validation_loss";
 
     if (training) {
         if (setup.settings.patience > 0 && setup.data.validation == 0)
@@ -95,23 +134,24 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
             return recipe.bad("train.patience", fmt::format("train.patience = {}, but every one of data.domains has its epochs; "
                                                             "train.patience = 0 would be right",
                                                             setup.settings.patience));
-        MILLRACE_TRY(check_batch_rows(recipe, static_cast<std::int32_t>(setup.data.train), model->minimum_rows()));
-        if (const base::Status fits = model->check_rows(setup.settings.batch); !fits.ok())
+        MILLRACE_TRY(
+            check_batch_rows(recipe, setup.settings, static_cast<std::int32_t>(setup.data.train), model->minimum_rows()));
+        if (const base::Status fits = model->check_rows(setup.settings.rank_rows()); !fits.ok())
             return recipe.bad("train.batch", fits.error().message);
     }
     if (const base::Status fits = model->check_rows(setup.settings.eval_batch); !fits.ok())
         return recipe.bad("eval.batch", fits.error().message);
 
-    const auto threads = static_cast<int>(recipe.integer("threads"));
-    setup.threads = threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    setup.threads = options.threads > 0 ? options.threads : base::usable_processors();
     setup.device = fmt::format("{}: {}", ops::name_of(device), backend->description());
     setup.precision = models::products_in(options, precision);
     std::unique_ptr<data::BatchSource> source = std::move(data.source);
-    if (adapt) source = adapt(std::move(source));
+    if (given.adapt) source = given.adapt(std::move(source));
     EngineOptions engine_options;
     engine_options.precision = precision;
     engine_options.training = training;
-    engine_options.class_reports = class_reports;
+    engine_options.class_reports = given.class_reports;
+    engine_options.group = options.group;
     engine_options.no_room = &no_room;
     MILLRACE_SET(setup.engine,
                  Engine::create(std::move(backend), std::move(model), std::move(source), setup.settings, engine_options));
@@ -120,16 +160,16 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
 
 }  // namespace
 
-base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
-                           const data::StoredData& stored, bool class_reports, const std::vector<std::string>& forms) {
+base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetUpOptions& given) {
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
     ops::BackendOptions options = models::backend_options(recipe, device, precision);
-    options.forms.insert(options.forms.end(), forms.begin(), forms.end());
+    options.forms.insert(options.forms.end(), given.forms.begin(), given.forms.end());
+    if (given.ranks != nullptr) options.group = given.ranks->data();
     MILLRACE_LET(backend, ops::make_backend(device, options));
-    MILLRACE_LET(loading, choose_loading(recipe, family->data, training, stored, *backend));
-    const Request request{recipe, training, adapt, micro_batch, stored, class_reports, precision, options};
+    MILLRACE_LET(loading, choose_loading(recipe, family->data, training, given.stored, *backend));
+    const Request request{recipe, training, given, precision, options};
     bool no_room = false;
     auto setup = set_up_as(request, loading, device, std::move(backend), no_room);
     if (setup.ok() || !no_room || !loading.streamable) return setup;
@@ -140,7 +180,7 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
 
 std::string data_text(const data::DataIdentity& data, const std::string& unit) {
     const auto count = [](std::int64_t number) { return base::print_count(static_cast<std::uint64_t>(number)); };
-    return fmt::format("{}: {} {} to train on, {} to select by{}", data.name, count(data.train), unit, count(data.validation),
+    return fmt::format("{}: {} {} to train on, {} for validation{}", data.name, count(data.train), unit, count(data.validation),
                        data.test > 0 ? fmt::format(", {} to test", count(data.test)) : "");
 }
 

@@ -13,6 +13,8 @@
 
 namespace millrace::train {
 
+class Ranks;
+
 struct Setup {
     RunSettings settings;
     data::DataIdentity data;
@@ -25,16 +27,20 @@ struct Setup {
     std::unique_ptr<Engine> engine;
 };
 
-/// Loads the data, chooses the device, builds the model and everything it needs. `training` false leaves out what only training
-/// needs. `micro_batch` is taken where the recipe leaves it open (0: chosen by what fits). `stored` is what the checkpoint to go
-/// on from says about the data, `forms` what it says about kernels (ops::Backend::forms()).
-/// `class_reports`: see EngineOptions.
 using SourceAdapter = std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)>;
-base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt = {},
-                           std::int32_t micro_batch = 0, const data::StoredData& stored = {}, bool class_reports = false,
-                           const std::vector<std::string>& forms = {});
+struct SetUpOptions {
+    SourceAdapter adapt = {};             ///< stands between the data set and the engine, when set
+    std::int32_t micro_batch = 0;         ///< taken where the recipe leaves it open; 0: chosen by what fits
+    data::StoredData stored = {};         ///< what the checkpoint to go on from says about the data
+    bool class_reports = false;           ///< EngineOptions::class_reports
+    std::vector<std::string> forms = {};  ///< what that checkpoint says about kernels (ops::Backend::forms())
+    Ranks* ranks = nullptr;               ///< that train together, the recipe being of this rank's members; borrowed
+};
+/// Loads the data, chooses the device, builds the model and everything it needs. `training` false leaves out what only training
+/// needs.
+base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetUpOptions& options = {});
 
-/// Where the samples come from and how many there are: "digits: 54,000 images to train on, 6,000 to select by, 10,000 to test"
+/// Where the samples come from and how many there are: "digits: 54,000 images to train on, 6,000 for validation, 10,000 to test"
 std::string data_text(const data::DataIdentity& data, const std::string& unit);
 
 }  // namespace millrace::train

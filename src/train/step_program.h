@@ -18,6 +18,8 @@ struct StepRows {
 
     [[nodiscard]] std::int64_t total() const { return std::int64_t{rows} * full + tail; }
     [[nodiscard]] std::int32_t parts() const { return full + (tail > 0 ? 1 : 0); }
+    /// Those of one rank.
+    [[nodiscard]] StepRows of(base::Rank rank) const { return {rows, rank.share(full), rank.does(full) ? tail : 0}; }
     friend bool operator==(const StepRows&, const StepRows&) = default;
 };
 
@@ -31,18 +33,19 @@ struct EpochSteps {
 };
 EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t accumulation);
 
-/// step_begin, loss totals | micro-batch, repeated | shorter micro-batch | reduce, grad_norm, optimizer, metrics_push. Every
-/// micro-batch weighs its rows over the rows of the step, so that a remainder counts neither more nor less; losses that divide by
-/// something in the data have its sum over the step where there are several parts. Operator numbers are the same in
-/// all micro-batches. `outputs` receives those of the last micro-batch. `rank` keys this machine's random numbers; its share of
-/// the data is the source's matter. Call after Store::seal().
+/// Who computes a step: micro-batch m is done by rank m mod world.
+struct StepRanks {
+    base::Rank rank;
+    bool by_library = false;  ///< gradients are added in the order of the library, not of the ranks
+};
+
+/// loss totals, step_begin | micro-batch, repeated | shorter micro-batch | parts, grad_norm, optimizer, metrics_push. `rows` are
+/// those of all ranks. Every micro-batch weighs its rows over the rows of the step, so that a remainder counts neither more nor
+/// less; losses that divide by something in the data have its sum over the step where there are several parts. Operator numbers
+/// are the same in all micro-batches. `outputs` receives those of the last micro-batch. Call after Store::seal().
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,
                                   const optim::OptimizerSettings& settings, const StepRows& rows,
-                                  models::Outputs* outputs = nullptr, int memory_level = 0, base::Rank rank = {});
-
-/// Where the gradients and non-finite flags of all machines come together, before the norm and the clipping. Appends nothing: one
-/// machine has nothing to reduce, and more are refused until there is an all-reduce.
-void append_reduce(tape::Builder& builder, base::Rank rank);
+                                  models::Outputs* outputs = nullptr, int memory_level = 0, const StepRanks& ranks = {});
 
 /// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on. `keep_predictions`: a
 /// classifier's Outputs::prediction and labels may be read after a run.

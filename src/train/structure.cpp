@@ -122,8 +122,9 @@ base::Result<std::unique_ptr<Engine>> StructureChanges::build(const base::Recipe
     // The same batches and forms: others round differently, and two engines leave less memory to choose by.
     const std::string evaluation = fmt::format("eval.batch={}", now.engine->eval_batch());
     MILLRACE_LET(alike, parse_recipe(recipe.to_toml(), "the recipe of the run", {{evaluation}, {}}));
-    MILLRACE_LET(setup, set_up(alike, training, parts_.adapt, now.engine->micro_batch(), parts_.stored, false,
-                               now.engine->backend().forms()));
+    MILLRACE_LET(setup, set_up(alike, training,
+                               {parts_.adapt, now.engine->micro_batch(), parts_.stored, false, now.engine->backend().forms(),
+                                parts_.loop.ranks()}));
     if (!(setup.data == now.data)) return base::Error{"the data changed since the run was started"};
     return std::move(setup.engine);
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/recipe.h"
+#include "comm/group.h"
 #include "data/batch_source.h"
 #include "io/file.h"
 #include "sense/machine.h"
@@ -22,6 +23,7 @@ struct TrainRequest {
     bool resume = false;                                ///< continue the run in `out`
     io::Path init;                                      ///< a new run: start from these weights (initial_weights.h)
     std::vector<std::string> command;                   ///< argv, for the manifest
+    comm::Group* group = nullptr;                       ///< all of its ranks call train() with an equal recipe; borrowed
     const std::atomic<int>* stop = nullptr;             ///< not 0: finish the step, save and return; borrowed
     const std::atomic<std::uint32_t>* saves = nullptr;  ///< when it grows: finish the step, save and go on; borrowed
     /// Stands between the data set and the engine, when set: a source of the caller's own around ours.
@@ -34,6 +36,9 @@ struct TrainRequest {
 /// leaves the run `interrupted` with a checkpoint of where it stands, before the first step, too. Resuming gives the
 /// weights, to the bit, of a run that was never interrupted; it refuses a run of another model, other data or another recipe and
 /// names the key.
+///
+/// With a group rank 0 alone writes, and every rank reads what is in the run directory. An error that all ranks have was printed
+/// by rank 0 and comes back without a text.
 ///
 /// `listeners` (borrowed) hear the events of the run after its own parts: what they see of an epoch is scored, written and saved.
 base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, const std::vector<Listener*>& listeners,

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
+
+#include "base/processors.h"
 
 namespace millrace::tune {
 namespace {
@@ -27,7 +28,7 @@ Facts facts_of(const base::Recipe& recipe, Stepper& stepper, bool precision_free
     if (facts.gpu && (precision_free || recipe.text("precision") == "auto"))
         for (const char* other : {"bf16", "f32"})
             if (other != own && !(other == std::string("bf16") && ops::cuda_lacks_bf16())) facts.precisions.emplace_back(other);
-    facts.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    facts.cores = base::usable_processors();
     facts.threads = stepper.setup().threads;
     facts.batch = stepper.setup().settings.batch;
     facts.accumulate = stepper.setup().settings.optimizer.accumulation;

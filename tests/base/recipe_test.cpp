@@ -160,6 +160,13 @@ TEST(Recipe, FlagsFollowTheRulesOfTheFile) {
     expect_error(parse("[train]\nepochs = 0\n", {"train.epochs=3"}), "r.toml:2", "out of range");
 }
 
+TEST(Recipe, NumbersBeyondSinglePrecisionAreRefused) {
+    for (const std::string small : {"1e-300", "1e-39", "1e-46"})
+        expect_error(parse("", {"optim.lr=" + small}), "--set optim.lr=" + small, "too small for 32 bits; 0 or a size from");
+    expect_error(parse("", {"optim.lr=1e300"}), "--set optim.lr=1e300", "too large for 32 bits");
+    EXPECT_EQ(parse("", {"optim.lr=2e-38"}).value().real("optim.lr"), 2e-38);
+}
+
 TEST(Recipe, FlagsNeedNeitherQuotesNorBrackets) {
     const auto result =
         parse("", {"data.path=a b=c", "optim.lr=1e-3,2e-3", "model.widths=128", "tag=red, blue", "optim.kind=\"sgd\"",

@@ -60,8 +60,8 @@ TEST(RowRecipe, ABatchBeyondTheUsualDataStillMakesAStep) {
         EXPECT_TRUE(source.ok()) << source.error().text();
         return source.ok() ? (*source)->samples(data::Part::train) : 0;
     };
-    EXPECT_EQ(samples("shallow-debug", {"train.batch=60001"}, data::DataKind::images), 60001);
-    EXPECT_EQ(samples("shallow-debug", {"train.batch=100", "train.accumulate=7"}, data::DataKind::images), 53900)
+    EXPECT_EQ(samples("shallow-debug", {"train.batch=60001"}, data::DataKind::samples), 60001);
+    EXPECT_EQ(samples("shallow-debug", {"train.batch=100", "train.accumulate=7"}, data::DataKind::samples), 53900)
         << "whole steps";
     EXPECT_EQ(samples("transformer-debug", {"train.batch=3", "data.length=1000000"}, data::DataKind::text), 3);
     EXPECT_EQ(samples("transformer-debug", {"train.batch=300"}, data::DataKind::text), 31800);

@@ -2,6 +2,7 @@
 #include "io/safetensors.h"
 #include "ops/backend.h"
 #include "record/run_directory.h"
+#include "small_disk.h"
 
 namespace millrace::cli {
 namespace {
@@ -155,8 +156,81 @@ TEST_F(BadInput, FullDiskWhileSavingKeepsTheOldCheckpoint) {
 }
 
 TEST_F(BadInput, EmptyRunDirectoryIsRefused) {
-    expect_refusal(call({"train", path("recipe.toml"), "--out", ""}), {"--out", "names no folder"});
-    expect_refusal(call({"train", path("recipe.toml"), "--out", "", "--resume"}), {"--out", "names no folder"});
+    expect_refusal(call({"train", path("recipe.toml"), "--out", ""}), {"--out", "is empty"});
+    expect_refusal(call({"train", path("recipe.toml"), "--out", "", "--resume"}), {"--out", "is empty"});
+}
+
+TEST_F(BadInput, ArgumentsThatTheLibraryWouldPassOn) {
+    write("study.toml",
+          "recipe = \"recipe.toml\"\n[study]\nobjectives = [{ metric = \"validation_loss\", direction = \"minimize\" }]\n"
+          "[space]\n\"optim.lr\" = { log = [1e-5, 1e-1] }\n");
+    const auto sweep = [&](const std::string& option, const std::string& value) {
+        return call({"sweep", path("study.toml"), "--out", path("run"), option, value});
+    };
+    for (const char* trials : {"99999999999999999999", "9223372036854775808", "1e3", "0x10", "ten"})
+        expect_refusal(sweep("--trials", trials), {"--trials", trials, "whole number", "Try: millrace sweep --help"});
+    for (const char* trials : {"0", "-1", "1000001"}) expect_refusal(sweep("--trials", trials), {"--trials", "1000000"});
+    expect_refusal(sweep("--join", ""), {"--join", "is empty"});
+    expect_refusal(sweep("--journal", ""), {"--journal", "is empty"});
+    expect_refusal(sweep("--journal", path("absent/study.log")), {path("absent"), "no such folder"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+    expect_refusal(call({"eval", path("run"), "--prompt", ""}), {"--prompt", "is empty"});
+    for (const char* option : {"--tokens", "--temperature", "--top-k", "--seed"})
+        expect_refusal(call({"eval", path("run"), option, "5"}), {option, "--prompt"});
+    expect_refusal(call({"eval", path("run"), "--prompt", "a", "--tokens", "3000000000"}), {"--tokens", "2147483647"});
+    expect_refusal(call({"eval", path("run"), "--prompt", "a", "--temperature", "nan"}), {"--temperature", "finite"});
+    expect_refusal(call({"bench", "collective-debug", "--seconds", "nan"}), {"--seconds", "finite"});
+    expect_refusal(call({"data", "make", "garments", "--out", path("set"), "--seed", "-1"}), {"--seed", "from 0 to"});
+}
+
+TEST_F(BadInput, EachCommandSaysWhichOtherOneTakesTheFile) {
+    write("study.toml",
+          "recipe = \"recipe.toml\"\n[study]\ntrials = 1\nfinalists = 0\n"
+          "objectives = [{ metric = \"validation_loss\", direction = \"minimize\" }]\n"
+          "[space]\n\"optim.lr\" = { log = [1e-5, 1e-1] }\n");
+    expect_refusal(call({"train", path("study.toml"), "--out", path("run")}), {"study.toml", "is a study", "millrace sweep"});
+    const Said searched = call({"sweep", path("study.toml"), "--out", path("run")});
+    ASSERT_EQ(searched.status, 0) << searched.err;
+    EXPECT_NE(searched.out.find("1 trial: 1 complete; 1 trial-epoch in "), std::string::npos) << searched.out;
+    EXPECT_NE(searched.out.find(" 1 lane, 1 program)"), std::string::npos) << searched.out;
+    expect_refusal(call({"diagnose", path("run")}), {"is the run of a sweep", "millrace train"}, 4);
+}
+
+TEST_F(BadInput, DataThatIsMissing) {
+    ASSERT_EQ(train("run").status, 0);
+    const Said moved = call({"eval", path("run"), "--data", path("nowhere")});
+    expect_refusal(moved, {"--data " + path("nowhere")});
+    EXPECT_EQ(moved.err.find("--set"), std::string::npos) << moved.err;
+    std::filesystem::rename(folder_ / "data", folder_ / "moved");
+    EXPECT_EQ(call({"eval", path("run"), "--data", path("moved")}).status, 0);
+    expect_refusal(train("leak", {"--set", "model.name=leak_cnn", "--set", "data.path=" + path("nowhere")}),
+                   {"TRAINING_DATASET.H5", "millrace data make hydrophone", "millrace data build-leak"});
+}
+
+TEST_F(BadInput, OutputsAreTriedBeforeTheWork) {
+    const test::SmallDisk disk(std::size_t{1} << 20);
+    if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
+    disk.fill();
+    const std::string full = (disk.path() / "out").string();
+    const std::string said = "cannot be written";
+    expect_refusal(call({"tune", path("absent.toml"), "--out", path("nowhere/t.toml")}), {path("nowhere"), "no such folder"});
+    // Neither the recipe nor the runs exist: whoever looks at them first has another complaint.
+    expect_refusal(call({"tune", path("absent.toml"), "--out", full}), {full, said}, 1);
+    expect_refusal(call({"classify", path("absent"), "--in", path("data"), "--out", full}), {full, said}, 1);
+    expect_refusal(call({"diagnose", path("absent"), "--html", full}), {full, said}, 1);
+}
+
+TEST_F(BadInput, AKeyThatNothingReadsIsTold) {
+    const Said said = train("run", {"--set", "data.rotate=180"});
+    EXPECT_EQ(said.status, 0) << said.err;
+    EXPECT_NE(said.err.find("data.rotate = 180.0 changes nothing"), std::string::npos) << said.err;
+}
+
+TEST_F(BadInput, PrecisionHasAShortForm) {
+    const Said said = train("run", {"--precision", "f32", "--set", "precision=bf16"});
+    EXPECT_EQ(said.status, 0) << said.err;
+    EXPECT_NE(said.out.find(", f32\n"), std::string::npos) << said.out;
+    expect_refusal(train("other", {"--precision", "f64"}), {"--precision"});
 }
 
 TEST_F(BadInput, LostOutputIsNoSuccess) {
@@ -164,9 +238,9 @@ TEST_F(BadInput, LostOutputIsNoSuccess) {
     for (const ChildOptions& lost : {ChildOptions{0, {}, "/dev/full", false}, ChildOptions{0, {}, {}, true}}) {
         for (const std::vector<std::string>& words :
              {std::vector<std::string>{"models"}, {"models", "--json"}, {"--help"}, {"train", "--keys"}})
-            expect_refusal(call(words, lost), {"standard output"});
+            expect_refusal(call(words, lost), {"standard output"}, 1);
         const std::string name = lost.close_out ? "closed" : "full";
-        expect_refusal(train(name, {}, lost), {"standard output"});
+        expect_refusal(train(name, {}, lost), {"standard output"}, 1);
         const auto manifest = record::read_manifest(folder_ / name);
         ASSERT_TRUE(manifest.ok());
         EXPECT_EQ(manifest->status, record::RunStatus::kFinished);

@@ -21,6 +21,27 @@ protected:
     }
 };
 
+/// Ten seconds of the largest numbers that a WAV of floats may hold.
+std::string huge_sound() {
+    constexpr std::uint32_t kRate = 8000, kBytes = kRate * 10 * sizeof(float);
+    std::string bytes;
+    const auto add = [&]<class T>(T value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
+    bytes += "RIFF";
+    add(36 + kBytes);
+    bytes += "WAVEfmt ";
+    add(std::uint32_t{16});
+    add(std::uint16_t{3});  // floats
+    add(std::uint16_t{1});
+    add(kRate);
+    add(std::uint32_t{kRate * sizeof(float)});
+    add(std::uint16_t{sizeof(float)});
+    add(std::uint16_t{32});
+    bytes += "data";
+    add(kBytes);
+    for (std::uint32_t i = 0; i < kRate * 10; ++i) add(i / 20 % 2 == 0 ? 3.4e38F : -3.4e38F);
+    return bytes;
+}
+
 TEST_F(LeakData, RecordingsBecomeASet) {
     const Said drawn = call({"data", "make", "hydrophone", "--out", path("wav"), "--wav", "--files", "40", "--gain", "-60"});
     ASSERT_EQ(drawn.status, 0) << drawn.err;
@@ -50,9 +71,11 @@ TEST_F(LeakData, ATrainedDetectorDecidesAboutFiles) {
 
     ASSERT_EQ(call({"data", "make", "hydrophone", "--out", path("wav"), "--wav", "--files", "70", "--seed", "9"}).status, 0);
     write("wav/LEAK/a, \"b\".wav", "no sound");
+    write("wav/huge.wav", huge_sound());
     const Said done = call({"classify", path("run"), "--in", path("wav"), "--out", path("table.csv")});
     ASSERT_EQ(done.status, 0) << done.err;
-    EXPECT_NE(done.out.find("71 files"), std::string::npos) << done.out;
+    EXPECT_NE(done.out.find("72 files"), std::string::npos) << done.out;
+    EXPECT_NE(done.out.find("2 of them without an answer"), std::string::npos) << done.out;
     std::ifstream table(folder_ / "table.csv");
     std::string line;
     std::getline(table, line);
@@ -64,9 +87,11 @@ TEST_F(LeakData, ATrainedDetectorDecidesAboutFiles) {
         if (line.find("wav,1,") != std::string::npos || line.find("wav,0,") != std::string::npos)
             right += leak == (line.find("wav,1,") != std::string::npos) ? 1 : 0;
         if (line.find("a, \"\"b\"\".wav\",,,,,error: is neither WAV nor FLAC") != std::string::npos) ++errors;
+        if (line.find("huge.wav,,,,,error: the model's answer is not a number") != std::string::npos) ++errors;
+        EXPECT_EQ(line.find("nan"), std::string::npos) << line;
     }
-    EXPECT_EQ(rows, 71);
-    EXPECT_EQ(errors, 1);
+    EXPECT_EQ(rows, 72);
+    EXPECT_EQ(errors, 2);
     EXPECT_GE(right, 50);              // always NOLEAK would have 40
     if (ops::cuda_available().ok()) {  // which makes the features itself, and may compute in bf16
         const auto decisions = [&](const std::string& device) {

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,16 @@ private:
     bool ended_ = false;
     std::string said_;
 };
+
+TEST(KeysTerminal, LinesAreNoWiderThanTheTerminal) {
+    OnTerminal keys({"train", "--keys"});
+    EXPECT_EQ(keys.wait(), 0);
+    std::istringstream lines(keys.said());
+    std::size_t count = 0;
+    for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(line.size(), 81u) << line;  // and a carriage return
+    EXPECT_GT(count, 100u);
+    EXPECT_NE(keys.said().find("optim.lr = 0.001\r\n    learning rate"), std::string::npos) << keys.said();
+}
 
 constexpr const char* kTaken = "\033[?1049h";
 constexpr const char* kGivenBack = "\033[?25h\033[?1049l";

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "data/images/resident_images.h"
+#include "data/resident_samples.h"
 #include "models/registry.h"
 #include "models/tiny_images.h"
 #include "train/engine.h"
@@ -45,7 +45,7 @@ protected:
 private:
     static base::Result<std::unique_ptr<Engine>> make(const Names& forms, bool deterministic) {
         MILLRACE_LET(recipe, parse_recipe("", "test", {{"model.name=collective", "model.preset=debug", "train.batch=128"}, {}}));
-        auto source = std::make_unique<data::ResidentImages>(testing::tiny_set(437, 101, 28, 10));
+        auto source = std::make_unique<data::ResidentSamples>(testing::tiny_set(437, 101, 28, 10));
         MILLRACE_LET(settings, read_settings(recipe, source->samples(data::Part::train)));
         MILLRACE_LET(model, models::make(recipe, source->fields()));
         MILLRACE_LET(backend, ops::make_backend(ops::DeviceKind::cuda, {.deterministic = deterministic, .forms = forms}));

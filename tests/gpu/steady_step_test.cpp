@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "data/images/resident_images.h"
+#include "data/resident_samples.h"
 #include "gpu/api_counter.h"
 #include "models/registry.h"
 #include "models/tiny_images.h"
@@ -73,7 +73,7 @@ private:
                            fmt::format("train.capture={}", capture)};
         overrides.flags.insert(overrides.flags.end(), more.begin(), more.end());
         MILLRACE_LET(recipe, parse_recipe("", "test", overrides));
-        auto source = std::make_unique<data::ResidentImages>(testing::tiny_set(kTrain, kTest, 28, 10));
+        auto source = std::make_unique<data::ResidentSamples>(testing::tiny_set(kTrain, kTest, 28, 10));
         MILLRACE_LET(settings, read_settings(recipe, source->samples(data::Part::train)));
         MILLRACE_LET(precision, choose_precision("auto", ops::DeviceKind::cuda));
         MILLRACE_LET(model, models::make(recipe, source->fields()));

@@ -38,7 +38,7 @@ std::vector<std::byte> expected_rows(const std::string& file, std::string name) 
 
 bool equal_bytes(Bytes a, Bytes b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0; }
 
-class Hdf5OfOthers : public testing::TestWithParam<const char*> {
+class Hdf5OfOthers : public ::testing::TestWithParam<const char*> {
 protected:
     void SetUp() override {
         if (!have_hdf5()) GTEST_SKIP() << "built without HDF5";
@@ -47,7 +47,7 @@ protected:
     [[nodiscard]] std::string name() const { return GetParam(); }
     [[nodiscard]] Path path() const { return h5py_files() / (name() + ".h5"); }
 };
-INSTANTIATE_TEST_SUITE_P(Formats, Hdf5OfOthers, testing::Values("old", "new", "block"),
+INSTANTIATE_TEST_SUITE_P(Formats, Hdf5OfOthers, ::testing::Values("old", "new", "block"),
                          [](const auto& about) { return std::string(about.param); });
 
 TEST_P(Hdf5OfOthers, AllRowsAreTheLibrarys) {

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/philox.h"
-#include "data/images/resident_images.h"
 #include "data/recordings/resident_recordings.h"
+#include "data/resident_samples.h"
 #include "models/cnn/cnn.h"
 #include "models/leak_cnn/leak_cnn.h"
 #include "models/model_rig.h"
@@ -133,16 +133,15 @@ TEST_P(ConvTraining, DetectorsTrainedTogetherEqualThoseTrainedAlone) {
 TEST_P(ConvTraining, ImageNetworksTrainedTogetherEqualThoseTrainedAlone) {
     const auto images = testing::tiny_set(100, 20);
     CnnConfig config;
-    config.side = static_cast<std::int32_t>(images->train.rows);
-    config.classes = static_cast<std::int32_t>(images->classes);
+    config.task = task_of(data::ResidentSamples(images).fields());
     config.channels = {3, 6};
     config.hidden = 11;
-    data::ResidentImages source(images);
+    data::ResidentSamples source(images);
     Cnn model(config);
     const auto together = trained(GetParam(), model, source, all_);
     ASSERT_EQ(together.size(), 3u);
     for (std::size_t k = 0; k < 3; ++k) {
-        data::ResidentImages again(images);
+        data::ResidentSamples again(images);
         Cnn one(config);
         EXPECT_EQ(trained(GetParam(), one, again, alone(k))[0], together[k]) << "member " << k;
     }

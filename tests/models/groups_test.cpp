@@ -32,8 +32,8 @@ struct GroupedRun {
         rig.settings = std::move(settings);
         BaselineConfig config;
         config.widths = {8, 6};
-        config.features = kFeatures;
-        config.classes = kClasses;
+        config.task.input.width = kFeatures;
+        config.task.outputs = kClasses;
         model = std::make_unique<Baseline>(config);
         source = std::make_unique<testing::FedSource>(kFeatures, kClasses, std::vector<std::int32_t>{kRows});
         const auto started = rig.start(*model, *source, {21, 22});

@@ -79,8 +79,8 @@ TEST(Registry, RecipeKeysReachTheCollective) {
     EXPECT_EQ(config.expert.hidden, (std::vector<std::int32_t>{20, 15, 10}));
     EXPECT_FLOAT_EQ(config.head_dropout, 0.5f);
     EXPECT_TRUE(config.vary_analysts);
-    EXPECT_EQ(config.features, 23);
-    EXPECT_EQ(config.classes, 7);
+    EXPECT_EQ(config.features(), 23);
+    EXPECT_EQ(config.task.outputs, 7);
 }
 
 TEST(Registry, ImpossibleCollectivesAreRefused) {

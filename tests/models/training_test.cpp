@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/images/resident_images.h"
+#include "data/resident_samples.h"
 #include "models/baselines/baseline.h"
 #include "models/collective/collective.h"
 #include "models/model_rig.h"
@@ -27,8 +27,8 @@ const TrainingWhere kPlaces[] = {{"ref", ops::DeviceKind::ref, tape::Precision::
 
 CollectiveConfig small_collective() {
     CollectiveConfig config;
-    config.features = 25;
-    config.classes = 3;
+    config.task.input.width = 25;
+    config.task.outputs = 3;
     config.experts = 2;
     config.analysts = 5;
     config.expert = {{13, 9}, 6};
@@ -67,7 +67,7 @@ std::vector<TrainingOutcome> trained(const TrainingWhere& where, const Plan& pla
     rig.settings.accumulation = plan.accumulation;
     data::Augmentation augmentation;
     augmentation.enabled = plan.augment;
-    data::ResidentImages source(testing::tiny_set(100, 20), augmentation);
+    data::ResidentSamples source(testing::tiny_set(100, 20), augmentation);
     Collective model(plan.config);
     auto started = rig.start(model, source, plan.seeds);
     EXPECT_TRUE(started.ok()) << started.error().text();
@@ -233,7 +233,7 @@ void check_differences(Model& model, std::int32_t samples_to_check) {
     rig.settings.kind = ops::OptimizerKind::sgd;  // with a rate of 0 the update leaves everything as it is
     rig.settings.lr = {0};
     rig.settings.momentum = 0;
-    data::ResidentImages source(testing::tiny_set(40, 10));
+    data::ResidentSamples source(testing::tiny_set(40, 10));
     auto started = rig.start(model, source, {5});
     ASSERT_TRUE(started.ok()) << started.error().text();
     tape::Program step("step", *rig.store, train::build_training_step(*rig.store, model, source, rig.settings, {36, 1, 0}),
@@ -286,8 +286,8 @@ TEST(FiniteDifferences, AgreeForAResidualBaseline) {
     BaselineConfig config;
     config.widths = {7, 7, 5};
     config.residual = true;
-    config.features = 25;
-    config.classes = 3;
+    config.task.input.width = 25;
+    config.task.outputs = 3;
     Baseline model(config);
     check_differences(model, 7);
 }

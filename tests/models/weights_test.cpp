@@ -1,10 +1,11 @@
-// Tensors between a store and a checkpoint: one read for each arena, and what earlier versions left out.
+// Tensors between a store and a checkpoint: read when they are written, and what earlier versions left out.
 
 #include "models/weights.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "data/text/tokenizer.h"
 #include "models/go_on.h"
@@ -17,6 +18,14 @@ namespace {
 
 using Arena = tape::Store::Arena;
 using tape::ParameterId;
+
+struct Kept final : io::ByteSink {
+    std::vector<std::byte> bytes;
+    base::Status write(io::Bytes more) override {
+        bytes.insert(bytes.end(), more.begin(), more.end());
+        return base::ok();
+    }
+};
 
 class CheckpointTensors : public ::testing::Test {
 protected:
@@ -34,26 +43,26 @@ protected:
         }
     }
     static std::vector<float> values(const io::TensorView& tensor) {
-        const auto* const first = reinterpret_cast<const float*>(tensor.data);
-        return {first, first + tensor.bytes / sizeof(float)};
+        Kept kept;
+        EXPECT_TRUE(tensor.pour(kept).ok());
+        EXPECT_EQ(kept.bytes.size(), tensor.bytes);
+        std::vector<float> values(kept.bytes.size() / sizeof(float));
+        std::memcpy(values.data(), kept.bytes.data(), kept.bytes.size());
+        return values;
     }
 };
 
-TEST_F(CheckpointTensors, EveryArenaIsReadOnce) {
+TEST_F(CheckpointTensors, ValuesAreReadWhenTheyAreWritten) {
     for (const auto& [device, precision] :
          {std::pair{ops::DeviceKind::ref, tape::Precision::f64}, std::pair{ops::DeviceKind::cpu, tape::Precision::f32}}) {
         testing::LanguageRig rig;
         rig.device = device;
         rig.precision = precision;
         begin(rig);
-        WeightCopies before = copy_weights(*rig.store, 2);
-        const float* const memory = before.values.front().data();
+        const std::vector<io::MemberTensors> members = stored_tensors(*rig.store, 2);
         rig.training->run();
-        const WeightCopies copies = copy_weights(*rig.store, 3, {}, std::move(before.values));
-        EXPECT_EQ(copies.values.size(), 4u) << "parameters, fixed ones, two moments";
-        EXPECT_EQ(copies.values.front().data(), memory);
         for (int member = 0; member < 2; ++member) {
-            const io::MemberTensors& tensors = copies.members[static_cast<std::size_t>(member)];
+            const io::MemberTensors& tensors = members[static_cast<std::size_t>(member)];
             std::size_t model = 0, optimizer = 0;
             for (std::size_t i = 0; i < rig.store->parameters().size(); ++i) {
                 const tape::Parameter& p = rig.store->parameters()[i];
@@ -74,6 +83,38 @@ TEST_F(CheckpointTensors, EveryArenaIsReadOnce) {
     }
 }
 
+/// Two windows and a half of one tensor, which members and moments share.
+TEST(StoredTensors, TensorLargerThanAWindowIsWhole) {
+    constexpr std::int32_t kCols = 1024, kTableRows = static_cast<std::int32_t>(kWindowBytes / sizeof(float) / kCols * 5 / 2);
+    for (const auto& [device, precision] :
+         {std::pair{ops::DeviceKind::ref, tape::Precision::f64}, std::pair{ops::DeviceKind::cpu, tape::Precision::f32}}) {
+        auto backend = ops::make_backend(device, {});
+        ASSERT_TRUE(backend.ok());
+        tape::StoreOptions options;
+        options.members = 2;
+        options.precision = precision;
+        options.ring_capacity = 1;
+        tape::Store store(**backend, options);
+        const ParameterId small = store.add_vector({"small"}, 3, tape::Init::value(1)),
+                          large = store.add_matrix({"large"}, kTableRows, kCols, tape::Init::normal(1));
+        ASSERT_TRUE(store.allocate().ok());
+        store.initialize({5, 6});
+        const auto members = stored_tensors(store, 1);
+        for (const int member : {1, 0}) {
+            const auto& tensors = members[static_cast<std::size_t>(member)];
+            ASSERT_EQ(tensors.model.size(), 2u);
+            EXPECT_EQ(tensors.optimizer.size(), 4u);
+            for (const ParameterId id : {large, small}) {
+                Kept kept;
+                ASSERT_TRUE(tensors.model[static_cast<std::size_t>(id)].pour(kept).ok());
+                const std::vector<float> wanted = store.read_parameter(id, 0, member);
+                ASSERT_EQ(kept.bytes.size(), wanted.size() * sizeof(float));
+                EXPECT_EQ(std::memcmp(kept.bytes.data(), wanted.data(), kept.bytes.size()), 0);
+            }
+        }
+    }
+}
+
 TEST_F(CheckpointTensors, CountsThatACheckpointLacksBeginAtZero) {
     test::TemporaryFolder folder;
     auto store = io::CheckpointStore::open(folder.path());
@@ -81,10 +122,9 @@ TEST_F(CheckpointTensors, CountsThatACheckpointLacksBeginAtZero) {
     const auto saved = [&](std::uint64_t step, const std::string& left_out) {
         testing::LanguageRig rig;
         begin(rig);
-        WeightCopies copies = copy_weights(*rig.store, 3);
         io::Checkpoint checkpoint;
         checkpoint.step = step;
-        checkpoint.members = std::move(copies.members);
+        checkpoint.members = stored_tensors(*rig.store, 3);
         for (io::MemberTensors& member : checkpoint.members)
             std::erase_if(member.model, [&](const io::TensorView& tensor) { return tensor.name.ends_with(left_out); });
         const auto report = store->save(checkpoint);
@@ -121,8 +161,8 @@ TEST(FormerNames, AnOldCheckpointOfATransformerLoadsAndGoesOn) {
     trained.feed_random(0);
     trained.training->run();
     const std::vector<Attachment> attachments = trained.model->attachments();
-    WeightCopies copies = copy_weights(*trained.store, 1, attachments);
-    io::MemberTensors& tensors = copies.members.front();
+    std::vector<io::MemberTensors> members = stored_tensors(*trained.store, 1, attachments);
+    io::MemberTensors& tensors = members.front();
     const auto has = [&](const std::string& name) {
         return std::ranges::any_of(tensors.model, [&](const io::TensorView& tensor) { return tensor.name == name; });
     };
@@ -140,7 +180,7 @@ TEST(FormerNames, AnOldCheckpointOfATransformerLoadsAndGoesOn) {
     ASSERT_TRUE(store.ok());
     io::Checkpoint checkpoint;
     checkpoint.step = 1;
-    checkpoint.members = std::move(copies.members);
+    checkpoint.members = std::move(members);
     const auto saved = store->save(checkpoint);
     ASSERT_TRUE(saved.ok()) << saved.error().text();
     const auto loaded = io::load_checkpoint(saved->folder);

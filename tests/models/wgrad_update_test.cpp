@@ -27,8 +27,8 @@ public:
     WideRun(const WideShape& shape, const optim::OptimizerSettings& settings, bool stores) : shape_(shape) {
         BaselineConfig config;
         config.widths = {shape.width, 16};
-        config.features = shape.features;
-        config.classes = kWideClasses;
+        config.task.input.width = shape.features;
+        config.task.outputs = kWideClasses;
         model_ = std::make_unique<Baseline>(config);
         source_ = std::make_unique<testing::FedSource>(shape.features, kWideClasses, std::vector<std::int32_t>{shape.rows});
         rig.device = ops::DeviceKind::cuda;

@@ -73,8 +73,9 @@ void append_step(tape::Builder& builder, const WindowCase& c, const nn::TokenEmb
     kept = source.gather(builder, part, c.rows, {{"tokens"}, {"length"}});
     kept.push_back(embedding.forward(builder, {kept[0].columns(0, c.length), kept[1]}).view);
     for (const tensor::View& view : kept) builder.keep(view);
-    const ops::MicroEndParams end{static_cast<std::uint32_t>(c.rows), static_cast<std::uint32_t>(source.samples(part)),
-                                  c.training};
+    const ops::MicroEndParams end{
+        static_cast<std::uint32_t>(c.rows), static_cast<std::uint32_t>(source.samples(part)), c.training, 1, 1,
+        static_cast<std::uint32_t>(c.rows)};
     builder.append(tape::record_of(&ops::micro_end::kDef, end, "step", {builder.store().state()}));
     builder.close_section();
 }

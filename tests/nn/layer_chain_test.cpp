@@ -15,8 +15,7 @@ namespace {
 
 struct Layers : SequenceShape {
     std::int32_t depth = 2;
-    bool accumulate = false;  ///< parameters' gradients add to what is there
-    bool around = false;      ///< what goes into the layers is also added to what comes out
+    bool around = false;  ///< what goes into the layers is also added to what comes out
 };
 Layers with_inner(std::int32_t inner, std::int32_t positions) {
     return {{.positions = positions, .options = {128, 4, inner, true, 0, false, {}}}};
@@ -25,7 +24,7 @@ Layers with_inner(std::int32_t inner, std::int32_t positions) {
 /// A linear layer, `depth` layers and a squared error: one training program.
 struct ChainRig : SequenceRig {
     ChainRig(const Layers& given, ops::DeviceKind device, const std::vector<std::string>& off = {})
-        : SequenceRig(given, given.depth, device, off), accumulate(given.accumulate), around(given.around) {
+        : SequenceRig(given, given.depth, device, off), around(given.around) {
         first = Dense(*store, {"first"}, {}, linear(kInputs, shape.cols()));
         input = store->add_data("input", tape::real_of(shape.precision), shape.rows(), kInputs);
         target = store->add_data("target", tape::real_of(shape.precision), shape.rows(), shape.cols());
@@ -34,7 +33,6 @@ struct ChainRig : SequenceRig {
     tape::Builder build() {
         tape::BuildOptions options;
         options.defer_weight_gradients = true;
-        options.accumulate = accumulate;
         tape::Builder builder(*store, options);
         const tape::Value in = first.forward(builder, {for_all(input), false}), out = through_layers(builder, in);
         mse(builder, around ? add(builder, in, out, "around") : out, for_all(target));
@@ -51,7 +49,7 @@ struct ChainRig : SequenceRig {
     }
 
     static constexpr std::int32_t kInputs = 8;
-    bool accumulate, around;
+    bool around;
     Dense first;
     tensor::View input, target;
 };
@@ -78,8 +76,8 @@ TEST(LayerChain, IsEachLayerOfItsShape) {
     EXPECT_EQ(chains_of({{.members = 2}}), 2);
     EXPECT_EQ(chains_of({{.groups = 3}}), 2);
     EXPECT_EQ(chains_of(with_inner(128, 64)), 2);
-    EXPECT_EQ(chains_of({{.positions = 16}, 2, true}), 2);
-    EXPECT_EQ(chains_of({{.options = dropping(256)}, 2, true}), 2);
+    EXPECT_EQ(chains_of({{.positions = 16}, 2}), 2);
+    EXPECT_EQ(chains_of({{.options = dropping(256)}, 2}), 2);
     EXPECT_EQ(chains_of({{.groups = 3, .options = dropping(128)}}), 2);
     EXPECT_EQ(chains_of(in_f16(Layers{})), 2);
 }
@@ -101,7 +99,7 @@ TEST(LayerChain, IsNoLayerOfAnotherShape) {
 /// What reads a layer's input behind it has written the input's gradient, which the layer adds to.
 TEST(LayerChain, AddsToAGradientThatIsThere) {
     for (const bool around : {false, true}) {
-        ChainRig rig({{}, 2, false, around}, ops::DeviceKind::cpu);
+        ChainRig rig({{}, 2, around}, ops::DeviceKind::cpu);
         const tape::Builder builder = rig.build();
         const auto all = stand_ins(builder.records());
         std::vector<bool> adds;
@@ -194,25 +192,23 @@ TEST(LayerChainReplay, DropsByTheStepItRuns) {
 }
 
 // Few sequences of more than 32 positions are shared by two blocks each, 70 are not.
-INSTANTIATE_TEST_SUITE_P(
-    All, LayerChainRuns,
-    ::testing::Values(Layers{}, Layers{{.members = 2}}, Layers{{.groups = 3}}, Layers{{.batch = 70, .positions = 64}},
-                      Layers{{.groups = 3, .batch = 30}}, with_inner(128, 16), with_inner(128, 64),
-                      Layers{{.batch = 5, .positions = 63}, 2, true}, Layers{{.positions = 64}, 2, false, true},
-                      Layers{{.batch = 70, .positions = 50}, 2, false, true}, Layers{{.options = dropping(256)}},
-                      Layers{{.members = 2, .batch = 5, .positions = 33, .options = dropping(128)}},
-                      Layers{{.groups = 3, .positions = 16, .options = dropping(256)}},
-                      Layers{{.batch = 71, .positions = 64, .options = dropping(256)}},
-                      Layers{{.members = 2, .batch = 37, .positions = 31, .options = dropping(256)}, 2, true},
-                      Layers{{.groups = 3, .batch = 31, .positions = 63, .options = dropping(128)}, 2, false, true},
-                      in_f16(Layers{}), in_f16(Layers{{.batch = 70, .positions = 64}}),
-                      in_f16(Layers{{.positions = 64}, 2, false, true}),
-                      in_f16(Layers{{.members = 2, .batch = 5, .positions = 33, .options = dropping(128)}}),
-                      in_f16(Layers{{.batch = 71, .positions = 64, .options = dropping(256)}}),
-                      in_f16(Layers{{.groups = 3, .batch = 31, .options = dropping(256)}, 2, true})),
-    [](const auto& given) {
-        return given.param.name() + (given.param.accumulate ? "Adding" : "") + (given.param.around ? "Around" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(All, LayerChainRuns,
+                         ::testing::Values(Layers{}, Layers{{.members = 2}}, Layers{{.groups = 3}},
+                                           Layers{{.batch = 70, .positions = 64}}, Layers{{.groups = 3, .batch = 30}},
+                                           with_inner(128, 16), with_inner(128, 64), Layers{{.batch = 5, .positions = 63}, 2},
+                                           Layers{{.positions = 64}, 2, true}, Layers{{.batch = 70, .positions = 50}, 2, true},
+                                           Layers{{.options = dropping(256)}},
+                                           Layers{{.members = 2, .batch = 5, .positions = 33, .options = dropping(128)}},
+                                           Layers{{.groups = 3, .positions = 16, .options = dropping(256)}},
+                                           Layers{{.batch = 71, .positions = 64, .options = dropping(256)}},
+                                           Layers{{.members = 2, .batch = 37, .positions = 31, .options = dropping(256)}, 2},
+                                           Layers{{.groups = 3, .batch = 31, .positions = 63, .options = dropping(128)}, 2, true},
+                                           in_f16(Layers{}), in_f16(Layers{{.batch = 70, .positions = 64}}),
+                                           in_f16(Layers{{.positions = 64}, 2, true}),
+                                           in_f16(Layers{{.members = 2, .batch = 5, .positions = 33, .options = dropping(128)}}),
+                                           in_f16(Layers{{.batch = 71, .positions = 64, .options = dropping(256)}}),
+                                           in_f16(Layers{{.groups = 3, .batch = 31, .options = dropping(256)}, 2})),
+                         [](const auto& given) { return given.param.name() + (given.param.around ? "Around" : ""); });
 
 }  // namespace
 }  // namespace millrace::nn

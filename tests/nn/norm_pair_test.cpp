@@ -17,13 +17,12 @@ struct Norms {
     std::int32_t width = 256, rows = 37;
     int members = 1, groups = 1;
     tape::Precision precision = tape::Precision::bf16;
-    bool accumulate = false;  ///< parameters' gradients add to what is there
-    bool shared = false;      ///< both have the same parameters
+    bool shared = false;  ///< both have the same parameters
     bool joins = true;
 };
 std::string text_of(const Norms& n) {
-    return fmt::format("K{}G{}B{}C{}_{}{}{}", n.members, n.groups, n.rows, n.width, tape::name_of(n.precision),
-                       n.accumulate ? "_adding" : "", n.shared ? "_shared" : "");
+    return fmt::format("K{}G{}B{}C{}_{}{}", n.members, n.groups, n.rows, n.width, tape::name_of(n.precision),
+                       n.shared ? "_shared" : "");
 }
 
 struct Outcome {
@@ -66,9 +65,7 @@ struct NormsRig {
         return view;
     }
     tape::Builder build() {
-        tape::BuildOptions options;
-        options.accumulate = norms.accumulate;
-        tape::Builder builder(*store, options);
+        tape::Builder builder(*store, {});
         const tape::Value in{for_all(input), false};
         const tape::Value normed = inner.forward(builder, left.forward(builder, in), right.forward(builder, in));
         const tape::Value out = last.forward(builder, normed);
@@ -158,7 +155,7 @@ TEST_P(NormPairRuns, AsTheRecordsOneByOne) {
 INSTANTIATE_TEST_SUITE_P(All, NormPairRuns,
                          ::testing::Values(Norms{}, Norms{.rows = 1}, Norms{.rows = 2048}, Norms{.rows = 20011},
                                            Norms{.width = 192, .members = 2}, Norms{.width = 136, .rows = 301, .groups = 3},
-                                           Norms{.rows = 301, .accumulate = true}, Norms{.rows = 301, .shared = true},
+                                           Norms{.rows = 301, .shared = true},
                                            Norms{.width = 200, .rows = 301, .precision = tape::Precision::f16},
                                            Norms{.width = 132, .rows = 301, .precision = tape::Precision::f32},
                                            Norms{.rows = 4501, .precision = tape::Precision::f32},

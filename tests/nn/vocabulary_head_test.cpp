@@ -10,8 +10,10 @@
 #include "models/model_rig.h"
 #include "nn/losses.h"
 #include "nn/text.h"
+#include "ops/parts/parts.h"
 #include "optim/update.h"
 #include "tape/program.h"
+#include "tape/record.h"
 
 namespace millrace::nn::vocabulary_head {
 namespace {
@@ -56,9 +58,11 @@ struct Rig {
         tape::BuildOptions build;
         build.training = training;
         build.share = 1.0 / micro_batches;
-        build.accumulate = micro_batches > 1;
         tape::Builder builder(*store, build);
         optim::append_step_begin(builder);
+        const tensor::View gradients = store->gradient_arena();
+        const tensor::View sums = builder.buffer(1, 1, gradients.cols, gradients.dtype, tape::Role::gradient, "sums");
+        builder.append(tape::record_of(&ops::fill::kDef, ops::FillParams{}, "parts", {sums}));
         builder.close_section();
         const tape::Value x = below.forward(builder, {input, false});
         if (second_loss) mse(builder, x, goal);
@@ -70,6 +74,8 @@ struct Rig {
         else
             token_cross_entropy(builder, head.logits(builder, x), targets, kFirst, loss);
         if (training) builder.backward();
+        if (training && micro_batches > 1)
+            builder.append(tape::record_of(&ops::add_part::kDef, ops::AddPartParams{}, "parts", {store->gradient_arena(), sums}));
         builder.close_section(micro_batches);
         if (training) optim::append_update(builder, settings);
         builder.close_section();

@@ -61,7 +61,7 @@ struct Variant {
     std::string note;
     OptimizerKind kind = OptimizerKind::adam;
     float decay = 0, clip_scale = 1, beta1 = 0.9f;
-    bool zero_grads = false, copy16 = false, first_step = false, dropped = false, moments = true;
+    bool copy16 = false, first_step = false, dropped = false, moments = true;
     Grouping grouping{};
     std::uint32_t scale_interval = 0;
     bool f16 = false;  ///< of the copy
@@ -74,7 +74,7 @@ OpCase update(const Variant& v, int k, int count) {
     OpCase c;
     c.name = fmt::format("optimizer/{}_{}/K{}_P{}{}", kKinds[static_cast<int>(v.kind)], v.note, k, count, v.grouping.text());
     c.op = &optimizer::kDef;
-    c.params = OptimizerParams{v.kind, v.zero_grads, v.scale_interval, v.first_copied};
+    c.params = OptimizerParams{v.kind, v.scale_interval, v.first_copied};
     c.members = k;
     c.f32_tolerance = c.bf16_tolerance = 1e-6;  // the arenas are f32 in every precision
     c.states = sample_states(k);
@@ -95,7 +95,7 @@ OpCase update(const Variant& v, int k, int count) {
     c.groups(at::groups, table).segments(at::segments, v.grouping.runs(count));
     c.slot(at::params, Element::stat, k, 1, 1, count, uniform(-1, 1));
     c.slot(at::grads, Element::stat, k, 1, 1, count, v.dropped ? uniform(-1, 1).with(count / 2, kNan) : uniform(-1, 1));
-    if (v.dropped) c.makes_nan = !v.zero_grads;
+    if (v.dropped) c.makes_nan = true;
     if (v.moments) c.slot(at::m, Element::stat, k, 1, 1, count, uniform(-0.5, 0.5));
     if (v.moments && v.kind != OptimizerKind::sgd) c.slot(at::v, Element::stat, k, 1, 1, count, uniform(0.05, 0.5));
     if (v.copy16)
@@ -129,7 +129,7 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
         cases.push_back(update({.note = "clipped", .kind = kind, .clip_scale = 0.3f}, 1, 13));
         cases.push_back(update({.note = "decay_clipped", .kind = kind, .decay = 0.05f, .clip_scale = 0.3f}, 3, 77));
         cases.push_back(update({.note = "first_step", .kind = kind, .decay = 0.1f, .first_step = true}, 2, 65));
-        cases.push_back(update({.note = "zeroing", .kind = kind, .zero_grads = true}, 2, 1031));
+        cases.push_back(update({.note = "plain", .kind = kind}, 2, 1031));
         cases.push_back(update({.note = "copy16", .kind = kind, .copy16 = true}, 2, 513));
         cases.push_back(update({.note = "copy16_f16", .kind = kind, .copy16 = true, .f16 = true}, 2, 517));
         // The scale of even members halves; of the others, those with two good steps behind them double it.
@@ -142,7 +142,6 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
                 {.note = fmt::format("copied_from_{}", first), .kind = kind, .copy16 = true, .first_copied = first}, 2, 516));
         cases.push_back(update({.note = "copied_from_512", .kind = kind, .copy16 = true, .first_copied = 512}, 2, 513));
         cases.push_back(update({.note = "dropped", .kind = kind, .copy16 = true, .dropped = true}, 2, 40));
-        cases.push_back(update({.note = "dropped_zeroing", .kind = kind, .zero_grads = true, .dropped = true}, 3, 40));
         cases.push_back(update({.note = "plain", .kind = kind}, 1, 1));
         cases.push_back(update({.note = "plain", .kind = kind}, 1, 4099));
         OpCase three = update({.note = "three_steps", .kind = kind, .decay = 0.1f, .first_step = true}, 2, 29);
@@ -153,10 +152,8 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
             for (const int count : {1000, 1031, 65537})
                 cases.push_back(
                     update({.note = "groups", .kind = kind, .decay = 0.1f, .copy16 = true, .grouping = {segments}}, 2, count));
-        cases.push_back(
-            update({.note = "groups_dropped", .kind = kind, .zero_grads = true, .dropped = true, .grouping = {7}}, 3, 400));
-        OpCase frozen =
-            update({.note = "groups_three_steps", .kind = kind, .zero_grads = true, .first_step = true, .grouping = {5}}, 2, 203);
+        cases.push_back(update({.note = "groups_dropped", .kind = kind, .dropped = true, .grouping = {7}}, 3, 400));
+        OpCase frozen = update({.note = "groups_three_steps", .kind = kind, .first_step = true, .grouping = {5}}, 2, 203);
         frozen.repeats = 3;
         frozen.f32_tolerance = frozen.bf16_tolerance = 3e-6;
         cases.push_back(frozen);

@@ -15,13 +15,15 @@ struct Gather {
     bool shuffle = true, training = true, augment = false;
     float rotate = 0, shift = 0, scale = 0, flip = 0;
     Layout layout = kDense;
-    base::Rank rank = {};
+    int height = 0;  ///< 0: side
+    int channels = 1;
+    bool labels = true;
 };
 
 OpCase gather(const Gather& g) {
     namespace at = gather_images;
     OpCase c;
-    const int pixels = g.side * g.side;
+    const int height = g.height > 0 ? g.height : g.side, pixels = height * g.side * g.channels;
     c.name = fmt::format("gather_images/{}/K{}_B{}_P{}", g.note, g.k, g.rows, pixels);
     c.op = &gather_images::kDef;
     GatherImagesParams params;
@@ -30,14 +32,17 @@ OpCase gather(const Gather& g) {
     params.shuffle = g.shuffle;
     params.training = g.training;
     params.augment = g.augment;
-    params.mean = 0.2860f;
-    params.std = 0.3530f;
-    params.side = static_cast<std::uint32_t>(g.side);
+    for (int channel = 0; channel < kMostChannels; ++channel) {
+        params.mean[channel] = 0.2860f + 0.1f * static_cast<float>(channel);
+        params.std[channel] = 0.3530f - 0.05f * static_cast<float>(channel);
+    }
+    params.height = static_cast<std::uint32_t>(height);
+    params.width = static_cast<std::uint32_t>(g.side);
+    params.channels = static_cast<std::uint32_t>(g.channels);
     params.rotate = g.rotate;
     params.shift = g.shift;
     params.scale = g.scale;
     params.flip = g.flip;
-    params.rank = g.rank;
     c.params = params;
     c.members = g.k;
     c.states = sample_states(g.k);
@@ -46,11 +51,11 @@ OpCase gather(const Gather& g) {
     std::vector<double> subset;
     for (int i = 0; i < g.samples; ++i) subset.push_back((i * 7 + 3) % g.count);
     c.slot(at::images, Element::u8, 1, 1, g.count, pixels, integers(0, 255));
-    c.slot(at::labels, Element::u8, 1, 1, g.count, 1, integers(0, 9));
+    if (g.labels) c.slot(at::labels, Element::i32, 1, 1, g.count, 1, integers(0, 65535));
     c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
     c.state(at::state);
     c.slot(at::x, Element::real, g.k, 1, g.rows, pixels, poison(), g.layout);
-    return c.slot(at::y, Element::i32, g.k, 1, g.rows, 1, poison());
+    return g.labels ? c.slot(at::y, Element::i32, g.k, 1, g.rows, 1, poison()) : c;
 }
 
 struct Rows {
@@ -59,7 +64,6 @@ struct Rows {
     bool shuffle = true, training = true;
     Layout layout = kDense;
     Element element = Element::real;
-    base::Rank rank = {};
 };
 
 OpCase rows(const Rows& g) {
@@ -67,7 +71,7 @@ OpCase rows(const Rows& g) {
     OpCase c;
     c.name = fmt::format("gather_rows/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
     c.op = &gather_rows::kDef;
-    c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training, g.rank};
+    c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training};
     c.members = g.k;
     c.states = sample_states(g.k);
     c.f32_tolerance = 0;
@@ -102,7 +106,6 @@ OpCase features(const Features& g) {
                                     g.mask,
                                     g.shuffle,
                                     g.training,
-                                    {},
                                     g.window};
     c.members = g.k;
     c.states = sample_states(g.k);
@@ -124,7 +127,6 @@ struct Windows {
     int k = 2, tokens = 97, samples = 0, rows = 5, length = 7;
     bool training = true;
     Layout layout = kDense;
-    base::Rank rank = {};
     std::uint32_t epochs = 1;
     std::vector<int> ranges = {};  ///< tokens of each, in this order; empty: one of all tokens
 };
@@ -134,7 +136,7 @@ OpCase windows(const Windows& g) {
     OpCase c;
     c.name = fmt::format("gather_windows/{}/K{}_B{}_T{}", g.note, g.k, g.rows, g.length);
     c.op = &gather_windows::kDef;
-    c.params = GatherWindowsParams{static_cast<std::uint32_t>(g.samples), g.training, g.rank, g.epochs};
+    c.params = GatherWindowsParams{static_cast<std::uint32_t>(g.samples), g.training, g.epochs};
     c.members = g.k;
     c.states = sample_states(g.k);
     c.f32_tolerance = c.bf16_tolerance = 0;
@@ -154,11 +156,12 @@ OpCase windows(const Windows& g) {
 }
 
 /// All members with the schedule of `schedule`, or member m with that of number m of several.
-OpCase begin(const std::string& note, const std::vector<MemberState>& schedules, std::uint32_t rank = 0) {
+OpCase begin(const std::string& note, const std::vector<MemberState>& schedules, std::uint32_t rank = 0,
+             std::uint32_t first = 0) {
     OpCase c;
     c.name = "step_begin/" + note;
     c.op = &step_begin::kDef;
-    c.params = StepBeginParams{rank};
+    c.params = StepBeginParams{rank, first};
     c.f32_tolerance = c.bf16_tolerance = 2e-7;
     c.states = sample_states(9);
     const std::uint32_t steps[] = {0, 1, 4, 5, 6, 9, 19, 20, 41};  // before, at and after warm-up, end and intervals
@@ -242,10 +245,24 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(gather({.note = "evaluation", .k = 2, .rows = 11, .shuffle = false, .training = false}));
     cases.push_back(gather({.note = "shuffled", .k = 3, .rows = 7}));
     cases.push_back(gather({.note = "shuffled_whole_pass", .rows = 29, .side = 5}));
-    cases.push_back(gather({.note = "third_of_three", .k = 2, .rows = 5, .side = 5, .rank = {2, 3}}));
     cases.push_back(gather({.note = "padded_rows", .k = 2, .rows = 8, .layout = {0, 16, false, false}}));
     cases.push_back(gather({.note = "windows", .k = 2, .rows = 3, .side = 7, .layout = kWindow}));
     cases.push_back(gather({.note = "one", .count = 1, .samples = 1, .rows = 1, .side = 1}));
+    cases.push_back(gather({.note = "colour", .k = 2, .side = 7, .height = 5, .channels = 3}));
+    cases.push_back(
+        gather({.note = "colour_runs", .rows = 9, .side = 16, .layout = {0, 16, false, false}, .height = 3, .channels = 3}));
+    cases.push_back(gather({.note = "four_channels", .side = 4, .channels = 4, .labels = false}));
+    cases.push_back(gather({.note = "augment_wide_colour",
+                            .k = 2,
+                            .rows = 9,
+                            .side = 11,
+                            .augment = true,
+                            .rotate = 40,
+                            .shift = 0.3f,
+                            .scale = 0.3f,
+                            .flip = 0.5f,
+                            .height = 6,
+                            .channels = 3}));
     cases.push_back(gather({.note = "augment_nothing", .k = 2, .augment = true}));
     cases.push_back(gather({.note = "augment_rotate", .k = 2, .augment = true, .rotate = 15}));
     cases.push_back(gather({.note = "augment_shift", .k = 2, .augment = true, .shift = 0.1f}));
@@ -274,7 +291,6 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(windows({.note = "full_end", .tokens = 99, .samples = 14, .rows = 11, .training = false}));
     cases.push_back(windows({.note = "prime", .tokens = 1009, .samples = 31, .rows = 13, .length = 31, .layout = kWindow}));
     cases.push_back(windows({.note = "whole_pass", .k = 1, .tokens = 1000, .samples = 14, .rows = 14, .length = 64}));
-    cases.push_back(windows({.note = "second_of_two", .samples = 12, .rows = 2, .rank = {1, 2}}));
     cases.push_back(windows({.note = "one_target", .tokens = 12, .samples = 11, .length = 1}));
     cases.push_back(windows({.note = "no_rows", .samples = 12, .rows = 0}));
     // Members are in epochs 1 to 4: in the first range, the second, and the last, which goes on.
@@ -287,7 +303,6 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(rows({.note = "evaluation", .k = 3, .rows = 11, .shuffle = false, .training = false}));
     cases.push_back(rows({.note = "shuffled", .k = 3, .rows = 7, .cols = 768}));
     cases.push_back(rows({.note = "whole_pass", .rows = 29, .cols = 5}));
-    cases.push_back(rows({.note = "second_of_two", .k = 2, .rows = 6, .rank = {1, 2}}));
     cases.push_back(rows({.note = "to_the_end", .k = 2, .samples = 9, .rows = 5}));
     cases.push_back(rows({.note = "padded_rows", .k = 2, .rows = 8, .cols = 31, .layout = {0, 16, false, false}}));
     cases.push_back(rows({.note = "windows", .k = 2, .rows = 3, .cols = 17, .layout = kWindow}));
@@ -313,10 +328,10 @@ void add_step_cases(std::vector<OpCase>& cases) {
     cases.push_back(begin("step", {stepped}));
     cases.push_back(begin("step_warmup", {stepped_warm}));
     cases.push_back(begin("one_schedule_per_member", {plain, cosine_floor, stepped, warm, stepped_warm}));
-    cases.push_back(begin("third_machine", {warm}, 2));
-    cases.push_back(end("training", {.rows = 32, .samples = 100}));
-    cases.push_back(end("three_machines", {.rows = 32, .samples = 100, .world = 3}));
-    cases.push_back(end("training_tail", {.rows = 31, .samples = 100}));
+    cases.push_back(begin("third_rank", {warm}, 2, 10));
+    cases.push_back(end("training", {.rows = 32, .samples = 100, .last = 32}));
+    cases.push_back(end("one_of_three_ranks", {.rows = 32, .samples = 100, .world = 3, .parts = 9, .last = 4}));
+    cases.push_back(end("last_of_three_ranks", {.rows = 32, .samples = 100, .world = 3, .parts = 1, .last = 31}));
     cases.push_back(end("evaluation", {.rows = 32, .samples = 100, .training = false}));
     cases.push_back(push(1, 4, 1, 0));
     cases.push_back(push(1, 4, 6, 0));

@@ -173,6 +173,7 @@ const std::vector<OpCase>& op_cases() {
         add_optimizer_cases(list);
         add_data_cases(list);
         add_step_cases(list);
+        add_part_cases(list);
         add_gru_cases(list);
         add_flow_cases(list);
         add_flow_end_cases(list);

@@ -123,6 +123,7 @@ void add_conv_cases(std::vector<OpCase>& cases);
 void add_mix_cases(std::vector<OpCase>& cases);
 void add_cached_cases(std::vector<OpCase>& cases);
 void add_choose_cases(std::vector<OpCase>& cases);
+void add_part_cases(std::vector<OpCase>& cases);
 
 /// Dense layers and their gradients for every shape of tiles.
 std::vector<OpCase> tile_cases();

@@ -142,7 +142,6 @@ TEST(Update, RecordsFrameTheStepInOrder) {
     EXPECT_EQ(builder.records()[1].op, &ops::grad_norm::kDef);
     const ops::Record& update = builder.records()[2];
     EXPECT_EQ(update.op, &ops::optimizer::kDef);
-    EXPECT_TRUE(update.params_as<ops::OptimizerParams>().zero_grads);
     EXPECT_TRUE(update.slots[ops::optimizer::m].present());
     EXPECT_FALSE(update.slots[ops::optimizer::v].present());
     EXPECT_EQ(builder.records()[3].op, &ops::metrics_push::kDef);

@@ -194,6 +194,35 @@ TEST(RunDirectory, SecondWriterIsRefused) {
     EXPECT_TRUE(RunDirectory::open(folder.path(), RunStart::kResume, manifest()).ok());
 }
 
+TEST(RunDirectory, RemovedLockFileMakesNoRoomForASecondWriter) {
+    const test::TemporaryFolder folder;
+    const auto run = RunDirectory::open(folder / "run", RunStart::kNew, manifest());
+    ASSERT_TRUE(run.ok()) << run.error().text();
+    fs::remove(folder / "run/.lock");
+    EXPECT_TRUE(is_being_written(folder / "run"));
+    const auto second = lock_run(folder / "run");
+    ASSERT_FALSE(second.ok());
+    EXPECT_NE(second.error().text().find("another process is writing"), std::string::npos) << second.error().text();
+    EXPECT_FALSE(RunDirectory::open(folder / "run", RunStart::kResume, manifest()).ok());
+}
+
+TEST(RunDirectory, MovedRunEndsWhereItIsAndNotInAnother) {
+    const test::TemporaryFolder folder;
+    auto run = RunDirectory::open(folder / "run", RunStart::kNew, manifest());
+    ASSERT_TRUE(run.ok());
+    fs::rename(folder / "run", folder / "moved");
+    auto other = RunDirectory::open(folder / "run", RunStart::kNew, manifest());
+    ASSERT_TRUE(other.ok()) << other.error().text();
+    ASSERT_TRUE(run->finish(RunStatus::kFinished, 0).ok());
+    EXPECT_EQ(read_manifest(folder / "moved")->status, RunStatus::kFinished);
+    EXPECT_EQ(read_manifest(folder / "run")->status, RunStatus::kRunning);
+    EXPECT_TRUE(fs::exists(run->checkpoints()));
+    fs::remove_all(folder / "moved");
+    const auto lost = run->finish(RunStatus::kFailed, 1);
+    ASSERT_FALSE(lost.ok());
+    EXPECT_EQ(lost.error().text().find("/proc/"), std::string::npos) << lost.error().text();
+}
+
 TEST(RunDirectory, BadManifestsAreErrors) {
     const test::TemporaryFolder folder;
     for (const char* text :

@@ -60,6 +60,13 @@ TEST_F(SqliteFile, OtherRevisionsAndMissingTablesAreRefused) {
         must(database->run("UPDATE alembic_version SET version_num = 'v3.0.0.d'"));
     }
     EXPECT_NE(refusal_of(file()).find("has revision 'v3.0.0.d' of Optuna's schema, v3.2.0.a is needed"), std::string::npos);
+    for (const std::string newer : {"v3.2.1.a", "v3.10.0.a", "v5.0.0.b"}) {
+        const auto theirs = folder_ / (newer + ".db");
+        must(must(open_sqlite(theirs.string()))->run("UPDATE alembic_version SET version_num = '" + newer + "'"));
+        const std::string said = refusal_of(theirs);
+        EXPECT_NE(said.find("written by a newer Optuna: revision '" + newer + "'"), std::string::npos) << said;
+        EXPECT_EQ(said.find("upgrade"), std::string::npos) << "that would not make it older";
+    }
     const auto other = folder_ / "other.db";
     {
         const auto database = must(open_sqlite(other.string()));

@@ -106,6 +106,9 @@ public:
         for (auto& lane : lanes_) scores.push_back(lane ? std::optional(score(*lane, "test_")) : std::nullopt);
         return scores;
     }
+    base::Result<std::vector<std::string>> metrics() override {
+        return std::vector<std::string>{"validation_loss", "parameters"};
+    }
     [[nodiscard]] std::int64_t memory_used() const override { return 1000; }
 
 private:

@@ -95,6 +95,67 @@ TEST(SlurmScript, EndsAsItsWorkerDoesAndRequeuesAfter75) {
     EXPECT_EQ(run_script(folder, slurm_script(options, {"bash", "-c", ended})), 143);
 }
 
+/// Runs the script of a training run in `folder` with a stand-in for srun that is `text` with its arguments in "$@".
+int run_ranks(const test::TemporaryFolder& folder, const std::string& text, const std::string& plugins = "pmix_v4") {
+    program_in(folder, "srun",
+               "#!/bin/bash\n[ \"$1\" = --mpi=list ] && { echo MPI plugin types: " + plugins + " >&2; exit 0; }\n" +
+                   "echo \"$@\" >> " + (folder / "words").string() + "\n" + text + "\n");
+    program_in(folder, "scontrol", "#!/bin/sh\necho \"$@\" >> " + (folder / "requeued").string() + "\n");
+    program_in(folder, "scancel", "#!/bin/sh\necho \"$@\" >> " + (folder / "cancelled").string() + "\n");
+    const SlurmOptions options = parse_slurm_options("nodes=2", true).value();
+    return run_script(folder, slurm_script(options, {"/opt/millrace", "train"}, {"--init", "a b"}, folder / "run"),
+                      "SLURM_JOB_ID=7");
+}
+
+std::string text_of(const std::filesystem::path& file) {
+    std::ifstream stream(file);
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(SlurmScript, OfRanksResumesWhatHasBegun) {
+    const test::TemporaryFolder folder;
+    EXPECT_EQ(run_ranks(folder, "exit 0"), 0);
+    std::filesystem::create_directory(folder / "run");
+    EXPECT_EQ(run_ranks(folder, "exit 3"), 3);
+    std::ofstream(folder / "run" / "manifest.json") << "{}";
+    EXPECT_EQ(run_ranks(folder, "exit 143"), 143);
+    const std::string start = "--mpi=pmix --kill-on-bad-exit=1 /opt/millrace train ";
+    EXPECT_EQ(text_of(folder / "words"), start + "--init a b\n" + start + "--init a b\n" + start + "--resume\n");
+    EXPECT_FALSE(std::filesystem::exists(folder / "requeued"));
+}
+
+TEST(SlurmScript, OfRanksStopsThemBeforeTheLimitAndRunsAgain) {
+    const test::TemporaryFolder folder;
+    const std::string waits =
+        "for i in $(seq 500); do sleep 0.02; [ ! -e " + (folder / "cancelled").string() + " ] || exit 143; done";
+    EXPECT_EQ(run_ranks(folder, "kill -USR1 $PPID; " + waits), 0);
+    EXPECT_EQ(text_of(folder / "cancelled"), "--signal=TERM 7\n");
+    EXPECT_EQ(text_of(folder / "requeued"), "requeue 7\n");
+    std::filesystem::remove(folder / "cancelled");
+    // It came to its end all the same.
+    EXPECT_EQ(run_ranks(folder, "kill -USR1 $PPID; sleep 0.1; exit 0"), 0);
+    // A cancelled job: its ranks have the signal from Slurm.
+    EXPECT_EQ(run_ranks(folder, "kill -TERM $PPID; sleep 0.1; exit 143"), 143);
+    EXPECT_EQ(text_of(folder / "requeued"), "requeue 7\n");
+    // A rank that waited in vain for another one.
+    EXPECT_EQ(run_ranks(folder, "exit 75"), 0);
+    EXPECT_EQ(text_of(folder / "requeued"), "requeue 7\nrequeue 7\n");
+}
+
+TEST(SlurmScript, OfRanksNeedsPmix) {
+    const test::TemporaryFolder folder;
+    EXPECT_EQ(run_ranks(folder, "exit 0", "pmi2 none"), 2);
+    EXPECT_FALSE(std::filesystem::exists(folder / "words"));
+}
+
+TEST(SlurmOptions, OfRanksHaveNodesAndNoArray) {
+    EXPECT_TRUE(parse_slurm_options("nodes=2 ntasks-per-node=8 gpus-per-node=8 time=8:00:00", true).ok());
+    const auto array = parse_slurm_options("array=0-3", true);
+    ASSERT_FALSE(array.ok());
+    EXPECT_TRUE(has_part(array.error().text(), "--slurm: unknown word 'array'"));
+    EXPECT_TRUE(has_part(slurm_script({}, {}, {}, "out"), "--job-name=millrace-train\n"));
+}
+
 TEST(SlurmScript, IsPrintedWhereThereIsNoSbatch) {
     const test::TemporaryFolder folder;
     const std::string path = std::getenv("PATH");
@@ -111,13 +172,15 @@ TEST(SlurmScript, IsPrintedWhereThereIsNoSbatch) {
 }
 
 /// tests/tools/slurm_test.py runs this with a cluster of its own: submits MILLRACE_SLURM_WORKER, a program, with the options in
-/// MILLRACE_SLURM. By itself it submits to a stand-in for sbatch.
+/// MILLRACE_SLURM, as the ranks of a run in MILLRACE_SLURM_RUN where that is set. By itself it submits to a stand-in for sbatch.
 TEST(SlurmScript, SubmitsToACluster) {
-    const char *words = std::getenv("MILLRACE_SLURM"), *worker = std::getenv("MILLRACE_SLURM_WORKER");
+    const char *words = std::getenv("MILLRACE_SLURM"), *worker = std::getenv("MILLRACE_SLURM_WORKER"),
+               *run = std::getenv("MILLRACE_SLURM_RUN");
     const test::TemporaryFolder folder;
+    const std::vector<std::string> command{worker != nullptr ? worker : "true"};
+    const SlurmOptions options = parse_slurm_options(words != nullptr ? words : "array=0-1", run != nullptr).value();
     const std::string path = std::getenv("PATH"),
-                      script = slurm_script(parse_slurm_options(words != nullptr ? words : "array=0-1").value(),
-                                            {worker != nullptr ? worker : "true"});
+                      script = run != nullptr ? slurm_script(options, command, {}, run) : slurm_script(options, command);
     if (words == nullptr) {
         program_in(folder, "sbatch", "#!/bin/sh\ncp \"$1\" \"$1.seen\"\n");
         ::setenv("PATH", (folder.path().string() + ":" + path).c_str(), 1);

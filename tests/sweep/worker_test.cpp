@@ -324,6 +324,82 @@ TEST_F(SweepWorker, FinalsThatTrainWhenTheTimeIsUpAreTrainedToTheirEnd) {
     EXPECT_EQ(count(**worker, TrialState::complete), 6);
 }
 
+TEST_F(SweepWorker, AConstraintThatNobodyMeasuresIsRefusedBeforeTheWork) {
+    auto loaded = load_study(file(std::string(kObjective) + "constraints = [{ metric = \"beauty\", at_least = 1 }]\n"), {});
+    ASSERT_TRUE(loaded.ok());
+    auto worker = Worker::open(*loaded, options(4), factory_, base::SteadyClock::shared());
+    ASSERT_TRUE(worker.ok());
+    const auto ran = (*worker)->run();
+    ASSERT_FALSE(ran.ok());
+    EXPECT_NE(ran.error().text().find("\"beauty\""), std::string::npos) << ran.error().text();
+    EXPECT_EQ(log_.epochs, 0);
+}
+
+class FewTrials : public Sweeps {
+protected:
+    /// The one trial that is complete, of a study that would have none.
+    search::Trial only_complete(const StudyFile& of, const Worker& worker, const Progress& progress) {
+        const auto finalists = finalist_results(const_cast<Worker&>(worker).ledger(), of);
+        if (finalists.size() != 1) {
+            ADD_FAILURE() << finalists.size() << " finalists";
+            return {};
+        }
+        EXPECT_EQ(finalists.front().reruns.size(), 1u);
+        EXPECT_EQ(progress.finished, finalists.front().trials.front());
+        EXPECT_EQ(progress.running, 0);
+        return const_cast<Worker&>(worker).ledger().trial(finalists.front().trials.front());
+    }
+};
+
+TEST_F(FewTrials, TheBestThatPausedTrainsToItsEnd) {
+    for (const int trials : {1, 2, 3, 8}) {
+        auto with = options(4);
+        with.database = (folder_ / (std::to_string(trials) + ".db")).string();
+        with.slices = folder_ / std::to_string(trials);
+        const StudyFile of = study("sampler = \"random\"\nscheduler = \"asha\"\nrungs = { last = 9 }\nfinalists = 5\n" +
+                                   ("replicates = 1\ntrials = " + std::to_string(trials)) + "\n");
+        const auto worker = run(of, with);
+        const search::Trial best = only_complete(of, *worker, worker->progress());
+        ASSERT_EQ(best.last_step(), 9);
+        const std::int64_t rung = trials >= 3 ? 3 : 1;  // the last that any reached by itself
+        for (const search::Trial& other : worker->ledger().searched())
+            if (other.reports.contains(rung)) {
+                EXPECT_LE(best.reports.at(rung).front(), other.reports.at(rung).front()) << other.number << " of " << trials;
+            }
+        for (const auto& [epoch, value] : alone(of, best, 100, 9)) EXPECT_EQ(best.reports.at(epoch).front(), value);
+    }
+}
+
+TEST_F(FewTrials, WhereNoneKeepsTheConstraintsNoneTrainsToItsEnd) {
+    auto loaded = load_study(
+        file(std::string(kObjective) + "constraints = [{ metric = \"validation_loss\", at_most = 0 }]\nsampler = \"random\"\n"
+                                       "scheduler = \"asha\"\nrungs = { last = 9 }\ntrials = 4\n"),
+        {});
+    ASSERT_TRUE(loaded.ok());
+    const auto worker = run(*loaded, options(4));
+    EXPECT_EQ(count(*worker, TrialState::complete), 0) << "none may win, so none is worth its length";
+    EXPECT_FALSE(worker->progress().finished);
+}
+
+TEST_F(FewTrials, TheBestOfThoseThatTheTimeCutOffTrainsBeyondIt) {
+    for (const std::string scheduler : {"none", "asha", "median", "pbt"}) {
+        log_.epochs = 0;
+        auto with = options(scheduler == "pbt" ? 0 : 4);
+        with.database = (folder_ / (scheduler + ".db")).string();
+        with.slices = folder_ / scheduler;
+        with.time = std::chrono::minutes{15};  // two epochs, of nine
+        const SlowClock clock(log_);
+        const StudyFile of = study("sampler = \"random\"\nscheduler = \"" + scheduler +
+                                   "\"\nrungs = { last = 9 }\npopulation = 4\nreplicates = 1\nfinalists = 2\n");
+        const auto worker = run(of, with, clock);
+        EXPECT_TRUE(worker->is_out_of_time()) << scheduler;
+        const auto finalists = finalist_results(worker->ledger(), of);
+        ASSERT_EQ(finalists.size(), 1u) << scheduler;
+        EXPECT_EQ(worker->progress().finished, finalists.front().trials.front()) << scheduler;
+        EXPECT_EQ(worker->ledger().trial(finalists.front().trials.front()).last_step(), 9) << scheduler;
+    }
+}
+
 TEST_F(SweepWorker, AMetricThatNobodyMeasuresIsNamedWithThoseThatAre) {
     auto loaded = load_study(file("objectives = [{ metric = \"validation_beauty\", direction = \"maximize\" }]\n"), {});
     ASSERT_TRUE(loaded.ok());
@@ -332,6 +408,7 @@ TEST_F(SweepWorker, AMetricThatNobodyMeasuresIsNamedWithThoseThatAre) {
     const auto ran = (*worker)->run();
     ASSERT_FALSE(ran.ok());
     EXPECT_NE(ran.error().text().find("validation_loss"), std::string::npos) << ran.error().text();
+    EXPECT_EQ(log_.epochs, 0) << "told before the work";
     const auto left = (*worker)->ledger().stored();
     for (const storage::StoredTrial& stored : left.value()) EXPECT_TRUE(stored.is_waiting);
 }
@@ -371,7 +448,14 @@ TEST_F(SweepWorker, TheRunWritesItsResults) {
     request.out = folder_ / "out";
     request.lanes = 4;
     request.journal = (folder_ / "journal.log").string();
+    int epochs = 0, epochs_without_a_page = 0;
+    request.on_epoch = [&](const Progress& /*progress*/) {
+        ++epochs;
+        if (!std::filesystem::exists(folder_ / "out/sweep.html")) ++epochs_without_a_page;
+    };
     const auto report = run_study(of, request, factory_);
+    EXPECT_GT(epochs, 1);
+    EXPECT_EQ(epochs_without_a_page, 1) << "the first epoch's page is written behind it";
     ASSERT_TRUE(report.ok()) << report.error().text();
     const auto best = load_study(file(std::string(kObjective), kSpace), {});
     ASSERT_TRUE(std::filesystem::exists(report->best_recipe));

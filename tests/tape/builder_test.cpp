@@ -183,18 +183,6 @@ TEST(ParameterGradient, AddsOnlyWhereSomebodyWroteBefore) {
     EXPECT_FALSE(builder.parameter_gradient(a).accumulate);
 }
 
-TEST(ParameterGradient, AlwaysAddsOverMicroBatches) {
-    TapeRig rig;
-    const ParameterId a = rig.store->add_vector({"a"}, 5, Init::value(1));
-    rig.allocate();
-    BuildOptions options;
-    options.accumulate = true;
-    Builder builder(*rig.store, options);
-    EXPECT_TRUE(builder.parameter_gradient(a).accumulate);
-    builder.close_section(4);
-    EXPECT_TRUE(builder.parameter_gradient(a).accumulate);
-}
-
 /// Two layers' backward rules: each a weight gradient, then a record of the chain.
 void register_rules(Builder& builder) {
     const auto matrix = [&](const char* name) { return builder.activation(3, 3, name, false).view; };

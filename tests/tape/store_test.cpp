@@ -117,6 +117,31 @@ TEST(Initialize, EveryElementHasItsOwnNumberWhoeverDrawsIt) {
     for (std::size_t i = 0; i < one.size(); ++i) ASSERT_EQ(narrow[i], tensor::to_bf16(one[i])) << i;
 }
 
+TEST(Initialize, PartsMakeUpTheSlice) {
+    TapeRig rig(kCpuPlace);
+    rig.store->add_vector({"v"}, 5, Init::value(2));
+    rig.store->add_matrix({"w"}, 3001, 1999, Init::normal(0.5));  // more than a part
+    rig.store->add_matrix({"q"}, 65, 65, Init::orthonormal());
+    rig.store->add_matrix({"u.0", "u.1"}, 1024, 1024, Init::uniform(2));
+    rig.allocate();
+    std::vector<float> whole(static_cast<std::size_t>(rig.store->parameter_arena().cols)), joined;
+    draw_slice(rig.store->parameters(), false, 0, 40, whole);
+    std::size_t parts = 0;
+    draw_parts(rig.store->parameters(), false, 0, 40, rig.store->parameter_arena().cols,
+               [&](std::int64_t begin, const std::vector<float>& part) {
+                   EXPECT_EQ(begin, static_cast<std::int64_t>(joined.size()));
+                   EXPECT_LE(static_cast<std::int64_t>(part.size()), kDrawnPart + 64) << "and what pads a tensor";
+                   joined.insert(joined.end(), part.begin(), part.end());
+                   parts += 1;
+               });
+    EXPECT_GE(parts, 2u);
+    EXPECT_TRUE(joined == whole);
+    const std::vector<float> v = drawn(*rig.store, 0), w = drawn(*rig.store, 1);
+    EXPECT_TRUE(std::equal(w.begin(), w.end(), whole.begin() + rig.store->parameters()[1].offset));
+    EXPECT_EQ(v, std::vector<float>(5, 2));
+    draw_parts({}, false, 0, 40, 0, [](std::int64_t, const std::vector<float>&) { ADD_FAILURE() << "nothing to draw"; });
+}
+
 TEST(Initialize, MemberEqualsTheOnlyMemberOfItsSeed) {
     TapeRig three(kCpuPlace, 3);
     const ParameterId id = three.store->add_matrix({"w.0", "w.1"}, 3, 5, Init::normal(1));
@@ -319,7 +344,7 @@ TEST(StoreDeathTest, MisuseIsNamed) {
     EXPECT_DEATH(rig.store->set_trainable(0, kRunning, true), "running");
     EXPECT_DEATH(rig.store->set_trainable(0, "unknown", true), "unknown");
     EXPECT_DEATH(rig.store->set_trainable(1, kWeights, false), "no such member");
-    EXPECT_DEATH(rig.store->write_parameter(s, 0, 0, {1}), "wrong number");
+    EXPECT_DEATH(rig.store->write_parameter(s, 0, 0, {1, 2, 3, 4}), "too many values");
 }
 
 }  // namespace

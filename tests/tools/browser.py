@@ -113,13 +113,13 @@ class Browser:
         return answer["result"]
 
     def open(self, path, width=1200, height=900, dark=False, script=True):
-        """Loads a file anew and waits until it is there."""
+        """Loads a file, or a page by its address, anew and waits until it is there."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}, {"name": "prefers-reduced-motion", "value": "reduce"}]
         self.call("Emulation.setEmulatedMedia", media="screen", features=features)
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self.events = []
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         until = time.monotonic() + self.limit
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive(until)

@@ -20,7 +20,7 @@ class List(unittest.TestCase):
         self.assertEqual(len({words[1] for words in lines}), len(lines))
 
     def test_libraries_are_the_packages_with_a_header(self):
-        self.assertLessEqual({"libzstd-dev", "zlib1g-dev", "libsentencepiece-dev", "libhdf5-dev", "libdeflate-dev", "libfmt-dev", "libgtest-dev"}, set(debian_packages.libraries()))
+        self.assertLessEqual({"libzstd-dev", "zlib1g-dev", "libsentencepiece-dev", "libhdf5-dev", "libdeflate-dev", "libfmt-dev", "libgtest-dev", "libjs-dygraphs"}, set(debian_packages.libraries()))
         self.assertNotIn("cmake", debian_packages.libraries())
         self.assertIn(("libsentencepiece-dev", "sentencepiece_processor.h", ["sentencepiece", "sentencepiece_train"], "no text bridge"),
                       debian_packages.rows())
@@ -50,7 +50,8 @@ class Unpacking(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             archive = self.package(folder, "libmade1 (= 1), libc6-dev | libc-dev, libother:any | libthird", {
                 f"lib/{triplet}/libmade.so.1.2": "the library", f"usr/lib/{triplet}/libmade.so": f"-> /lib/{triplet}/libmade.so.1.2",
-                f"usr/include/{triplet}/made.h": "header", "usr/share/doc/libmade-dev/copyright": "licence", "usr/share/man/made.3": "left out"})
+                f"usr/include/{triplet}/made.h": "header", "usr/share/doc/libmade-dev/copyright": "licence", "usr/share/man/made.3": "left out",
+                "usr/share/javascript/made/made.min.js": "script", "usr/share/javascript/made/made.min.js.map": "left out"})
             self.assertEqual(debian_packages.dependencies_of(archive), ["libmade1", "libother"])
             root = pathlib.Path(folder, "root")
             for _ in range(2):  # another architecture's package brings the same headers again
@@ -59,6 +60,7 @@ class Unpacking(unittest.TestCase):
             self.assertEqual((root / f"usr/include/{triplet}/made.h").read_text(), "header")
             self.assertTrue((root / "usr/share/doc/libmade-dev/copyright").exists())
             self.assertFalse((root / "usr/share/man").exists())
+            self.assertEqual([path.name for path in (root / "usr/share/javascript/made").iterdir()], ["made.min.js"])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "srun")
 NODES = ("mill1", "mill2")
 SEARCHED = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"])
 
@@ -77,7 +77,8 @@ class Cluster:
             listening = "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny"
         except OSError:
             listening = ""
-        for name in ("state", *(f"spool-{node}" for node in NODES)):
+        # PMIx makes folders of the same names below TmpFS on both nodes.
+        for name in ("state", *(f"{kind}-{node}" for kind in ("spool", "tmp") for node in NODES)):
             (self.folder / name).mkdir()
         nodes = "\n".join(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=64 Gres=gpu:1 State=UNKNOWN"
                           for name, port in zip(NODES, ports))
@@ -96,6 +97,7 @@ StateSaveLocation={self.folder}/state
 SlurmdSpoolDir={self.folder}/spool-%n
 SlurmctldPidFile={self.folder}/slurmctld.pid
 SlurmdPidFile={self.folder}/slurmd-%n.pid
+TmpFS={self.folder}/tmp-%n
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres

@@ -187,8 +187,21 @@ TEST(Console, ModelsWithoutClassesShowWhatTheirFamilyMeasures) {
     EXPECT_EQ(finish_text(result),
               "best weights (epoch 2) on 500 samples set aside: loss 0.0312 cosine 0.500 (ceiling 0.722)\nmapper alone: loss "
               "0.0400\nrun runs/x");
+    result.best_metric = "validation_cosine";
+    EXPECT_NE(finish_text(result).find("best weights (epoch 2, by validation_cosine) on 500"), std::string::npos);
     result.held = 0;
     EXPECT_NE(finish_text(result).find("nothing was scored"), std::string::npos);
+}
+
+TEST(Console, TheMeasureThatChoseIsNamed) {
+    RunResult result;
+    result.run = "runs/x";
+    result.tested = false;
+    result.best_metric = "file_f1";
+    result.members = {{0.9, 0.125, 3, NAN, NAN, {}}};
+    EXPECT_NE(finish_text(result).find("best weights (epoch 3, by file_f1): validation accuracy 90.00 %, loss 0.1250\n"),
+              std::string::npos)
+        << finish_text(result);
 }
 
 TEST(Console, PlainLinesKeepTheirDistance) {

@@ -16,6 +16,7 @@ public:
     using Hook = std::function<void(std::uint64_t step)>;
     HookedSource(std::unique_ptr<data::BatchSource> inner, Hook hook) : inner_(std::move(inner)), hook_(std::move(hook)) {}
     [[nodiscard]] std::int32_t samples(data::Part part) const override { return inner_->samples(part); }
+    [[nodiscard]] std::string preparation() const override { return inner_->preparation(); }
     [[nodiscard]] const data::Fields& fields() const override { return inner_->fields(); }
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
     base::Status upload(tape::Store& store) override { return inner_->upload(store); }

@@ -111,6 +111,35 @@ TEST_F(Keeping, RequestSavesAndTheRunGoesOn) {
     expect_equal("a", "whole");
 }
 
+TEST_F(Keeping, RunThatIsMovedGoesOnWhereItIs) {
+    const auto hook = [&](std::uint64_t step) {
+        if (step != 3) return;
+        fs::rename(folder_ / "a", folder_ / "moved");
+        fs::create_directories(folder_ / "a/checkpoints/step-00000001");  // as another run has it
+    };
+    const auto result = run_hooked("a", {"checkpoint.keep=1"}, hook);
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    EXPECT_EQ(result->run, fs::canonical(folder_ / "moved"));
+    EXPECT_TRUE(logged("was moved while it trained"));
+    EXPECT_TRUE(has("a/checkpoints/step-00000001"));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "a/checkpoints"), fs::directory_iterator{}), 1);
+    EXPECT_EQ(record::read_manifest(folder_ / "moved")->status, record::RunStatus::kFinished);
+    ASSERT_TRUE(run("whole", {}).ok());
+    expect_equal("moved", "whole");
+}
+
+TEST_F(Keeping, RunWhoseFolderIsRemovedStopsAndSaysSoOnce) {
+    const auto result = run_hooked("a", {"train.epochs=50"}, [&](std::uint64_t step) {
+        if (step == 3) fs::remove_all(folder_ / "a");
+    });
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().exit_status, 1);
+    EXPECT_NE(result.error().text().find("was removed while it trained, so training stopped at step 7"), std::string::npos)
+        << result.error().text();
+    EXPECT_EQ(log_.text().find("cannot"), std::string::npos) << log_.text();
+    EXPECT_FALSE(has("a"));
+}
+
 TEST_F(Keeping, DamagedNewestCheckpointFallsBackToTheOneBefore) {
     ASSERT_TRUE(run("whole", {"train.epochs=4"}).ok());
     for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {

@@ -159,6 +159,22 @@ TEST_F(LanesRun, AFilledLaneHasNoTraceOfTheTrialBefore) {
     EXPECT_NE(bits(*table, 0), start);
 }
 
+TEST_F(LanesRun, MetricsAreNamedBeforeTheFirstEpochWithoutAnEffectOnIt) {
+    const auto asked = lanes(2), plain = lanes(2);
+    EXPECT_TRUE(asked->metrics().value().empty()) << "of empty lanes";
+    for (Lanes* each : {asked.get(), plain.get()}) ASSERT_TRUE(each->fill(1, recipe({"seed=3"})).ok());
+    const auto names = asked->metrics();
+    ASSERT_TRUE(names.ok()) << names.error().text();
+    const Scores scores = epoch(*asked);
+    std::vector<std::string> measured;
+    for (const auto& [name, value] : scores[1]->metrics) measured.push_back(name);
+    std::vector<std::string> sorted = *names;
+    std::ranges::sort(sorted);
+    EXPECT_EQ(sorted, measured);
+    epoch(*plain);
+    EXPECT_TRUE(bits(*asked, 1) == bits(*plain, 1));
+}
+
 TEST_F(LanesRun, ANeighbourThatDivergesChangesNoBit) {
     const auto table = lanes(2);
     std::vector<std::vector<std::byte>> ends;

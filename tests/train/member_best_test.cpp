@@ -88,6 +88,29 @@ TEST_F(MemberBests, AreChosenAnewWhenSomebodyRemovedThem) {
     EXPECT_TRUE(evaluate_run(folder_ / "a", data::Part::test).ok());
 }
 
+TEST_F(MemberBests, EqualAccuraciesAreToldApartByTheLoss) {
+    // Four samples set aside have five accuracies.
+    const auto result = run("a", settings("9", {"data.validation=0.01", "optim.lr=3e-3", "members=2"}));
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    int ties = 0;
+    for (std::size_t k = 0; k < 2; ++k) {
+        const EpochReport* best = &observer_.epochs.front();
+        for (const EpochReport& epoch : observer_.epochs) {
+            const Score &score = epoch.validation[k], &known = best->validation[k];
+            ties += &epoch != best && score.accuracy == known.accuracy && score.loss < known.loss ? 1 : 0;
+            if (score.accuracy > known.accuracy || (score.accuracy == known.accuracy && score.loss < known.loss)) best = &epoch;
+        }
+        EXPECT_EQ(result->members[k].best_epoch, best->epoch) << k;
+        EXPECT_EQ(result->members[k].validation_loss, best->validation[k].loss) << k;
+    }
+    ASSERT_GT(ties, 0) << "without a tie this shows nothing";
+    const MemberResult &chosen = result->members[*result->chosen], &other = result->members[1 - *result->chosen];
+    EXPECT_GE(chosen.validation_accuracy, other.validation_accuracy);
+    if (chosen.validation_accuracy == other.validation_accuracy) {
+        EXPECT_LE(chosen.validation_loss, other.validation_loss);
+    }
+}
+
 TEST_F(MemberBests, OneMemberHasNoFolderOfItsOwn) {
     ASSERT_TRUE(run("a", settings("3", {"optim.lr=3e-2"})).ok());
     for (const auto& entry : fs::directory_iterator(folder_ / "a/checkpoints"))

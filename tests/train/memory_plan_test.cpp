@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
@@ -106,7 +108,7 @@ constexpr std::uint32_t kPairs = 5 + 31;  // two batches of 12 and a last step o
 
 /// An engine on the CPU with batches of 12.
 std::unique_ptr<Made> make(const EnergyFlowConfig& config, std::int64_t limit, std::int32_t micro_batch = 0,
-                           std::int32_t eval_batch = 3) {
+                           std::int32_t eval_batch = 3, bool training = true) {
     RunSettings settings;
     settings.model = "energy_flow";
     settings.batch = 12;
@@ -117,6 +119,7 @@ std::unique_ptr<Made> make(const EnergyFlowConfig& config, std::int64_t limit, s
     settings.optimizer.kind = ops::OptimizerKind::sgd;
     settings.optimizer.lr = {0.1};
     EngineOptions options;
+    options.training = training;
     options.ring_capacity = 64;
     const auto set = pairs(kPairs, config.embedding);
     auto made = std::make_unique<Made>();
@@ -262,10 +265,10 @@ TEST(MemoryPlan, RefusesWithTheSettingsThatFitAndAllocatesNothing) {
 TEST(MemoryPlan, EvaluatesFewerRowsAtOnceWhenMoreDoNotFit) {
     EnergyFlowConfig config = small_flow();
     config.steps = 2;
-    const std::int64_t all = needs(config, 1, 5);
-    ASSERT_LT(needs(config, 1, 3), all) << "evaluation decides";
-    const auto whole = make(config, 0, 1, 5), parts = make(config, all - 1, 1, 5);
-    ASSERT_TRUE(whole->engine.ok() && parts->engine.ok());
+    const auto whole = make(config, 0, 0, 5, false);
+    ASSERT_TRUE(whole->engine.ok());
+    const auto parts = make(config, (*whole->engine)->memory_needs().total() - 1, 0, 5, false);
+    ASSERT_TRUE(parts->engine.ok());
     EXPECT_EQ((*whole->engine)->eval_batch(), 5);
     EXPECT_EQ((*parts->engine)->eval_batch(), 3);
     const auto wanted = (*whole->engine)->evaluate(data::Part::validation);
@@ -293,7 +296,52 @@ TEST(MemoryPlan, LimitIsTheMachinesUnlessGiven) {
     EXPECT_GT(machine->bytes, 1 << 20);
 }
 
+/// Ends the process, with 0 where a limit of its address space narrows the machine's.
+[[noreturn]] void limit_address_space() {
+    constexpr rlim_t kBound = rlim_t{1} << 30;
+    const rlimit bound{kBound, kBound};
+    setrlimit(RLIMIT_AS, &bound);
+    const auto limit = host_memory_limit();
+    const bool narrowed = limit && limit->bytes < static_cast<std::int64_t>(kBound) && limit->owner.starts_with("ulimit -v");
+    std::_Exit(narrowed && resident_bytes() > 1 << 20 ? 0 : 1);
+}
+
+TEST(MemoryPlan, LimitOfTheAddressSpaceNarrowsTheMachines) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(limit_address_space(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(MemoryPlan, CheckpointsOfManyMembersAreReadAsAWhole) {
+    constexpr std::int64_t kEach = 1000;
+    EXPECT_EQ(passing_bytes(128, 128 * kEach), passing_bytes(1, kEach));
+    EXPECT_EQ(passing_bytes(130, 130 * kEach), passing_bytes(1, kEach) + 2 * kEach);
+    EXPECT_EQ(passing_bytes(1, std::int64_t{1} << 40), passing_bytes(1, std::int64_t{1} << 30)) << "windows, not copies";
+}
+
 class MemoryOfARun : public TinyRun {};
+
+TEST_F(MemoryOfARun, OnTheCpuThePlanHasWorkingMemoryAndWhatTheProcessHolds) {
+    const auto made = set_up(recipe({}), true, {});
+    ASSERT_TRUE(made.ok()) << made.error().text();
+    const MemoryNeeds& needs = made->engine->memory_needs();
+    EXPECT_GT(needs.scratch, 0) << "packed operands of products";
+    EXPECT_GT(needs.held, std::int64_t{kTrain} * 28 * 28) << "the images as they were read";
+    EXPECT_GT(needs.passing, 0);
+    EXPECT_EQ(needs.peak(), needs.total() + needs.held + needs.passing);
+    EXPECT_NE(made->engine->memory_text().find("with the program and its data"), std::string::npos);
+}
+
+TEST_F(MemoryOfARun, DataWithoutRoomIsRefusedBeforeItIsRead) {
+    const auto whole = std::filesystem::file_size(folder_ / "data/train-images-idx3-ubyte");
+    std::filesystem::resize_file(folder_ / "data/train-images-idx3-ubyte", std::uintmax_t{1} << 43);  // a hole
+    const auto refused = run("a", {});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().exit_status, 2);
+    for (const char* part : {"data.path", "8.0 TiB of files", "room for"})
+        EXPECT_NE(refused.error().text().find(part), std::string::npos) << part << " in: " << refused.error().text();
+    std::filesystem::resize_file(folder_ / "data/train-images-idx3-ubyte", whole);
+    EXPECT_TRUE(run("a", {"train.steps=1"}).ok());
+}
 
 TEST_F(MemoryOfARun, RefusedPlanLeavesNoTrace) {
     const auto refused = run("a", {"train.memory=64KiB"});
@@ -304,7 +352,8 @@ TEST_F(MemoryOfARun, RefusedPlanLeavesNoTrace) {
 }
 
 TEST_F(MemoryOfARun, BatchStatisticsAndDiversityAreNotSplitUnasked) {
-    const std::vector<std::string> small{"model.preset=debug", "model.diversity_experts=true"};
+    // Parts need a second arena of gradients: it must cost less than the activations that they save.
+    const std::vector<std::string> small{"model.preset=debug", "model.diversity_experts=true", "train.batch=240"};
     const auto made = [&](const std::string& setting) {
         std::vector<std::string> settings = small;
         settings.push_back(setting);
@@ -322,7 +371,7 @@ TEST_F(MemoryOfARun, BatchStatisticsAndDiversityAreNotSplitUnasked) {
     const auto refused = made(less);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().exit_status, 2);
-    for (const char* part : {"not split unasked", "batch statistics of ", "train.micro_batch = 32 (", "smaller train.batch"})
+    for (const char* part : {"not split unasked", "batch statistics of ", "train.micro_batch = 80 (", "smaller train.batch"})
         EXPECT_NE(refused.error().text().find(part), std::string::npos) << part << " in: " << refused.error().text();
 }
 

@@ -120,8 +120,9 @@ const Subject kSubjects[] = {
     {"classes", 1,
      []() -> std::unique_ptr<models::Model> {
          models::CnnConfig config;
-         config.side = 6;
-         config.classes = 2;
+         config.task.input = {"image", data::Field::Kind::real, 36};
+         config.task.input.shape = {6, 6, 1};
+         config.task.outputs = 2;
          config.channels = {4};
          config.hidden = 8;
          config.dropout = 0;

@@ -3,13 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 
-#include "data/images/resident_images.h"
+#include "data/resident_samples.h"
 #include "models/baselines/baseline.h"
 #include "models/model_rig.h"
 #include "models/tiny_images.h"
 #include "ops/dense/dense.h"
 #include "ops/loss/loss.h"
+#include "ops/parts/parts.h"
 #include "ops/step/step.h"
 #include "optim/update.h"
 
@@ -40,8 +42,8 @@ TEST(DivideEpoch, KnownEpochsHaveKnownTails) {
 models::BaselineConfig small(float dropout) {
     models::BaselineConfig config;
     config.widths = {8, 6};
-    config.features = 25;
-    config.classes = 3;
+    config.task.input.width = 25;
+    config.task.outputs = 3;
     config.dropout = dropout;
     return config;
 }
@@ -49,7 +51,7 @@ models::BaselineConfig small(float dropout) {
 TEST(TrainingStep, FullAndTailMicroBatchesShareOperatorNumbers) {
     testing::Rig rig;
     rig.settings.accumulation = 3;
-    data::ResidentImages source(testing::tiny_set(100, 20));
+    data::ResidentSamples source(testing::tiny_set(100, 20));
     models::Baseline model(small(0.3f));
     ASSERT_TRUE(rig.start(model, source, {1}).ok());
     tape::Builder builder = build_training_step(*rig.store, model, source, rig.settings, {16, 2, 7});
@@ -61,7 +63,7 @@ TEST(TrainingStep, FullAndTailMicroBatchesShareOperatorNumbers) {
             numbers.push_back(dense->op_number);
         if (const auto* loss = std::any_cast<ops::LossParams>(&record.params)) scales.push_back(loss->scale);
         if (record.op == &ops::linear_wgrad::kDef) {
-            EXPECT_TRUE(record.accumulates(ops::linear_wgrad::dw));
+            EXPECT_FALSE(record.accumulates(ops::linear_wgrad::dw)) << "each part finishes its gradients apart";
         }
     }
     ASSERT_EQ(numbers.size(), 6u);
@@ -78,7 +80,7 @@ TEST(TrainingStep, FullAndTailMicroBatchesShareOperatorNumbers) {
 TEST(TrainingStep, EpochsWrapAtTheEndOfTheData) {
     testing::Rig rig;
     rig.settings.accumulation = 2;
-    data::ResidentImages source(testing::tiny_set(100, 20));
+    data::ResidentSamples source(testing::tiny_set(100, 20));
     models::Baseline model(small(0));
     ASSERT_TRUE(rig.start(model, source, {1}).ok());
     const EpochSteps epoch = divide_epoch(source.samples(data::Part::train), 16, 2);
@@ -105,43 +107,72 @@ TEST(TrainingStep, EpochsWrapAtTheEndOfTheData) {
     }
 }
 
-TEST(TrainingStep, MicroBatchesOfAllMachinesHaveNumbersOfTheirOwn) {
+/// Of the micro-batches of a step as a rank numbers them: (number, position of the first row), and where the step ends.
+struct Course {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> parts;
+    ops::MemberState end;
+};
+Course course_of(const StepRows& rows, base::Rank rank, std::uint32_t position) {
     testing::Rig rig;
-    data::ResidentImages source(testing::tiny_set(100, 20));
+    data::ResidentSamples source(testing::tiny_set(100, 20));
     models::Baseline model(small(0));
-    ASSERT_TRUE(rig.start(model, source, {1}).ok());
-    std::set<std::uint32_t> numbers;
-    for (std::uint32_t rank = 0; rank < 3; ++rank) {
-        tape::Builder begin(*rig.store, {}), end(*rig.store, {});
-        optim::append_step_begin(begin, {rank, 3});
-        begin.close_section();
-        ops::Record record{&ops::micro_end::kDef, ops::MicroEndParams{16, 34, true, 3}, {}, 0, "step"};
-        record.slots[ops::micro_end::state] = rig.store->state();
-        end.append(std::move(record));
-        end.close_section();
-        tape::Arena arena(*rig.backend);
-        tape::Program first("begin", *rig.store, std::move(begin), arena), next("end", *rig.store, std::move(end), arena);
-        ASSERT_TRUE(arena.allocate().ok() && first.prepare().ok() && next.prepare().ok());
-        first.run();
-        for (int micro = 0; micro < 2; ++micro) {
-            EXPECT_TRUE(numbers.insert(rig.store->read_states()[0].micro).second);
-            next.run();
-        }
-    }
-    EXPECT_EQ(numbers, (std::set<std::uint32_t>{0, 1, 2, 3, 4, 5}));
+    EXPECT_TRUE(rig.start(model, source, {1}).ok());
+    tape::Builder built = build_training_step(*rig.store, model, source, rig.settings, rows, nullptr, 0, {rank});
+    Course course;
+    ops::MemberState state;
+    state.position = position;
+    const auto sections = built.take_sections();
+    for (const ops::Section& section : sections)
+        for (int i = 0; i < section.repeat; ++i)
+            for (std::size_t r = section.first; r < section.first + section.count; ++r) {
+                const ops::Record& record = built.records()[r];
+                if (const auto* begin = std::any_cast<ops::StepBeginParams>(&record.params)) {
+                    state.micro = begin->rank;
+                    state.position += begin->first;
+                }
+                const auto* end = std::any_cast<ops::MicroEndParams>(&record.params);
+                if (const auto* part = std::any_cast<ops::PartEndParams>(&record.params)) {
+                    course.parts.emplace_back(state.micro, state.position);
+                    end = &part->micro;
+                }
+                if (end != nullptr) ops::close_micro(*end, state);
+            }
+    course.end = state;
+    return course;
 }
 
-TEST(TrainingStep, SeveralMachinesAreRefusedWithoutAnAllReduce) {
-    testing::Rig rig;
-    data::ResidentImages source(testing::tiny_set(100, 20));
-    models::Baseline model(small(0));
-    ASSERT_TRUE(rig.start(model, source, {1}).ok());
-    EXPECT_DEATH(build_training_step(*rig.store, model, source, rig.settings, {16, 1, 0}, nullptr, 0, {0, 2}), "all-reduce");
+TEST(TrainingStep, MicroBatchesOfAllRanksAreThoseOfOne) {
+    for (const StepRows& rows : {StepRows{4, 6, 0}, StepRows{4, 5, 3}, StepRows{4, 1, 2}, StepRows{4, 0, 3}, StepRows{1, 1, 0}})
+        for (const std::uint32_t world : {1u, 2u, 3u, 4u}) {
+            std::set<std::pair<std::uint32_t, std::uint32_t>> all;
+            std::size_t count = 0;
+            for (std::uint32_t rank = 0; rank < world; ++rank) {
+                const Course course = course_of(rows, {rank, world}, 20);
+                EXPECT_EQ(course.end.position, 20 + static_cast<std::uint32_t>(rows.total())) << rank << " of " << world;
+                all.insert(course.parts.begin(), course.parts.end());
+                count += course.parts.size();
+            }
+            if (world == 1 && rows.parts() == 1) continue;  // without a table of parts
+            EXPECT_EQ(count, static_cast<std::size_t>(rows.parts()));
+            std::set<std::pair<std::uint32_t, std::uint32_t>> wanted;
+            for (std::uint32_t m = 0; m < static_cast<std::uint32_t>(rows.parts()); ++m) wanted.insert({m, 20 + 4 * m});
+            if (rows.rows == 4) {
+                EXPECT_EQ(all, wanted);
+            }
+        }
+}
+
+TEST(TrainingStep, LastStepOfAPassEndsItOnEveryRank) {
+    for (const std::uint32_t rank : {0u, 1u, 2u}) {
+        const Course course = course_of({4, 1, 2}, {rank, 3}, 84);  // of 90 rows
+        EXPECT_EQ(course.end.position, 0u);
+        EXPECT_EQ(course.end.epoch, 1u);
+    }
 }
 
 TEST(Evaluation, CountsEveryRowOnceAndChangesNoWeight) {
     testing::Rig rig;
-    data::ResidentImages source(testing::tiny_set(100, 23));
+    data::ResidentSamples source(testing::tiny_set(100, 23));
     models::Baseline model(small(0.5f));
     ASSERT_TRUE(rig.start(model, source, {1}).ok());
     tape::Program full("full", *rig.store, build_evaluation(*rig.store, model, source, data::Part::test, 10), *rig.arena);

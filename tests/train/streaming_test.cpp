@@ -196,7 +196,7 @@ TEST_F(StreamingRun, AutoStreamsWhatDoesNotFitAndSaysWhy) {
     };
     ASSERT_TRUE(run("fits", with(needs.total() + 4096)).ok());
     EXPECT_TRUE(observer_.starts.back().loading.starts_with("resident (")) << observer_.starts.back().loading;
-    const auto streamed = run("tight", with(needs.total() - needs.activations - needs.data / 4));
+    const auto streamed = run("tight", with(needs.total() - needs.activations - needs.scratch + 8192));
     ASSERT_TRUE(streamed.ok()) << streamed.error().text();
     EXPECT_TRUE(observer_.starts.back().loading.starts_with("streamed (")) << observer_.starts.back().loading;
     EXPECT_NE(observer_.starts.back().loading.find("do not fit into the memory together"), std::string::npos);
@@ -275,7 +275,7 @@ TEST_F(StreamingRun, AFileThatIsCutWhileItIsReadEndsTheRun) {
 
 TEST_F(StreamingRun, WhatCannotBeStreamedIsRefused) {
     expect_refusal(go("a", {"data.oversample=2"}), {"data.oversample = 2", "resident"});
-    expect_refusal(run("b", {"data.mode=stream"}), {"data.mode", "images are always resident", "recordings"});
+    expect_refusal(run("b", {"data.mode=stream"}), {"data.mode", "samples are always resident", "recordings"});
     expect_refusal(go("c", {"train.batch=200"}), {"a step takes 200 rows", "data.window"});
     expect_refusal(go("d", {"data.window=1KiB"}), {"data.window"});
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "io/byte_source.h"
+
 namespace millrace::data {
 namespace {
 
@@ -31,8 +33,6 @@ bool volume(std::span<const std::uint32_t> shape, std::uint64_t& count) {
 Result<IdxArray> parse_idx(std::span<const std::byte> bytes, const Path& place) {
     const std::string where = place.string();
     if (bytes.size() < 4) return Error{fmt::format("has {} bytes; an IDX file starts with 4: truncated", bytes.size()), where};
-    if (bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b})
-        return Error{"is gzip-compressed; unpack it first (gunzip)", where};
     if (bytes[0] != std::byte{0} || bytes[1] != std::byte{0})
         return Error{fmt::format("starts with magic 0x{:08x}; an IDX file starts with 0x0000", big_endian(bytes)), where};
     if (static_cast<std::uint8_t>(bytes[2]) != kUnsignedByte)
@@ -60,7 +60,10 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, const Path& place) 
 }
 
 Result<IdxArray> read_idx(const Path& path) {
-    MILLRACE_LET(bytes, io::read_file(path, kFileCap));
+    std::error_code ignored;
+    const Path packed = Path(path) += ".gz";
+    const bool only_packed = !std::filesystem::exists(path, ignored) && std::filesystem::exists(packed, ignored);
+    MILLRACE_LET(bytes, io::read_unpacked(only_packed ? packed : path, kFileCap));
     return parse_idx(bytes, path);
 }
 

@@ -15,7 +15,8 @@ struct IdxArray {
     std::vector<std::uint8_t> values;  ///< row-major, exactly the product of the extents
 };
 
-/// Reads and checks a file: magic, extents against the size of the file, nothing missing, nothing after the values.
+/// Reads and checks a file, packed by gzip or not, or else the one with ".gz" behind its name: magic, extents against the size of
+/// the file, nothing missing, nothing after the values.
 Result<IdxArray> read_idx(const Path& path);
 /// The same for bytes in memory; `place` names them in errors.
 Result<IdxArray> parse_idx(std::span<const std::byte> bytes, const Path& place);

@@ -6,9 +6,11 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "data/images/garments.h"
+#include "io/checksum.h"
 
 namespace millrace::data {
 namespace {
@@ -92,7 +94,7 @@ std::optional<PixelStatistics> usual_constants(std::string_view name) {
     return std::nullopt;
 }
 
-Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path, std::uint32_t classes) {
+Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path, std::optional<std::uint32_t> classes) {
     MILLRACE_LET(images, read_idx(images_path));
     MILLRACE_LET(labels, read_idx(labels_path));
     if (images.shape.size() != 3)
@@ -106,11 +108,11 @@ Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path
                      labels_path.string()};
     if (images.shape[0] == 0 || images.shape[1] == 0 || images.shape[2] == 0)
         return Error{"holds no images", images_path.string()};
-    for (std::size_t i = 0; i < labels.values.size(); ++i)
-        if (labels.values[i] >= classes)
+    for (std::size_t i = 0; classes && i < labels.values.size(); ++i)
+        if (labels.values[i] >= *classes)
             return Error{fmt::format("label {} at index {} is out of range: {} classes are numbered 0 to {}; if there are more, "
                                      "{} beside it must say so: {{\"classes\": {}}}",
-                                     labels.values[i], i, classes, classes - 1, kDescription,
+                                     labels.values[i], i, *classes, *classes - 1, kDescription,
                                      *std::max_element(labels.values.begin(), labels.values.end()) + 1),
                          labels_path.string()};
     return LabeledImages{images.shape[0], images.shape[1], images.shape[2], std::move(images.values), std::move(labels.values)};
@@ -136,6 +138,35 @@ PixelStatistics measure_pixels(const LabeledImages& images, std::span<const std:
     return PixelStatistics{mean / 255, std::sqrt(squares / count) / 255};
 }
 
+SampleSet samples_of(const ImageSet& set) {
+    SampleSet samples;
+    samples.name = set.name;
+    samples.unit = "images";
+    samples.preparation.shape = {static_cast<std::int32_t>(set.train.rows), static_cast<std::int32_t>(set.train.columns), 1};
+    samples.preparation.mean = {static_cast<float>(set.pixels.mean)};
+    samples.preparation.deviation = {static_cast<float>(set.pixels.deviation)};
+    samples.preparation.classes = static_cast<std::int32_t>(set.classes);
+    samples.preparation.class_names = set.class_names;
+    samples.count = static_cast<std::int32_t>(set.train.count + set.test.count);
+    samples.width = static_cast<std::int32_t>(samples.preparation.shape.size());
+    std::vector<std::uint8_t> pixels;
+    pixels.reserve(set.train.pixels.size() + set.test.pixels.size());
+    io::Checksum64 sum;
+    for (const LabeledImages* images : {&set.train, &set.test}) {
+        pixels.insert(pixels.end(), images->pixels.begin(), images->pixels.end());
+        samples.labels.insert(samples.labels.end(), images->labels.begin(), images->labels.end());
+        sum.update(std::as_bytes(std::span(images->pixels)));
+        sum.update(std::as_bytes(std::span(images->labels)));
+    }
+    samples.own(std::move(pixels));
+    samples.checksum = sum.value();
+    samples.part(Part::train).assign(set.split.training.begin(), set.split.training.end());
+    samples.part(Part::validation).assign(set.split.validation.begin(), set.split.validation.end());
+    samples.part(Part::test).resize(set.test.count);
+    std::iota(samples.part(Part::test).begin(), samples.part(Part::test).end(), static_cast<std::int32_t>(set.train.count));
+    return samples;
+}
+
 Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint64_t split_seed) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(folder, ignored))
@@ -146,10 +177,11 @@ Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint
     MILLRACE_LET(description, read_image_description(folder / kDescription));
     ImageSet set;
     set.name = description.name.value_or(folder_name(folder));
-    set.classes = description.classes.value_or(10);
+    MILLRACE_LET(train, load_pair(folder / kTrainImages, folder / kTrainLabels, description.classes));
+    MILLRACE_LET(test, load_pair(folder / kTestImages, folder / kTestLabels, description.classes));
+    const std::uint32_t most = std::max(*std::ranges::max_element(train.labels), *std::ranges::max_element(test.labels));
+    set.classes = description.classes.value_or(most + 1);
     set.class_names = description.class_names.empty() ? usual_names(set.name, set.classes) : description.class_names;
-    MILLRACE_LET(train, load_pair(folder / kTrainImages, folder / kTrainLabels, set.classes));
-    MILLRACE_LET(test, load_pair(folder / kTestImages, folder / kTestLabels, set.classes));
     if (train.rows != test.rows || train.columns != test.columns)
         return Error{
             fmt::format("images are {} x {}, those for training {} x {}", test.rows, test.columns, train.rows, train.columns),

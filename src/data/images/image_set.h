@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/images/idx.h"
+#include "data/sample_set.h"
 #include "data/split.h"
 
 namespace millrace::data {
@@ -34,8 +35,8 @@ struct PixelStatistics {
 PixelStatistics measure_pixels(const LabeledImages& images, std::span<const std::uint32_t> indices);
 
 struct ImageSet {
-    std::string name;  ///< from dataset.json, else the folder's name
-    std::uint32_t classes = 10;
+    std::string name;                      ///< from dataset.json, else the folder's name
+    std::uint32_t classes = 10;            ///< from dataset.json, else as many as the labels need
     std::vector<std::string> class_names;  ///< from dataset.json, else those of garments and fashion-mnist; else empty
     PixelStatistics
         pixels;  ///< from dataset.json, else the usual constants of mnist and fashion-mnist, else measured on split.training
@@ -43,6 +44,9 @@ struct ImageSet {
     LabeledImages test;
     Split split;  ///< of `train`
 };
+
+/// All of it in one table, those to train on first. The checksum is of all pixels and labels.
+SampleSet samples_of(const ImageSet& set);
 
 /// Loads and checks a folder: counts and image sizes match, labels are below the number of classes. `validation` as for
 /// split_validation. Errors name the file and, for a label, its index and value.

@@ -7,9 +7,8 @@
 
 namespace millrace::data {
 
-PairSource::PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens, const std::shared_ptr<const Tokenizer>& tokenizer,
-                       base::Rank rank)
-    : ResidentSource(rank), set_(std::move(set)), tokens_(std::move(tokens)) {
+PairSource::PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens, const std::shared_ptr<const Tokenizer>& tokenizer)
+    : set_(std::move(set)), tokens_(std::move(tokens)) {
     order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
     order_[index_of(Part::validation)].assign(set_->split.validation.begin(), set_->split.validation.end());
     fields_ = {{"vector", Field::Kind::real, dimensions()}, {"goal", Field::Kind::real, dimensions()}};
@@ -56,8 +55,7 @@ std::vector<tensor::View> PairSource::gather(tape::Builder& builder, Part part, 
                                              std::span<const Wanted> fields) {
     MILLRACE_ASSERT(samples(part) > 0, fmt::format("the {} part has no pairs to gather", name_of(part)));
     ops::GatherRowsParams params;
-    params.samples = static_cast<std::uint32_t>(whole(part));
-    params.rank = rank_of(part);
+    params.samples = static_cast<std::uint32_t>(samples(part));
     params.training = params.shuffle = builder.training();
     std::vector<tensor::View> views;
     for (const Wanted& wanted : fields) {

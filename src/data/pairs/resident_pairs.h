@@ -15,7 +15,7 @@ public:
     /// Fields are vector and goal. `tokens`: the set's sentences as numbers, where the model reads them: then also input_tokens,
     /// input_length, target_tokens and target_length. Pairs have no test part.
     explicit PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens = {},
-                        const std::shared_ptr<const Tokenizer>& tokenizer = {}, base::Rank rank = {});
+                        const std::shared_ptr<const Tokenizer>& tokenizer = {});
 
     [[nodiscard]] std::int32_t dimensions() const { return static_cast<std::int32_t>(set_->dimensions); }
     [[nodiscard]] const PairSet& set() const { return *set_; }

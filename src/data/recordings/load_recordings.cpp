@@ -34,6 +34,11 @@ struct PartFile {
 };
 
 Result<PartFile> open_part(const Path& path) {
+    if (std::error_code ignored; !std::filesystem::exists(path, ignored))
+        return Error{
+            "is missing; `millrace data make hydrophone --out FOLDER` makes such a set, `millrace data build-leak` one of "
+            "your own sounds",
+            path.string()};
     MILLRACE_LET(file, io::Hdf5File::open(path));
     PartFile part{std::move(file), path, {}, 0, 0};
     const io::Hdf5Description* mel = part.file->find("segments_mel");

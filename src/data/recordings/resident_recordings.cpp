@@ -8,8 +8,8 @@
 
 namespace millrace::data {
 
-ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, RecordingOptions options, base::Rank rank)
-    : ResidentSource(rank), set_(std::move(set)), options_(options) {
+ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, RecordingOptions options)
+    : set_(std::move(set)), options_(options) {
     fields_ = fields_of(*set_);
     for (const Part part : kAllParts) {
         std::vector<std::int32_t>& order = order_[index_of(part)];
@@ -56,8 +56,7 @@ void ResidentRecordings::write_features(tape::Store& store, Part part, const std
 std::vector<tensor::View> ResidentRecordings::gather(tape::Builder& builder, Part part, std::int32_t rows,
                                                      std::span<const Wanted> fields) {
     ops::GatherFeaturesParams params;
-    params.samples = static_cast<std::uint32_t>(whole(part));
-    params.rank = rank_of(part);
+    params.samples = static_cast<std::uint32_t>(samples(part));
     params.op_number = builder.next_op_number();
     params.training = params.shuffle = builder.training();
     params.rows_per_label = static_cast<std::uint32_t>(set_->windows);

@@ -17,7 +17,7 @@ struct RecordingOptions {
 class ResidentRecordings final : public ResidentSource {
 public:
     /// Fields are features and label.
-    explicit ResidentRecordings(std::shared_ptr<const RecordingSet> set, RecordingOptions options = {}, base::Rank rank = {});
+    explicit ResidentRecordings(std::shared_ptr<const RecordingSet> set, RecordingOptions options = {});
 
     std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
                                      std::span<const Wanted> fields) override;

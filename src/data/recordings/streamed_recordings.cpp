@@ -21,18 +21,18 @@ constexpr std::size_t kWord = sizeof(std::int32_t);
 
 }  // namespace
 
-StreamedRecordings::StreamedRecordings(std::shared_ptr<const RecordingSet> set, StreamOptions options, base::Rank rank)
-    : set_(std::move(set)), options_(options), rank_(rank), fields_(fields_of(*set_)) {
+StreamedRecordings::StreamedRecordings(std::shared_ptr<const RecordingSet> set, StreamOptions options)
+    : set_(std::move(set)), options_(options), fields_(fields_of(*set_)) {
     label_offset_ = (static_cast<std::size_t>(set_->width) * sizeof(std::uint16_t) + kWord - 1) / kWord * kWord;
     row_bytes_ = label_offset_ + kWord;
 }
 
 base::Result<std::unique_ptr<StreamedRecordings>> StreamedRecordings::create(std::shared_ptr<const RecordingSet> set,
-                                                                             StreamOptions options, base::Rank rank) {
-    std::unique_ptr<StreamedRecordings> made(new StreamedRecordings(std::move(set), options, rank));
-    if (made->whole(Part::train) == 0) return base::Error{"the training part has no recordings"};
+                                                                             StreamOptions options) {
+    std::unique_ptr<StreamedRecordings> made(new StreamedRecordings(std::move(set), options));
+    if (made->samples(Part::train) == 0) return base::Error{"the training part has no recordings"};
     for (const Part part : kAllParts)
-        if (made->whole(part) > 0 && (part != Part::train || options.training)) MILLRACE_TRY(made->add_part(part));
+        if (made->samples(part) > 0 && (part != Part::train || options.training)) MILLRACE_TRY(made->add_part(part));
     if (options.training) MILLRACE_TRY(made->check_mix());
     return made;
 }
@@ -50,7 +50,7 @@ base::Status StreamedRecordings::add_part(Part part) {
             base::print_bytes(chunk), base::print_bytes(options_.window_bytes / half * chunk))};
     WindowPlan plan;
     plan.seed = options_.seed;
-    plan.rows = static_cast<std::uint32_t>(whole(part));
+    plan.rows = static_cast<std::uint32_t>(samples(part));
     plan.block_rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(block / row_bytes_, plan.rows));
     plan.shuffle = part == Part::train;
     plan.divide(
@@ -123,11 +123,7 @@ base::Status StreamedRecordings::read_block(Part part, std::uint32_t first, std:
 }
 
 base::Status StreamedRecordings::await_rows(const RowsAhead& rows, const StepsDone& done) {
-    const base::Rank rank = rank_of(rows.part);
-    RowsAhead common = rows;
-    common.first = rank.position(static_cast<std::uint32_t>(rows.first));
-    common.count = (rows.count - 1) * rank.world + 1;
-    const base::Status there = parts_[index_of(rows.part)]->await(common, done);
+    const base::Status there = parts_[index_of(rows.part)]->await(rows, done);
     if (there.ok()) return base::ok();
     return base::Error{
         fmt::format("cannot read the {} data of {}", name_of(rows.part), set_->name), {}, there.error().exit_status}
@@ -136,7 +132,7 @@ base::Status StreamedRecordings::await_rows(const RowsAhead& rows, const StepsDo
 
 std::int64_t StreamedRecordings::most_rows(Part part) const {
     const auto& streamed = parts_[index_of(part)];
-    return streamed ? streamed->most_rows() / rank_of(part).world : BatchSource::most_rows(part);
+    return streamed ? streamed->most_rows() : BatchSource::most_rows(part);
 }
 
 std::optional<LoaderCounts> StreamedRecordings::loader_counts(std::uint32_t epoch) const {
@@ -159,8 +155,7 @@ std::vector<tensor::View> StreamedRecordings::gather(tape::Builder& builder, Par
                                                      std::span<const Wanted> fields) {
     const StreamedRows& from = *parts_[index_of(part)];
     ops::GatherFeaturesParams params;
-    params.samples = static_cast<std::uint32_t>(whole(part));
-    params.rank = rank_of(part);
+    params.samples = static_cast<std::uint32_t>(samples(part));
     params.op_number = builder.next_op_number();
     params.training = params.shuffle = builder.training();
     params.window = from.plan().window_rows();

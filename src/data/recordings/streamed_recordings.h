@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/rank.h"
 #include "data/recordings/recording_set.h"
 #include "data/stream/streamed_rows.h"
 
@@ -28,9 +27,9 @@ class StreamedRecordings final : public BatchSource {
 public:
     /// `set` has its features in files. Refuses windows that hold no block, and windows of one class while there are several.
     static base::Result<std::unique_ptr<StreamedRecordings>> create(std::shared_ptr<const RecordingSet> set,
-                                                                    StreamOptions options, base::Rank rank = {});
+                                                                    StreamOptions options);
 
-    [[nodiscard]] std::int32_t samples(Part part) const override { return rank_of(part).share(whole(part)); }
+    [[nodiscard]] std::int32_t samples(Part part) const override { return set_->part(part).count * set_->windows; }
     [[nodiscard]] const Fields& fields() const override { return fields_; }  ///< features and label
 
     base::Status declare(tape::Store& store) override;
@@ -46,16 +45,13 @@ public:
     [[nodiscard]] const WindowPlan* plan(Part part) const;
 
 private:
-    StreamedRecordings(std::shared_ptr<const RecordingSet> set, StreamOptions options, base::Rank rank);
+    StreamedRecordings(std::shared_ptr<const RecordingSet> set, StreamOptions options);
     base::Status add_part(Part part);
     base::Status check_mix();
     base::Status read_block(Part part, std::uint32_t first, std::span<std::byte> rows) const;
-    [[nodiscard]] std::int32_t whole(Part part) const { return set_->part(part).count * set_->windows; }
-    [[nodiscard]] base::Rank rank_of(Part part) const { return part == Part::train ? rank_ : base::Rank{}; }
 
     std::shared_ptr<const RecordingSet> set_;
     StreamOptions options_;
-    base::Rank rank_;
     Fields fields_;
     std::size_t label_offset_, row_bytes_;  ///< bytes of a row
     std::array<std::unique_ptr<StreamedRows>, kPartCount> parts_;

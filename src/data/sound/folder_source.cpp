@@ -13,13 +13,13 @@
 namespace millrace::data {
 namespace {
 
+constexpr std::string_view kSoundEndings[] = {".wav", ".flac"};
 constexpr double kSecondsRead = kSoundSeconds + 1;  // what the last samples are interpolated from lies within
 
 /// Another sum when a file was added, removed, renamed or written to.
-std::string checksum_of(const std::vector<RecordingFile>& files) {
+std::string checksum_of(const std::vector<ClassFile>& files) {
     std::string listed;
-    for (const RecordingFile& file : files)
-        listed += fmt::format("{}\n{} {} {}\n", file.name, file.label, file.bytes, file.modified);
+    for (const ClassFile& file : files) listed += fmt::format("{}\n{} {} {}\n", file.name, file.label, file.bytes, file.modified);
     io::Checksum64 sum;
     sum.update(io::bytes_of(listed));
     return fmt::format("{:016x}", sum.value());
@@ -41,7 +41,7 @@ Result<Fit> read_recording(const Path& path, Resamplers& resamplers, std::span<f
 
 Result<SoundSource> sound_source(const Path& root, bool repeat) {
     if (!io::can_read_sound()) return io::read_sound(root).error();
-    MILLRACE_LET(found, find_recordings(root));
+    MILLRACE_LET(found, find_class_files(root, kSoundEndings));
     if (found.files.empty())
         return Error{
             fmt::format("holds no recording ({} skipped, {} of other kinds); folders named by class with WAV or FLAC files in "
@@ -56,8 +56,8 @@ Result<SoundSource> sound_source(const Path& root, bool repeat) {
     nlohmann::ordered_json identity{{"recordings", found.files.size()}, {"checksum", checksum_of(found.files)}};
     if (repeat) identity["repeat"] = true;
     source.identity = identity.dump();
-    for (const RecordingFile& file : found.files) source.items.push_back({file.name, file.label});
-    auto files = std::make_shared<const std::vector<RecordingFile>>(std::move(found.files));
+    for (const ClassFile& file : found.files) source.items.push_back({file.name, file.label});
+    auto files = std::make_shared<const std::vector<ClassFile>>(std::move(found.files));
     auto resamplers = std::make_shared<Resamplers>(kSoundRate);
     source.read = [files, resamplers, repeat](std::size_t i, std::span<float, kSoundSamples> samples) {
         return read_recording((*files)[i].path, *resamplers, samples, repeat);

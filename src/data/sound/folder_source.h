@@ -10,7 +10,7 @@ namespace millrace::data {
 /// threads at once.
 Result<Fit> read_recording(const Path& path, Resamplers& resamplers, std::span<float, kSoundSamples> samples, bool repeat);
 
-/// What find_recordings() gives. Items are read from their files by read_recording() when they are asked for. Errors where there
+/// What find_class_files() gives. Items are read from their files by read_recording() when they are asked for. Errors where there
 /// is no recording at all, and in a build that reads none.
 Result<SoundSource> sound_source(const Path& root, bool repeat = false);
 

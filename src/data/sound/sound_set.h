@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "data/class_folders.h"
 #include "data/command.h"
 #include "data/folder.h"
 #include "data/recordings/files.h"
 #include "data/sound/mel.h"
-#include "data/sound/recordings.h"
 #include "data/sound/split_recordings.h"
 
 namespace millrace::data {
@@ -37,7 +37,7 @@ struct SoundSource {
     };
     std::vector<std::string> classes;
     std::vector<Item> items;
-    std::vector<SkippedRecording> skipped = {};  ///< that are no items, for the list
+    std::vector<SkippedFile> skipped = {};  ///< that are no items, for the list
     /// Fills in item `i` at kSoundRate. From several threads at once. An error skips the item.
     std::function<Result<Fit>(std::size_t i, std::span<float, kSoundSamples> samples)> read;
     std::string identity;  ///< JSON: what the items are a function of
@@ -56,7 +56,7 @@ struct SoundSetReport {
     MakeOutcome outcome = MakeOutcome::kWritten;
     std::array<std::uint64_t, kSoundParts> counts{};
     std::vector<std::string> classes;  ///< names by label
-    std::vector<SkippedRecording> skipped;
+    std::vector<SkippedFile> skipped;
     std::uint64_t padded = 0, cut = 0;
     bool repeated = false;
 };

@@ -33,7 +33,7 @@ Status for_all_items(std::uint32_t count, int threads, StopRequests& stop, const
 struct TransformedRecordings {
     std::vector<std::uint32_t> items;  ///< [n], positions in the source
     std::vector<std::uint16_t> mels;   ///< [n, kRecordingMels] f16
-    std::vector<SkippedRecording> skipped;
+    std::vector<SkippedFile> skipped;
     std::uint64_t padded = 0, cut = 0;
 };
 Result<TransformedRecordings> transform_recordings(const SoundSource& source, int threads, StopRequests& stop,

@@ -97,8 +97,7 @@ std::string recording_list(const SoundSource& source, const TransformedRecording
             text += fmt::format("{},{},{},{},\n", quoted(item.name), quoted(source.classes[item.label]), kPartNames[part], row);
         }
     for (const auto* list : {&source.skipped, &all.skipped})
-        for (const SkippedRecording& each : *list)
-            text += fmt::format("{},,skipped,,{}\n", quoted(each.name), quoted(each.reason));
+        for (const SkippedFile& each : *list) text += fmt::format("{},,skipped,,{}\n", quoted(each.name), quoted(each.reason));
     return text;
 }
 

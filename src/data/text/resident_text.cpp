@@ -20,8 +20,8 @@ std::string statistics_text(const TextStatistics& of) {
 
 }  // namespace
 
-ResidentText::ResidentText(std::shared_ptr<const TextSet> set, std::int32_t length, base::Rank rank, TextStages stages)
-    : ResidentSource(rank), set_(std::move(set)), length_(length), stages_(stages) {
+ResidentText::ResidentText(std::shared_ptr<const TextSet> set, std::int32_t length, TextStages stages)
+    : set_(std::move(set)), length_(length), stages_(stages) {
     Field tokens{"tokens", Field::Kind::integer, length_ + 1, set_->vocabulary, set_->tokenizer};
     tokens.statistics = set_->statistics;
     fields_ = {std::move(tokens), {"length", Field::Kind::integer, 1, length_ + 1}};
@@ -66,7 +66,7 @@ std::vector<std::string> ResidentText::notes() const {
     if (!domains_.empty())
         lines.push_back(fmt::format("{} domains of {} epoch{} each, {} windows an epoch", domains_.size(), stages_.epochs,
                                     stages_.epochs == 1 ? "" : "s",
-                                    base::print_count(static_cast<std::uint64_t>(whole(Part::train)))));
+                                    base::print_count(static_cast<std::uint64_t>(samples(Part::train)))));
     return lines;
 }
 
@@ -85,8 +85,7 @@ base::Status ResidentText::declare_tables(tape::Store& store) {
 std::vector<tensor::View> ResidentText::gather(tape::Builder& builder, Part part, std::int32_t rows,
                                                std::span<const Wanted> fields) {
     ops::GatherWindowsParams params;
-    params.samples = static_cast<std::uint32_t>(whole(part));
-    params.rank = rank_of(part);
+    params.samples = static_cast<std::uint32_t>(samples(part));
     params.training = builder.training();
     params.epochs = stages_.epochs;
     const Gathered places = places_of(builder, fields_, rows, fields);

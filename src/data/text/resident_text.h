@@ -26,13 +26,13 @@ class ResidentText final : public ResidentSource {
 public:
     /// Fields are tokens [T + 1], zeros behind a short window, and length [1]: how many of the T targets there are. `length` is
     /// T. stages.windows is at most that of the smallest domain.
-    ResidentText(std::shared_ptr<const TextSet> set, std::int32_t length, base::Rank rank = {}, TextStages stages = {});
+    ResidentText(std::shared_ptr<const TextSet> set, std::int32_t length, TextStages stages = {});
 
     /// Of the window with shift 0.
     [[nodiscard]] std::vector<std::string> texts_at(Part part, std::int32_t position) const override;
     [[nodiscard]] std::vector<std::string> notes() const override;
     [[nodiscard]] const TextSet& set() const { return *set_; }
-    [[nodiscard]] std::int32_t whole(Part part) const override { return samples_[index_of(part)]; }
+    [[nodiscard]] std::int32_t samples(Part part) const override { return samples_[index_of(part)]; }
     /// Empty: the set is one text.
     [[nodiscard]] const std::vector<Domain>& domains() const { return domains_; }
 

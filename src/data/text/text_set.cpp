@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/log.h"
 #include "base/utf8.h"
 #include "io/checksum.h"
 
@@ -28,6 +29,10 @@ Result<std::string> read_text_file(const Path& path) {
             fmt::format("is not UTF-8: byte 0x{:02x}", static_cast<unsigned char>(text[at])),
             fmt::format("{}:{}", path.string(), 1 + std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'))};
     if (text.find_first_not_of(kWhite) == std::string::npos) return Error{"holds no word", path.string()};
+    if (const auto zeros = std::ranges::count(text, '\0'); zeros > 0)
+        MILLRACE_LOG(warn,
+                     "{} holds {} zero byte{}, which are part of its words: text as UTF-16, or what is no text, would do that",
+                     path.string(), zeros, zeros == 1 ? "" : "s");
     return text;
 }
 
@@ -35,7 +40,9 @@ Result<std::string> read_text_file(const Path& path) {
 std::vector<std::string> lines_of(std::string_view text) {
     std::vector<std::string> lines;
     while (!text.empty()) {
-        std::size_t end = std::min(text.find('\n'), text.size());
+        // No further than a line may be long: one that never ends would be searched anew for each of its pieces.
+        const std::string_view near = text.substr(0, Tokenizer::kLongestWord + 1);
+        std::size_t end = std::min(near.find('\n'), text.size());
         if (end > Tokenizer::kLongestWord) {
             end = text.find_last_of(kWhite, Tokenizer::kLongestWord);
             if (end == std::string_view::npos || end == 0) end = Tokenizer::kLongestWord;
@@ -45,6 +52,34 @@ std::vector<std::string> lines_of(std::string_view text) {
         text.remove_prefix(end < text.size() && text[end] == '\n' ? end + 1 : end);
     }
     return lines;
+}
+
+/// What a part is called in errors.
+Path place_of(const Path& path, Part part) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) return path / kTextFiles[index_of(part)];
+    return fmt::format("{} ({} part)", path.string(), name_of(part));
+}
+
+/// The white space that is nearest to `place`, where a text may be cut; the end where there is none.
+std::size_t nearest_cut(std::string_view text, std::size_t place) {
+    const std::size_t after = std::min(text.find_first_of(kWhite, place), text.size()), before = text.find_last_of(kWhite, place);
+    return before == std::string_view::npos || after - place < place - before ? after : before;
+}
+
+Result<TextFiles> cut_text_file(const Path& path, double validation, double test) {
+    MILLRACE_LET(text, read_text_file(path));
+    const auto size = static_cast<double>(text.size());
+    const std::size_t tested = test > 0 ? nearest_cut(text, static_cast<std::size_t>(size * (1 - test))) : text.size(),
+                      trained = std::min(tested, nearest_cut(text, static_cast<std::size_t>(size * (1 - test - validation))));
+    TextFiles files{path, {text.substr(0, trained), text.substr(trained, tested - trained), text.substr(tested)}};
+    for (const Part part : kAllParts)
+        if (files.texts[index_of(part)].find_first_not_of(kWhite) == std::string::npos)
+            return Error{fmt::format("is cut by shares, and its {} part holds no word; a longer text, or other shares in "
+                                     "data.validation and data.test, would be right",
+                                     name_of(part)),
+                         path.string()};
+    return files;
 }
 
 Status check_count(Part part, std::size_t tokens, std::int32_t length, const Path& path) {
@@ -61,12 +96,14 @@ Status check_count(Part part, std::size_t tokens, std::int32_t length, const Pat
 
 }  // namespace
 
-Result<TextFiles> read_text_files(const Path& folder) {
+Result<TextFiles> read_text_files(const Path& folder, double validation, double test) {
     std::error_code ignored;
+    if (std::filesystem::is_regular_file(folder, ignored)) return cut_text_file(folder, validation, test);
     if (!std::filesystem::is_directory(folder, ignored))
-        return Error{fmt::format("no such folder; it should hold {} (`millrace data make text --out {}` writes some)",
-                                 fmt::join(kTextFiles, ", "), folder.string()),
-                     folder.string()};
+        return Error{
+            fmt::format("no such folder or file; a folder should hold {} (`millrace data make text --out {}` writes some)",
+                        fmt::join(kTextFiles, ", "), folder.string()),
+            folder.string()};
     TextFiles files{folder, {}};
     for (std::size_t part = 0; part < kPartCount; ++part)
         MILLRACE_SET(files.texts[part], read_text_file(folder / kTextFiles[part]));
@@ -99,7 +136,7 @@ Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Token
             const auto more = set.tokenizer->encode(line);
             tokens.insert(tokens.end(), more.begin(), more.end());
         }
-        MILLRACE_TRY(check_count(part, tokens.size(), length, files.folder / kTextFiles[index_of(part)]));
+        MILLRACE_TRY(check_count(part, tokens.size(), length, place_of(files.folder, part)));
     }
     set.statistics = measure_text(set);
     return set;

@@ -1,5 +1,6 @@
 #pragma once
-// A folder with train.txt, valid.txt and test.txt in UTF-8. Each becomes one stream of tokens; lines have no meaning.
+// A folder with train.txt, valid.txt and test.txt in UTF-8, or one file that is cut into such parts. Each becomes one stream of
+// tokens; lines have no meaning.
 
 #include <array>
 #include <cstdint>
@@ -16,11 +17,13 @@ namespace millrace::data {
 inline constexpr std::array<const char*, kPartCount> kTextFiles{"train.txt", "valid.txt", "test.txt"};  ///< by part
 
 struct TextFiles {
-    Path folder;
+    Path folder;                                ///< or the one file
     std::array<std::string, kPartCount> texts;  ///< by part, UTF-8
 };
-/// Refuses a missing file, one without a word and one that is not UTF-8, with its name and line. A byte order mark is left out.
-Result<TextFiles> read_text_files(const Path& folder);
+/// One file is cut at the white space nearest to the shares: the last `test` of its bytes test, `validation` before them
+/// validate. Refuses a missing file, a text or part without a word and what is not UTF-8, with its name and line. A byte order
+/// mark is left out.
+Result<TextFiles> read_text_files(const Path& path, double validation = 0.1, double test = 0.1);
 
 /// A tokenizer of the training text alone.
 Result<Tokenizer> word_tokenizer(const TextFiles& files, std::int32_t vocabulary);

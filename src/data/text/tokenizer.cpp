@@ -39,7 +39,8 @@ base::Result<std::shared_ptr<const Tokenizer>> stored_tokenizer(const io::Safete
     const io::TensorView* bytes = file.find(name);
     if (bytes == nullptr) return std::shared_ptr<const Tokenizer>();
     if (bytes->type != io::ElementType::kU8) return base::Error{fmt::format("tensor {} is no list of bytes", name), file.place()};
-    MILLRACE_LET(tokenizer, Tokenizer::load(std::string(reinterpret_cast<const char*>(bytes->data), bytes->bytes),
+    MILLRACE_LET(model, file.read(*bytes));
+    MILLRACE_LET(tokenizer, Tokenizer::load(std::string(reinterpret_cast<const char*>(model.data()), model.size()),
                                             fmt::format("{}: {}", file.place().string(), name)));
     return std::make_shared<const Tokenizer>(std::move(tokenizer));
 }

@@ -6,7 +6,6 @@
 
 #include "models/baselines/widths.h"
 #include "models/families.h"
-#include "nn/losses.h"
 #include "nn/pointwise.h"
 #include "ops/activation.h"
 
@@ -37,13 +36,12 @@ template <BaselineKind kKind>
 base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, const data::Fields& fields) {
     BaselineConfig config;
     config.residual = is_residual(kKind);
-    const data::Field *image = data::find_field(fields, "image"), *label = data::find_field(fields, "label");
-    if (image != nullptr) config.features = image->width;
-    if (label != nullptr) config.classes = label->limit;
+    config.task = task_of(fields);
     config.dropout = static_cast<float>(recipe.real("model.dropout"));
     for (std::int64_t width : recipe.integers("model.widths")) config.widths.push_back(static_cast<std::int32_t>(width));
     if (config.widths.empty()) {
-        auto solved = solve_widths(kKind, recipe.integer("model.target_parameters"), config.features, config.classes);
+        auto solved =
+            solve_widths(kKind, recipe.integer("model.target_parameters"), config.task.input.width, config.task.outputs);
         if (!solved.ok()) return recipe.bad("model.target_parameters", solved.error().message);
         config.widths = std::move(solved).value();
     }
@@ -52,7 +50,9 @@ base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, c
 
 template <BaselineKind kKind>
 Family family() {
-    return {name_of(kKind), {"debug", "phase1"}, schema_of, make_baseline<kKind>};
+    Family family{name_of(kKind), {"debug", "phase1"}, schema_of, make_baseline<kKind>};
+    family.metrics = regression_metrics();
+    return family;
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ base::Status Baseline::declare(tape::Store& store) {
     for (std::int32_t width : config_.widths)
         if (width < 1) return base::Error{fmt::format("model.widths holds {}; at least 1 would be right", width)};
     layers_.clear();
-    std::int32_t in = config_.features;
+    std::int32_t in = config_.task.input.width;
     for (std::size_t i = 0; i < config_.widths.size(); ++i) {
         const std::int32_t width = config_.widths[i];
         nn::DenseOptions options = linear_options(in, width);
@@ -78,7 +78,7 @@ base::Status Baseline::declare(tape::Store& store) {
         layers_.push_back(std::move(layer));
         in = width;
     }
-    out_ = nn::Dense(store, {"out"}, {}, linear_options(in, config_.classes));
+    out_ = nn::Dense(store, {"out"}, {}, linear_options(in, config_.task.outputs));
     return base::ok();
 }
 
@@ -90,19 +90,12 @@ tape::Value Baseline::residual_layer(tape::Builder& builder, const Layer& layer,
     return nn::pointwise(builder, sum, {ops::Activation::relu, config_.dropout}, name + ".relu");
 }
 
-data::Fields Baseline::wants() const {
-    return {{"image", data::Field::Kind::real, config_.features}, {"label", data::Field::Kind::integer, 1}};
-}
-
 Outputs Baseline::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
-    tape::Value value = builder.activation(rows, config_.features, "x", false);
-    const tensor::View labels = source.gather(builder, part, rows, {{"image", value.view}, {"label"}})[1];
+    tape::Value value = builder.activation(rows, config_.task.input.width, "x", false);
+    const tensor::View answers = config_.task.gather(builder, source, part, rows, value.view);
     for (std::size_t i = 0; i < layers_.size(); ++i)
         value = config_.residual ? residual_layer(builder, layers_[i], value, i) : layers_[i].linear.forward(builder, value);
-    const tape::Value logits = out_.forward(builder, value);
-    nn::cross_entropy(builder, logits, labels);
-    if (builder.training()) builder.backward();
-    return {logits, {}, labels};
+    return config_.task.judge(builder, out_.forward(builder, value), answers);
 }
 
 std::vector<Family> baseline_families() {

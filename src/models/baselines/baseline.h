@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "models/task.h"
 #include "nn/dense.h"
 
 namespace millrace::models {
@@ -13,7 +14,7 @@ namespace millrace::models {
 struct BaselineConfig {
     std::vector<std::int32_t> widths;
     bool residual = false;
-    std::int32_t features = 784, classes = 10;
+    Task task = {};
     float dropout = 0.1f;
 };
 
@@ -22,9 +23,13 @@ public:
     explicit Baseline(BaselineConfig config) : config_(std::move(config)) {}
 
     base::Status declare(tape::Store& store) override;
-    [[nodiscard]] data::Fields wants() const override;  ///< image and label
+    [[nodiscard]] data::Fields wants() const override { return config_.task.wants(); }
     Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     [[nodiscard]] std::int32_t minimum_rows() const override { return 2; }
+    [[nodiscard]] bool classifies() const override { return !config_.task.regression; }
+    [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part /*part*/, int /*member*/) const override {
+        return config_.task.scoring();
+    }
 
 private:
     struct Layer {

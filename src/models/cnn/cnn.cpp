@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "models/families.h"
-#include "nn/losses.h"
 
 namespace millrace::models {
 namespace {
@@ -26,11 +25,9 @@ base::Schema schema_of(const std::string& preset) {
 
 base::Result<std::unique_ptr<Model>> make_cnn(const base::Recipe& recipe, const data::Fields& fields) {
     CnnConfig config;
-    const data::Field *image = data::find_field(fields, "image"), *label = data::find_field(fields, "label");
-    if (image != nullptr) config.side = static_cast<std::int32_t>(std::lround(std::sqrt(image->width)));
-    if (image != nullptr && config.side * config.side != image->width)
-        return recipe.bad("model.name", fmt::format("cnn needs square images; these have {} pixels", image->width));
-    if (label != nullptr) config.classes = label->limit;
+    config.task = task_of(fields);
+    if (config.task.input.shape.size() == 0)
+        return recipe.bad("model.name", fmt::format("cnn needs images; the data has {}", data::text_of(fields)));
     config.channels.clear();
     for (std::int64_t width : recipe.integers("model.channels")) config.channels.push_back(static_cast<std::int32_t>(width));
     config.kernel = static_cast<std::int32_t>(recipe.integer("model.kernel"));
@@ -46,13 +43,15 @@ base::Result<std::unique_ptr<Model>> make_cnn(const base::Recipe& recipe, const 
 
 base::Status Cnn::declare(tape::Store& store) {
     convs_.clear();
-    std::int32_t side = config_.side, in = 1;
+    const data::Shape& image = config_.task.input.shape;
+    std::int32_t height = image.height, width = image.width, in = image.channels;
     for (std::size_t i = 0; i < config_.channels.size(); ++i) {
-        if (side < config_.pool)
+        if (std::min(height, width) < config_.pool)
             return base::Error{fmt::format("model.channels has {} layers, but images of {} x {} are pooled away after {}",
-                                           config_.channels.size(), config_.side, config_.side, i)};
+                                           config_.channels.size(), image.height, image.width, i)};
         nn::ConvOptions options;
-        options.height = options.width = side;
+        options.height = height;
+        options.width = width;
         options.in = in;
         options.out = config_.channels[i];
         options.kernel_h = options.kernel_w = config_.kernel;
@@ -60,30 +59,28 @@ base::Status Cnn::declare(tape::Store& store) {
         options.channels_first = i + 1 == config_.channels.size();
         if (options.channels_first) options.dropout = config_.dropout;
         convs_.emplace_back(store, fmt::format("convs.{}", i), options);
-        side /= config_.pool;
+        height /= config_.pool;
+        width /= config_.pool;
         in = options.out;
     }
     const nn::DenseOptions hidden{
-        .in = side * side * in, .out = config_.hidden, .activation = ops::Activation::relu, .dropout = config_.dropout};
+        .in = height * width * in, .out = config_.hidden, .activation = ops::Activation::relu, .dropout = config_.dropout};
     hidden_ = nn::Dense(store, {"hidden"}, {}, hidden);
-    out_ = nn::Dense(store, {"out"}, {}, {.in = config_.hidden, .out = config_.classes});
+    out_ = nn::Dense(store, {"out"}, {}, {.in = config_.hidden, .out = config_.task.outputs});
     return base::ok();
 }
 
-data::Fields Cnn::wants() const {
-    return {{"image", data::Field::Kind::real, config_.side * config_.side}, {"label", data::Field::Kind::integer, 1}};
-}
-
 Outputs Cnn::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
-    tape::Value value = builder.activation(rows, config_.side * config_.side, "x", false);
-    const tensor::View labels = source.gather(builder, part, rows, {{"image", value.view}, {"label"}})[1];
+    tape::Value value = builder.activation(rows, config_.task.input.width, "x", false);
+    const tensor::View answers = config_.task.gather(builder, source, part, rows, value.view);
     for (const nn::Conv& conv : convs_) value = conv.forward(builder, value);
-    const tape::Value logits = out_.forward(builder, hidden_.forward(builder, value));
-    nn::cross_entropy(builder, logits, labels);
-    if (builder.training()) builder.backward();
-    return {logits, {}, labels};
+    return config_.task.judge(builder, out_.forward(builder, hidden_.forward(builder, value)), answers);
 }
 
-Family cnn_family() { return {"cnn", {"debug", "base"}, schema_of, make_cnn}; }
+Family cnn_family() {
+    Family family{"cnn", {"debug", "base"}, schema_of, make_cnn};
+    family.metrics = regression_metrics();
+    return family;
+}
 
 }  // namespace millrace::models

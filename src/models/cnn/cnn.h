@@ -1,16 +1,18 @@
 #pragma once
-// A small network for square grey images: convolutions with relu and pooling, a hidden layer with dropout, a linear head.
+// A small network for images of any size, grey or colour: convolutions with relu and pooling, a hidden layer with dropout, a
+// linear head.
 
 #include <vector>
 
 #include "models/model.h"
+#include "models/task.h"
 #include "nn/conv.h"
 #include "nn/dense.h"
 
 namespace millrace::models {
 
 struct CnnConfig {
-    std::int32_t side = 28, classes = 10;
+    Task task = {};  ///< its input has a shape
     std::vector<std::int32_t> channels{32, 64};
     std::int32_t kernel = 3, pool = 2, hidden = 128;
     float dropout = 0.25f;
@@ -22,8 +24,12 @@ public:
 
     /// Refuses a chain that pools the image away.
     base::Status declare(tape::Store& store) override;
-    [[nodiscard]] data::Fields wants() const override;  ///< image and label
+    [[nodiscard]] data::Fields wants() const override { return config_.task.wants(); }
     Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    [[nodiscard]] bool classifies() const override { return !config_.task.regression; }
+    [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part /*part*/, int /*member*/) const override {
+        return config_.task.scoring();
+    }
 
 private:
     CnnConfig config_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "models/collective/ops/diversity.h"
-#include "nn/losses.h"
 #include "ops/activation.h"
 #include "tape/record.h"
 
@@ -92,16 +91,16 @@ void UnitFamily::forward(tape::Builder& builder, const tape::Value& x, std::opti
 base::Status Collective::declare(tape::Store& store) {
     MILLRACE_TRY(validate(config_));
     const CollectiveConfig& c = config_;
-    experts_ = declare_units(store, "experts", c.experts, c.features, c.expert, c.vary_experts, c.unit_dropout);
+    experts_ = declare_units(store, "experts", c.experts, c.features(), c.expert, c.vary_experts, c.unit_dropout);
     encoder_ = declare_encoder(store, "encoder", c.opinions_width(), c.summary_width(), c.encoder_dropout);
-    analysts_ =
-        declare_units(store, "analysts", c.analysts, c.features + c.summary_width(), c.analyst, c.vary_analysts, c.unit_dropout);
+    analysts_ = declare_units(store, "analysts", c.analysts, c.features() + c.summary_width(), c.analyst, c.vary_analysts,
+                              c.unit_dropout);
     analyst_encoder_.clear();
     if (c.revision == Revision::r2)
         analyst_encoder_ = declare_encoder(store, "analyst_encoder", c.votes_width(), c.code_width(), c.encoder_dropout);
     const nn::DenseOptions hidden{
         .in = c.head_input(), .out = c.head_hidden(), .activation = ops::Activation::relu, .dropout = c.head_dropout};
-    const nn::DenseOptions out{.in = hidden.out, .out = c.classes};
+    const nn::DenseOptions out{.in = hidden.out, .out = c.task.outputs};
     head_.clear();
     head_.emplace_back(store, std::vector<std::string>{"head.0"}, std::vector<std::string>{}, hidden);
     head_.emplace_back(store, std::vector<std::string>{"head.3"}, std::vector<std::string>{}, out);
@@ -112,12 +111,12 @@ base::Status Collective::declare(tape::Store& store) {
 /// summary of the experts is written behind them, so that the analysts' input is never copied together.
 tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, std::int32_t rows) const {
     const CollectiveConfig& c = config_;
-    const tape::Value x{seen.view.columns(0, c.features), false};
+    const tape::Value x{seen.view.columns(0, c.features()), false};
     const tape::Value opinions = builder.activation(rows, c.opinions_width(), "opinions", true);
     for (const UnitFamily& family : experts_) family.forward(builder, x, {}, opinions);
     if (c.diversity_experts) cosine_diversity(builder, opinions, c.experts, c.diversity_weight, c.diversity_temperature);
 
-    const nn::Columns summary{c.features, c.summary_width()};
+    const nn::Columns summary{c.features(), c.summary_width()};
     const tape::Value middle = encoder_[0].forward(builder, opinions);
     encoder_[1].forward(builder, middle, {seen.columns(summary.begin, summary.width), {}});
 
@@ -127,20 +126,13 @@ tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, s
     return votes;
 }
 
-data::Fields Collective::wants() const {
-    return {{"image", data::Field::Kind::real, config_.features}, {"label", data::Field::Kind::integer, 1}};
-}
-
 Outputs Collective::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
-    const tape::Value seen = builder.activation(rows, config_.features + config_.summary_width(), "seen", true);
-    const tensor::View labels =
-        source.gather(builder, part, rows, {{"image", seen.view.columns(0, config_.features)}, {"label"}})[1];
+    const tape::Value seen = builder.activation(rows, config_.features() + config_.summary_width(), "seen", true);
+    const tensor::View answers = config_.task.gather(builder, source, part, rows, seen.view.columns(0, config_.features()));
     tape::Value value = votes(builder, seen, rows);
     for (const nn::Dense& layer : analyst_encoder_) value = layer.forward(builder, value);
     for (const nn::Dense& layer : head_) value = layer.forward(builder, value);
-    nn::cross_entropy(builder, value, labels);
-    if (builder.training()) builder.backward();
-    return {value, {}, labels};
+    return config_.task.judge(builder, value, answers);
 }
 
 }  // namespace millrace::models

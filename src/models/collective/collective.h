@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "models/model.h"
+#include "models/task.h"
 #include "nn/dense.h"
 
 namespace millrace::models {
@@ -28,7 +29,7 @@ UnitShape varied(const UnitShape& base, std::int32_t index);
 
 struct CollectiveConfig {
     Revision revision = Revision::r1;
-    std::int32_t features = 784, classes = 10;
+    Task task = {};
     std::int32_t experts = 2, analysts = 6;
     UnitShape expert{{128, 64}, 32}, analyst{{64, 32}, 16};
     bool vary_experts = false, vary_analysts = false;
@@ -40,10 +41,11 @@ struct CollectiveConfig {
     bool diversity_experts = false, diversity_analysts = false;
     double diversity_weight = 0.01, diversity_temperature = 1;
 
+    [[nodiscard]] std::int32_t features() const { return task.input.width; }
     [[nodiscard]] std::int32_t opinions_width() const { return experts * expert.output; }
     [[nodiscard]] std::int32_t summary_width() const;
     [[nodiscard]] std::int32_t votes_width() const { return analysts * analyst.output; }
-    /// r2: min(2048, max(64, floor(a (1 + log2 A)))) * collective_compression, at least twice the number of classes.
+    /// r2: min(2048, max(64, floor(a (1 + log2 A)))) * collective_compression, at least twice the number of outputs.
     [[nodiscard]] std::int32_t code_width() const;
     [[nodiscard]] std::int32_t head_input() const { return revision == Revision::r2 ? code_width() : votes_width(); }
     [[nodiscard]] std::int32_t head_hidden() const;
@@ -82,9 +84,13 @@ public:
     explicit Collective(CollectiveConfig config) : config_(std::move(config)) {}
 
     base::Status declare(tape::Store& store) override;
-    [[nodiscard]] data::Fields wants() const override;  ///< image and label
+    [[nodiscard]] data::Fields wants() const override { return config_.task.wants(); }
     Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     [[nodiscard]] std::int32_t minimum_rows() const override { return 2; }
+    [[nodiscard]] bool classifies() const override { return !config_.task.regression; }
+    [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part /*part*/, int /*member*/) const override {
+        return config_.task.scoring();
+    }
     [[nodiscard]] const CollectiveConfig& config() const { return config_; }
 
 private:

@@ -41,10 +41,12 @@ std::int32_t CollectiveConfig::summary_width() const { return floor_to_int(opini
 std::int32_t CollectiveConfig::code_width() const {
     if (code > 0) return code;
     const std::int32_t rule = floor_to_int(analyst.output * (1 + std::log2(analysts)));
-    return std::max(floor_to_int(std::clamp(rule, 64, 2048) * collective_compression), 2 * classes);
+    return std::max(floor_to_int(std::clamp(rule, 64, 2048) * collective_compression), 2 * task.outputs);
 }
 
-std::int32_t CollectiveConfig::head_hidden() const { return std::max(floor_to_int(head_input() * hidden_scale), 2 * classes); }
+std::int32_t CollectiveConfig::head_hidden() const {
+    return std::max(floor_to_int(head_input() * hidden_scale), 2 * task.outputs);
+}
 
 std::int32_t encoder_hidden(std::int32_t in, std::int32_t out) {
     const std::int64_t product = std::int64_t{in} * out;
@@ -60,9 +62,10 @@ std::int32_t expert_count(std::int32_t total, double ratio, Revision revision) {
 }
 
 base::Status validate(const CollectiveConfig& config) {
-    if (config.features < 1 || config.classes < 2)
+    const Task& task = config.task;
+    if (task.input.width < 1 || (!task.regression && task.outputs < 2))
         return base::Error{fmt::format("the data has {} features and {} classes; at least 1 and 2 would be right",
-                                       config.features, config.classes)};
+                                       task.input.width, task.outputs)};
     MILLRACE_TRY(check_unit("expert", config.expert, config.vary_experts));
     MILLRACE_TRY(check_unit("analyst", config.analyst, config.vary_analysts));
     if (config.summary_width() < 1)

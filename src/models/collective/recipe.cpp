@@ -53,9 +53,7 @@ UnitShape shape_of(const base::Recipe& recipe, const std::string& role) {
 base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe, const data::Fields& fields) {
     CollectiveConfig config;
     config.revision = recipe.text("model.revision") == "r2" ? Revision::r2 : Revision::r1;
-    const data::Field *image = data::find_field(fields, "image"), *label = data::find_field(fields, "label");
-    if (image != nullptr) config.features = image->width;
-    if (label != nullptr) config.classes = label->limit;
+    config.task = task_of(fields);
     const auto total = static_cast<std::int32_t>(recipe.integer("model.n_total"));
     config.experts = static_cast<std::int32_t>(recipe.integer("model.n_experts"));
     if (config.experts == 0) config.experts = expert_count(total, recipe.real("model.expert_ratio"), config.revision);
@@ -84,6 +82,10 @@ base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe,
 
 }  // namespace
 
-Family collective_family() { return {"collective", {"debug", "phase1", "debug-r2", "phase1-r2"}, schema_of, make_collective}; }
+Family collective_family() {
+    Family family{"collective", {"debug", "phase1", "debug-r2", "phase1-r2"}, schema_of, make_collective};
+    family.metrics = regression_metrics();
+    return family;
+}
 
 }  // namespace millrace::models

@@ -71,7 +71,8 @@ base::Schema schema_of(const std::string& preset) {
     keys.choice("topology", "tree", {"tree", "level"}, "tree: a node reads its parent; level: the mean over the level above");
     keys.text("policy", "topk",
               "which nodes a step updates: " + policy_names() +
-                  "; dense and random_k are controls. One for all members, or one of each, with commas");
+                  "; dense and random_k are controls. One for all members, or one of each, with commas")
+        .by_member();
     keys.integer("k", debug ? 3 : 5, "nodes that topk and random_k take").between(1, ops::kMostNodes);
     keys.choice("update", "freeze", {"freeze", "zero_grad"}, "nodes not chosen keep their bits, or get a gradient of zero");
     keys.integer("cooldown", 50, "path_cooldown, path_balance: steps before a node is updated again").at_least(0);

@@ -12,7 +12,7 @@ constexpr std::size_t kNamed = 20;  // skipped recordings that are named; record
 
 enum Given : std::size_t { kFolder, kOut, kPositive, kSplit, kSeed, kThreads, kWaveform, kRepeat };
 
-void name_skipped(const std::vector<data::SkippedRecording>& skipped) {
+void name_skipped(const std::vector<data::SkippedFile>& skipped) {
     for (std::size_t i = 0; i < std::min(kNamed, skipped.size()); ++i)
         MILLRACE_LOG(warn, "skipped {}: {}", skipped[i].name, skipped[i].reason);
     if (skipped.size() > kNamed) MILLRACE_LOG(warn, "and {} more were skipped", skipped.size() - kNamed);

@@ -1,3 +1,4 @@
+#include "base/processors.h"
 #include "models/leak_cnn/recipe.h"
 
 #include <fmt/format.h>
@@ -5,7 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <span>
 #include <thread>
 
 #include "data/recordings/resident_recordings.h"
@@ -74,7 +77,7 @@ void hear(const std::vector<fs::path>& files, std::size_t first, data::Resampler
         }
     };
     std::vector<std::jthread> others;
-    for (unsigned t = 1; t < std::max(1u, std::thread::hardware_concurrency()); ++t) others.emplace_back(work);
+    for (int t = 1; t < base::usable_processors(); ++t) others.emplace_back(work);
     work();
 }
 
@@ -230,9 +233,12 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
         MILLRACE_TRY(detector->check());
         for (std::size_t i = 0; i < heard.size(); ++i) {
             const std::string path = files[first + i].string();
+            const std::span own = std::span(votes).subspan(i * data::kLongs, data::kLongs);
+            if (heard[i].error.empty() && !std::ranges::all_of(own, [](double vote) { return std::isfinite(vote); }))
+                heard[i].error = "the model's answer is not a number; samples far beyond full scale have no finite features";
             bool found = false;
             if (heard[i].error.empty())
-                request.row(row_of(path, votes.data() + i * data::kLongs, *detector, heard[i], found));
+                request.row(row_of(path, own.data(), *detector, heard[i], found));
             else
                 request.row({path, "", "", "", "", "error: " + heard[i].error});
             report.failed += heard[i].error.empty() ? 0 : 1;

@@ -54,7 +54,8 @@ base::Result<RecordingData> stored_recordings(const io::LoadedCheckpoint& checkp
     if (bytes == nullptr || bytes->type != io::ElementType::kU8)
         return base::Error{fmt::format("tensor {} with the description of the recordings is missing", kRecordingData),
                            file.place()};
-    return decode(std::string(reinterpret_cast<const char*>(bytes->data), bytes->bytes),
+    MILLRACE_LET(text, file.read(*bytes));
+    return decode(std::string(reinterpret_cast<const char*>(text.data()), text.size()),
                   fmt::format("{}: {}", file.place().string(), kRecordingData));
 }
 

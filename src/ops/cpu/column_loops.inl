@@ -233,8 +233,8 @@ void column_norm_backward(int rows, int cols, const float* v, std::int64_t v_str
     }
 }
 
-void adam(std::int64_t n, const AdamStep& step, float* __restrict p, float* __restrict g, float* __restrict m,
-          float* __restrict v, bool zero) {
+void adam(std::int64_t n, const AdamStep& step, float* __restrict p, const float* __restrict g, float* __restrict m,
+          float* __restrict v) {
     const AdamStep s = step;
     const float one_minus_beta1 = 1.0f - s.beta1, one_minus_beta2 = 1.0f - s.beta2, root = 1.0f / s.root_bias2;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -245,12 +245,9 @@ void adam(std::int64_t n, const AdamStep& step, float* __restrict p, float* __re
         v[i] = second;
         p[i] = p[i] - s.decay * p[i] - s.rate * (first / (__builtin_sqrtf(second) * root + s.epsilon));
     }
-    if (zero) {
-        for (std::int64_t i = 0; i < n; ++i) g[i] = 0;
-    }
 }
 
-void sgd(std::int64_t n, const SgdStep& step, float* __restrict p, float* __restrict g, float* __restrict m, bool zero) {
+void sgd(std::int64_t n, const SgdStep& step, float* __restrict p, const float* __restrict g, float* __restrict m) {
     const SgdStep s = step;
     if (m == nullptr) {
         for (std::int64_t i = 0; i < n; ++i) p[i] -= s.rate * (g[i] * s.clip + s.l2 * p[i]);
@@ -264,9 +261,6 @@ void sgd(std::int64_t n, const SgdStep& step, float* __restrict p, float* __rest
             m[i] = s.momentum * m[i] + (g[i] * s.clip + s.l2 * p[i]);
             p[i] -= s.rate * m[i];
         }
-    }
-    if (zero) {
-        for (std::int64_t i = 0; i < n; ++i) g[i] = 0;
     }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // What every kernel of the CPU backend is built with.
 
+#include "comm/group.h"
 #include "ops/backend.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/simd_kernels.h"
@@ -12,8 +13,14 @@ struct Context {
     ThreadPool pool;
     const SimdKernels& simd;
     Scratch scratch;
+    comm::Group* const group;               ///< BackendOptions::group
+    base::Status group_error = base::ok();  ///< the first of its calls since the last check
 
-    Context(int threads, const SimdKernels& table) : pool(threads), simd(table), scratch(pool.threads()) {}
+    Context(int threads, const SimdKernels& table, comm::Group* ranks = nullptr)
+        : pool(threads), simd(table), scratch(pool.threads()), group(ranks) {}
+    void note(base::Status status) {
+        if (!status.ok() && group_error.ok()) group_error = std::move(status);
+    }
 };
 
 /// Splits [0, size) into blocks of a multiple of `unit`.

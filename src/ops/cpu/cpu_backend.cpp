@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "ops/check.h"
 #include "ops/cpu/context.h"
@@ -18,9 +19,10 @@ constexpr tensor::DType kReals[] = {tensor::DType::f32};
 class CpuBackend final : public HostBackend {
 public:
     CpuBackend(const BackendOptions& options, const SimdKernels& table)
-        : context_(options.threads, table), off_(options.rewrites_off) {}
+        : context_(options.threads, table, options.group), off_(options.rewrites_off) {}
 
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cpu; }
+    [[nodiscard]] base::Status check() override { return std::exchange(context_.group_error, base::ok()); }
     [[nodiscard]] std::string description() const override {
         const int threads = context_.pool.threads();
         return fmt::format("{} thread{}, built-in {} kernels", threads, threads == 1 ? "" : "s", context_.simd.name);
@@ -28,6 +30,13 @@ public:
 
     [[nodiscard]] Match match(const Rewrite& rewrite, const Window& window) const override {
         return rewrite.cpu == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.cpu(context_, window);
+    }
+    [[nodiscard]] std::size_t measure_shared(std::span<const Bound> records) override {
+        const Scratch::Wanted before = context_.scratch.want({});
+        for (const Bound& record : records)
+            if (record.record->op->cpu != nullptr && check_record(*record.record, kReals).ok())
+                (void)record.record->op->cpu(context_, record);
+        return context_.scratch.bytes(context_.scratch.want(before));
     }
     [[nodiscard]] base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
                                                                              std::span<const Section> sections,

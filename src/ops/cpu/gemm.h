@@ -28,6 +28,8 @@ public:
     /// Moves the packed x behind `floats` of the shared scratch, which another product uses at the same time.
     void place_behind(std::size_t floats);
     [[nodiscard]] std::size_t packed_floats() const;
+    /// Takes `x` of the same shape from another place.
+    void move(const tensor::Operand& x) { x_ = x; }
     /// What run() uses at the beginning of a worker's scratch, for blocks of up to kMaxColumns columns.
     [[nodiscard]] static std::size_t worker_floats(const SimdKernels& simd);
 
@@ -53,6 +55,8 @@ class GradProduct {
 public:
     GradProduct(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c, bool transposed,
                 bool accumulate);
+    /// Takes operands of the same shapes from other places.
+    void move(const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c) { a_ = a, b_ = b, c_ = c; }
     void run() const noexcept;
 
 private:

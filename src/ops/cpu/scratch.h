@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "base/result.h"
 
@@ -15,37 +16,47 @@ class Scratch {
 public:
     explicit Scratch(int workers) : workers_(static_cast<std::size_t>(workers)) {}
 
-    void reserve_shared(std::size_t floats) { shared_wanted_ = std::max(shared_wanted_, round(floats)); }
-    void reserve_worker(std::size_t floats) { worker_wanted_ = std::max(worker_wanted_, round(floats)); }
+    /// Floats that were reserved.
+    struct Wanted {
+        std::size_t shared = 0, worker = 0;
+    };
+    void reserve_shared(std::size_t floats) { wanted_.shared = std::max(wanted_.shared, round(floats)); }
+    void reserve_worker(std::size_t floats) { wanted_.worker = std::max(wanted_.worker, round(floats)); }
+    /// Puts `wanted` in the place of what was reserved, which it gives back.
+    Wanted want(Wanted wanted) { return std::exchange(wanted_, wanted); }
+    [[nodiscard]] std::size_t bytes(const Wanted& wanted) const { return floats(wanted) * sizeof(float); }
 
     /// Grows to what was reserved. Addresses change: never while a kernel runs.
     base::Status allocate() {
-        const std::size_t floats = shared_wanted_ + workers_ * worker_wanted_;
-        if (floats > size_) {
+        if (const std::size_t size = floats(wanted_); size > size_) {
             float* memory =
-                static_cast<float*>(::operator new (floats * sizeof(float), std::align_val_t{kAlignment}, std::nothrow));
+                static_cast<float*>(::operator new (size * sizeof(float), std::align_val_t{kAlignment}, std::nothrow));
             if (memory == nullptr)
-                return base::Error{"no memory for " + std::to_string(floats * sizeof(float)) +
-                                   " bytes of working memory; a smaller batch needs less"};
+                return base::Error{"no memory for " + std::to_string(size * sizeof(float)) +
+                                       " bytes of working memory; a smaller batch needs less",
+                                   "", 1};
             memory_.reset(memory);
-            size_ = floats;
+            size_ = size;
         }
-        shared_ = shared_wanted_;
-        worker_ = worker_wanted_;
+        allocated_ = wanted_;
         return base::ok();
     }
 
     [[nodiscard]] float* shared() const { return memory_.get(); }
-    [[nodiscard]] float* worker(int index) const { return memory_.get() + shared_ + static_cast<std::size_t>(index) * worker_; }
+    [[nodiscard]] float* worker(int index) const {
+        return memory_.get() + allocated_.shared + static_cast<std::size_t>(index) * allocated_.worker;
+    }
 
 private:
     static constexpr std::size_t kAlignment = 64;
+    [[nodiscard]] std::size_t floats(const Wanted& wanted) const { return wanted.shared + workers_ * wanted.worker; }
     static std::size_t round(std::size_t floats) { return (floats + 15) / 16 * 16; }
     struct Free {
         void operator()(float* p) const { ::operator delete (p, std::align_val_t{kAlignment}); }
     };
     std::size_t workers_;
-    std::size_t shared_wanted_ = 0, worker_wanted_ = 0, shared_ = 0, worker_ = 0, size_ = 0;
+    Wanted wanted_, allocated_;
+    std::size_t size_ = 0;  ///< floats
     std::unique_ptr<float, Free> memory_;
 };
 

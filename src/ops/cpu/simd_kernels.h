@@ -157,8 +157,8 @@ struct SimdKernels {
     void (*attention_forward)(const AttentionHead& head);
     void (*attention_backward)(const AttentionHead& head);
 
-    void (*adam)(std::int64_t n, const AdamStep& step, float* p, float* g, float* m, float* v, bool zero);
-    void (*sgd)(std::int64_t n, const SgdStep& step, float* p, float* g, float* m, bool zero);
+    void (*adam)(std::int64_t n, const AdamStep& step, float* p, const float* g, float* m, float* v);
+    void (*sgd)(std::int64_t n, const SgdStep& step, float* p, const float* g, float* m);
     double (*sum_of_squares)(std::int64_t n, const float* x);
     void (*pixels)(std::int64_t n, const std::uint8_t* in, float scale, float shift, float* out);
 };

@@ -1,10 +1,9 @@
 #include "ops/cpu/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 
+#include "base/processors.h"
 #include "base/result.h"
 #include "ops/cpu/denormals.h"
 
@@ -13,12 +12,6 @@ namespace {
 
 constexpr std::uint64_t kMask = ThreadPool::kMaxTasks;
 constexpr int kCountShift = 24, kGenerationShift = 48;
-
-int usable_processors() {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 bool claimable(std::uint64_t word) { return (word & kMask) < (word >> kCountShift & kMask); }
 
@@ -46,16 +39,23 @@ bool spin(int microseconds, Ready&& ready) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-    const int processors = usable_processors();
+    const int processors = base::usable_processors();
     if (threads <= 0) threads = processors;
     // Longer than the serial parts of a step, so that workers sleep between runs and not within one. With more threads than
     // processors spinning would keep the others from working.
     spin_microseconds_ = threads <= processors ? 200 : 0;
     workers_.reserve(static_cast<std::size_t>(threads - 1));
-    for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
+    try {
+        for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
+    } catch (...) {
+        stop();
+        throw;
+    }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() noexcept {
     stop_.store(true, std::memory_order_release);
     jobs_.fetch_add(1, std::memory_order_release);
     jobs_.notify_all();

@@ -13,7 +13,8 @@ namespace millrace::ops::cpu {
 
 class ThreadPool {
 public:
-    /// `threads` counts the caller: 1 starts none. 0: one per processor this process may use.
+    /// `threads` counts the caller: 1 starts none. 0: one per processor this process may use. Throws std::system_error when the
+    /// system gives no more threads.
     explicit ThreadPool(int threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
@@ -44,6 +45,7 @@ private:
     void run(int tasks, Task task, void* context) noexcept;
     void drain(int worker) noexcept;
     void work(int worker) noexcept;
+    void stop() noexcept;  ///< and join
 
     // One word says which tasks may be claimed: next [0, 24), count [24, 48), generation [48, 64). Claiming is one
     // compare-exchange of the whole word, so a worker that comes late can never take a task of a job it has not seen.

@@ -15,6 +15,9 @@
 
 struct cublasLtContext;  // of cublasLt.h, a tenth of what a .cu file would parse
 
+namespace millrace::comm {
+class Nccl;
+}
 namespace millrace::ops::cuda {
 
 struct CublasLt;
@@ -60,6 +63,8 @@ struct Context {
     mutable std::size_t allocations = 0;      ///< MemoryState::allocations
     cudaError_t capture_error = cudaSuccess;  ///< first failure inside a capture
     int product_status = 0;                   ///< the first cublasStatus_t that was no success since the last check
+    comm::Nccl* nccl = nullptr;               ///< of the ranks of BackendOptions::group; null: this process alone
+    base::Status group_error = base::ok();    ///< the first of its calls since the last check
 
     /// Whether the record being prepared may read these before the launch in front of it is done (device.cuh, begin_kernel):
     /// that launch does not write them, and it is of the same program, so that what writes them there is older.
@@ -141,11 +146,10 @@ inline int library_launches(const tensor::Operand& out) { return out.g == 1 ? 1 
 void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                           bool accumulate);
 
-/// Gradients of a layer with at most four outputs over very many rows, in any precision.
+/// Whether it is of a layer with at most four outputs over very many rows, and the gradient of such a layer's input, in any
+/// precision.
 bool is_narrow(const Context&, const tensor::Operand& dz);
 KernelResult make_narrow_dgrad(Context&, const tensor::Operand& dz, const tensor::Operand& w, const tensor::Operand& dx,
-                               bool accumulate);
-KernelResult make_narrow_wgrad(Context&, const tensor::Operand& dz, const tensor::Operand& x, const tensor::Operand& dw,
                                bool accumulate);
 
 // Fused forms on tensor cores (bf16).

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "comm/nccl.h"
 #include "ops/check.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublas.h"
@@ -79,6 +80,8 @@ public:
         if (auto code = cudaStreamQuery(context_.stream); code != cudaSuccess && code != cudaErrorNotReady)
             return cuda_error(code, "the device");
         (void)cudaGetLastError();
+        if (nccl_) MILLRACE_TRY(nccl_->async_error());
+        MILLRACE_TRY(std::exchange(context_.group_error, base::ok()));
         if (const auto status = static_cast<cublasStatus_t>(std::exchange(context_.product_status, 0));
             status != CUBLAS_STATUS_SUCCESS)
             return base::Error{fmt::format("a matrix product failed: {} (cuBLASLt status {})",
@@ -118,6 +121,7 @@ private:
 
     Context context_;
     std::unique_ptr<Memory> workspace_;
+    std::unique_ptr<comm::Nccl> nccl_;
     std::size_t before_ = 0;  ///< MemoryState::before
     std::unique_ptr<RegionStream> region_;
     std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
@@ -164,6 +168,8 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     MILLRACE_LET(workspace, allocate_memory(context_, context_.workspace_bytes));
     workspace_ = std::move(workspace);
     context_.workspace = workspace_->data();
+    if (options.group != nullptr && options.group->size() > 1) MILLRACE_SET(nccl_, comm::Nccl::open(*options.group));
+    context_.nccl = nccl_.get();
     return base::ok();
 }
 

@@ -36,11 +36,13 @@ KernelResult make_form(Context&, const char* subject, std::span<const Form>, std
 
 /// Predicted microseconds, from figures of an H200 (docs/performance/forms.md).
 /// Of a product of the library: neither its own launch nor the next one begins early. Blocks have 128 x 128 outputs; where these
-/// are few, about five share one. Strict f32 has no tensor cores there, and small blocks.
+/// are few, about five share one, more of them where each still sums 8,192 elements. Strict f32 has no tensor cores there, and
+/// small blocks.
 inline double plain_product_time(const Context& c, const tensor::Operand& out, double summed, tensor::DType type) {
     constexpr double kLaunch = 4, kBytes = 3.6e6;
     const bool strict = type == tensor::DType::f32 && !c.tf32;
-    const double petaflops = strict ? 0.035 : type == tensor::DType::f32 ? 0.3 : 0.67, splits = strict ? 60 : 5;
+    const double petaflops = strict ? 0.035 : type == tensor::DType::f32 ? 0.3 : 0.67;
+    const double splits = std::max(strict ? 60.0 : 5.0, summed / 8192);
     const double matrices = 1.0 * out.k * out.g, size = static_cast<double>(tensor::size_of(type)),
                  launches = library_launches(out);
     const double blocks = matrices * ((out.rows + 127) / 128) * ((out.cols + 127) / 128);

@@ -18,8 +18,6 @@ MILLRACE_OPERATOR_WITH(linear_wgrad, Phase::backward,
                        {"dz"}, {"x"}, {"dw", add}, {"dbias", add});
 MILLRACE_OPERATOR(column_sum, Phase::backward, {"in"}, {"out", add}, {"second", add}, {"third", add});
 
-MILLRACE_REWRITE(heads_forward, dense_forward, 1);
-MILLRACE_REWRITE(heads_backward, linear_dgrad, 2);
 MILLRACE_REWRITE(backward_pair, linear_dgrad, 0);
 MILLRACE_REWRITE(grouped_wgrad, linear_wgrad, 0);
 

@@ -93,7 +93,6 @@ KernelResult make_linear_wgrad(Context& c, const Bound& b) {
     }
     Operand in = b[x];
     in.cols = b[dw].cols;
-    if (is_narrow(c, b[dz])) return make_narrow_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));
     return make_product(c, Product::wgrad, b[dz], in, b[dw], b.accumulates(dw));
 }
 

@@ -65,7 +65,7 @@ constexpr Form kWgradForms[] = {
 }  // namespace
 
 bool shares_launch(const Context& c, const Bound& b) {
-    return !is_narrow(c, b[linear_wgrad::dz]) && (has_blocks(b) || tiled::refuses_wgrad(c, b) == nullptr);
+    return has_blocks(b) || tiled::refuses_wgrad(c, b) == nullptr;
 }
 
 /// Up to so many rows the layers' kernels have all rows in a block, and sums cost nothing.

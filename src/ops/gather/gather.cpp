@@ -14,10 +14,13 @@ void gather_images::check(Checker& c) {
     const auto& p = c.params<GatherImagesParams>();
     const auto [k, g, rows, cols] = c.shape(x);
     const int count = c.shape(images).rows;
-    c.require({x}, real, {k, 1, rows, cols}).require({y}, i32, {k, 1, rows, 1}).state(state, k);
-    c.require({images}, u8, {1, 1, count, cols}).require({labels}, u8, {1, 1, count, 1});
-    c.require({subset}, i32, {1, 1, static_cast<int>(p.samples), 1}).that(p.std > 0, "std must be positive");
-    c.that(!p.augment || p.side * p.side == static_cast<std::uint32_t>(cols), "augmentation needs images of side * side pixels");
+    c.require({x}, real, {k, 1, rows, cols}).allow({y}, i32, {k, 1, rows, 1}).state(state, k);
+    c.require({images}, u8, {1, 1, count, cols}).allow({labels}, i32, {1, 1, count, 1});
+    c.needs({labels}, c[y].present()).needs({y}, c[labels].present());
+    c.require({subset}, i32, {1, 1, static_cast<int>(p.samples), 1});
+    c.that(p.channels >= 1 && p.channels <= kMostChannels, "pixels have one to four channels");
+    for (std::uint32_t channel = 0; channel < p.channels; ++channel) c.that(p.std[channel] > 0, "std must be positive");
+    c.that(p.height * p.width * p.channels == static_cast<std::uint32_t>(cols), "images are height x width x channels");
 }
 
 void gather_rows::check(Checker& c) {

@@ -27,29 +27,30 @@ __device__ Affine draw_affine(const GatherImagesParams& p, const MemberState& m,
     Affine a;
     a.cosine = cosf(angle);
     a.sine = sinf(angle);
-    a.dx = floorf((2 * u[1] - 1) * p.shift * static_cast<float>(p.side) + 0.5f);
-    a.dy = floorf((2 * u[2] - 1) * p.shift * static_cast<float>(p.side) + 0.5f);
+    a.dx = floorf((2 * u[1] - 1) * p.shift * static_cast<float>(p.width) + 0.5f);
+    a.dy = floorf((2 * u[2] - 1) * p.shift * static_cast<float>(p.height) + 0.5f);
     a.scale = 1 + (2 * u[3] - 1) * p.scale;
     a.flip = u[4] < p.flip;
     return a;
 }
 
-__device__ int affine_pixel(const Affine& a, const std::uint8_t* image, int pixel, int side) {
-    const float centre = 0.5f * static_cast<float>(side - 1);
-    int u = pixel % side;
-    const int v = pixel / side;
-    if (a.flip) u = side - 1 - u;
-    const float x = (static_cast<float>(u) - centre - a.dx) / a.scale, y = (static_cast<float>(v) - centre - a.dy) / a.scale;
-    const int column = static_cast<int>(floorf(a.cosine * x + a.sine * y + centre + 0.5f));
-    const int line = static_cast<int>(floorf(a.cosine * y - a.sine * x + centre + 0.5f));
-    if (column < 0 || column >= side || line < 0 || line >= side) return 0;
-    return image[line * side + column];
+__device__ int affine_pixel(const Affine& a, const GatherImagesParams& p, const std::uint8_t* image, int pixel, int channel) {
+    const int width = static_cast<int>(p.width), height = static_cast<int>(p.height);
+    const float centre_x = 0.5f * static_cast<float>(width - 1), centre_y = 0.5f * static_cast<float>(height - 1);
+    int u = pixel % width;
+    const int v = pixel / width;
+    if (a.flip) u = width - 1 - u;
+    const float x = (static_cast<float>(u) - centre_x - a.dx) / a.scale, y = (static_cast<float>(v) - centre_y - a.dy) / a.scale;
+    const int column = static_cast<int>(floorf(a.cosine * x + a.sine * y + centre_x + 0.5f));
+    const int line = static_cast<int>(floorf(a.cosine * y - a.sine * x + centre_y + 0.5f));
+    if (column < 0 || column >= width || line < 0 || line >= height) return 0;
+    return image[(line * width + column) * static_cast<int>(p.channels) + channel];
 }
 
 /// Which sample row b of the micro-batch is, by its number where there is no subset; any behind the end of the pass.
 template <class P>
 __device__ std::int32_t sample_of(const P& p, const MemberState& m, const std::int32_t* subset, int b) {
-    const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
+    const std::uint32_t q = (p.training ? m.position : m.eval_position) + b;
     if (q >= p.samples) return 0;
     if constexpr (requires { p.window; })
         if (p.window > 0) return static_cast<std::int32_t>(window_row(p, m.seed, m.epoch, q));
@@ -61,7 +62,8 @@ constexpr int kImageThreads = 256, kImageBlocks = 6;  ///< threads of a block, b
 constexpr int kImageRows = 32;                        ///< that a block takes at most
 
 struct ImagesArgs {
-    const std::uint8_t *images, *labels;
+    const std::uint8_t* images;
+    const std::int32_t* labels;
     std::int64_t image_stride, label_stride;
     const std::int32_t* subset;
     States states;
@@ -70,16 +72,19 @@ struct ImagesArgs {
 };
 
 /// Blocks of neighbouring rows, whose samples are found side by side: that takes longer than copying one. A pixel has 256 values,
-/// so they are normalised once. kPixels of a thread at once fill 16 bytes of x and lie at multiples of kPixels in both, or are 1.
+/// so they are normalised once for each channel. kPixels of a thread at once fill 16 bytes of x and lie at multiples of kPixels
+/// in both, or are 1.
 template <class T, int kPixels>
 __global__ void __launch_bounds__(kImageThreads, blocks_at_once(kImageThreads, kImageBlocks))
     gather_kernel(const __grid_constant__ ImagesArgs a, Mat<T> x, Mat<std::int32_t> y) {
     __shared__ std::int32_t chosen[kImageRows];
     __shared__ Affine affine[kImageRows];
-    __shared__ T levels[256];
+    __shared__ T levels[kMostChannels][256];
     static_assert(kImageThreads == 256);
+    const int channels = static_cast<int>(a.p.channels);
     const int first = blockIdx.x * a.rows_per_block, k = blockIdx.y, count = min(a.rows_per_block, a.rows - first);
-    store(levels + threadIdx.x, (static_cast<float>(threadIdx.x) / 255 - a.p.mean) / a.p.std);
+    for (int c = 0; c < channels; ++c)
+        store(levels[c] + threadIdx.x, (static_cast<float>(threadIdx.x) / 255 - a.p.mean[c]) / a.p.std[c]);
     begin_kernel();
     if (static_cast<int>(threadIdx.x) < count) {
         const MemberState& m = a.states[k];
@@ -87,14 +92,14 @@ __global__ void __launch_bounds__(kImageThreads, blocks_at_once(kImageThreads, k
         const std::int32_t sample = sample_of(a.p, m, a.subset, b);
         chosen[threadIdx.x] = sample;
         if (a.p.augment) affine[threadIdx.x] = draw_affine(a.p, m, b);
-        *y.row(k, 0, b) = a.labels[sample * a.label_stride];
+        if (a.labels != nullptr) *y.row(k, 0, b) = a.labels[sample * a.label_stride];
     }
     __syncthreads();
     const auto image_of = [&](int row) { return a.images + chosen[row] * a.image_stride; };
     if (a.p.augment) {
         for (int i = threadIdx.x; i < count * a.pixels; i += kImageThreads) {
-            const int row = i / a.pixels, at = i - row * a.pixels;
-            x.row(k, 0, first + row)[at] = levels[affine_pixel(affine[row], image_of(row), at, static_cast<int>(a.p.side))];
+            const int row = i / a.pixels, at = i - row * a.pixels, pixel = at / channels, c = at - pixel * channels;
+            x.row(k, 0, first + row)[at] = levels[c][affine_pixel(affine[row], a.p, image_of(row), pixel, c)];
         }
         return;
     }
@@ -104,7 +109,7 @@ __global__ void __launch_bounds__(kImageThreads, blocks_at_once(kImageThreads, k
         const Run<std::uint8_t, kPixels> from = load_as_stored<kPixels>(image_of(row) + at);
         Run<T, kPixels> to;
 #pragma unroll
-        for (int j = 0; j < kPixels; ++j) to.v[j] = levels[from.v[j]];
+        for (int j = 0; j < kPixels; ++j) to.v[j] = levels[channels == 1 ? 0 : (at + j) % channels][from.v[j]];
         store_as_stored(x.row(k, 0, first + row) + at, to);
     }
 }
@@ -183,7 +188,7 @@ KernelResult make_gather_images(Context& c, const Bound& b) {
     // So many rows of a block that all blocks run at once.
     const unsigned rows = blocks_for(std::int64_t{x.rows} * x.k, kImageBlocks * c.multiprocessors);
     const ImagesArgs a{.images = static_cast<const std::uint8_t*>(images.data),
-                       .labels = static_cast<const std::uint8_t*>(labels.data),
+                       .labels = static_cast<const std::int32_t*>(labels.data),
                        .image_stride = images.stride_row,
                        .label_stride = labels.stride_row,
                        .subset = static_cast<const std::int32_t*>(b[gather_images::subset].data),

@@ -1,7 +1,7 @@
 #pragma once
 // The rows of a micro-batch, taken from resident data in the order of the pass. Conventions: ops/op.h.
 
-#include "base/rank.h"
+#include "base/philox.h"
 #include "ops/op.h"
 
 namespace millrace::ops {
@@ -9,30 +9,30 @@ namespace millrace::ops {
 // Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
-/// gather_images. Row b of member m takes sample number q = rank.position(first_row + b) of the pass, where first_row is state.position
+/// gather_images. Row b of member m takes sample number q = first_row + b of the pass, where first_row is state.position
 /// (training) or state.eval_position: index = subset[order(q)], order(q) = base::shuffled_index(state.seed, state.epoch, q, samples) when `shuffle`, else q.
-/// q >= samples leaves the row undefined (programs never ask for it). Pixel p: x = (image[index][p] / 255 - mean) / std, optionally
-/// after the affine augmentation below. labels copied to y. Slots: images u8 [1,1,N,P], labels u8 [1,1,N,1], subset i32
-/// [1,1,samples,1], state, x real [K,1,B,P] (row stride free), y i32 [K,1,B,1].
-/// Augmentation (side x side grey images): one composed affine, nearest neighbour, zero fill outside, drawn per sample from
+/// q >= samples leaves the row undefined (programs never ask for it). Byte p is of channel c = p % channels: x = (image[index][p] / 255 - mean[c]) / std[c],
+/// optionally after the affine augmentation below. labels copied to y. Slots: images u8 [1,1,N,P], labels i32 [1,1,N,1], subset i32
+/// [1,1,samples,1], state, x real [K,1,B,P] (row stride free), y i32 [K,1,B,1]. Labels and y are both there or both absent.
+/// Augmentation (height x width x channels = P): one composed affine, nearest neighbour, zero fill outside, drawn per sample from
 /// random_bits(seed, step, micro, op_number, b * 8 + j) with U(+-r) = (2 uniform01 - 1) * r: j=0 angle U(+-rotate degrees), j=1 dx,
-/// j=2 dy: whole pixels, floor(U(+-shift) * side + 0.5), j=3 scale 1 + U(+-scale), j=4 flip if uniform01 < flip. Output pixel column u,
-/// row v, centre c = (side-1)/2: if flipped u' = side-1-u else u; then with (a, b) = ((u',v) - c - (dx,dy)) / scale the source is column
+/// j=2 dy: whole pixels, floor(U(+-shift) * width or height + 0.5), j=3 scale 1 + U(+-scale), j=4 flip if uniform01 < flip. Output pixel column u,
+/// row v, centre c = ((width, height) - 1) / 2: if flipped u' = width-1-u else u; then with (a, b) = ((u',v) - c - (dx,dy)) / scale the source is column
 /// cos(angle) a + sin(angle) b + c, row cos(angle) b - sin(angle) a + c, each rounded by floor(p + 0.5); outside the image the pixel is 0.
+constexpr int kMostChannels = 4;
 struct GatherImagesParams {
     std::uint32_t samples = 0, op_number = 0;
     bool shuffle = true, training = true, augment = false;
-    float mean = 0, std = 1;
-    std::uint32_t side = 28;
+    float mean[kMostChannels] = {}, std[kMostChannels] = {1, 1, 1, 1};
+    std::uint32_t height = 28, width = 28, channels = 1;
     float rotate = 0, shift = 0, scale = 0, flip = 0;
-    base::Rank rank = {};
 };
 namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots }; extern const OpDef kDef; }
 
 /// gather_rows. Rows of a table in the order of gather_images: row b of member m is table[index] with the same q, first_row, order and
 /// index; q >= samples leaves the row undefined. Records with equal parameters over several tables give rows that belong together.
 /// Slots: table stat [1,1,N,D], subset i32 [1,1,samples,1], state, out real or stat [K,1,B,D] (row stride free); or table and out both i32.
-struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; base::Rank rank = {}; };
+struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; };
 namespace gather_rows { enum Slot { table, subset, state, out, slots }; extern const OpDef kDef; }
 
 /// gather_features. Rows of stored features in the order of gather_images: x[d] = (table[index][d] - mean[d]) * inverse[d]; y = labels[index /
@@ -43,7 +43,6 @@ namespace gather_rows { enum Slot { table, subset, state, out, slots }; extern c
 struct GatherFeaturesParams {
     std::uint32_t samples = 0, op_number = 0, rows_per_label = 1, mask = 0;
     bool shuffle = true, training = true;
-    base::Rank rank = {};
     std::uint32_t window = 0;
 };
 namespace gather_features { enum Slot { table, labels, mean, inverse, subset, state, x, y, slots }; extern const OpDef kDef; }
@@ -54,7 +53,7 @@ namespace gather_features { enum Slot { table, labels, mean, inverse, subset, st
 /// token first = i * T + shift of its range, where shift = window_shift(state.seed, state.epoch, T) in training and else 0: out[c] = stream[ranges[d].first + first + c]
 /// for c in [0, T], 0 behind the range's end; lengths = min(T, tokens - 1 - first), the number of targets out[1 .. T] that exist. q >= samples leaves the row
 /// undefined. Slots: stream i32 [1,1,N,1], ranges i32 [1,1,D,4] (TokenRange), state, out i32 [K,1,B,T+1] (row stride free), lengths i32 [K,1,B,1].
-struct GatherWindowsParams { std::uint32_t samples = 0; bool training = true; base::Rank rank = {}; std::uint32_t epochs = 1; };
+struct GatherWindowsParams { std::uint32_t samples = 0; bool training = true; std::uint32_t epochs = 1; };
 namespace gather_windows { enum Slot { stream, ranges, state, out, lengths, slots }; extern const OpDef kDef; }
 
 // clang-format on

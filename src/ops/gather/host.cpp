@@ -19,7 +19,7 @@ void for_each_position(const Params& p, const Operand& state, int member, int be
     const MemberState& s = state_of(state, member);
     for (int row = begin; row < end; ++row) {
         const std::uint32_t first = p.training ? s.position : s.eval_position;
-        const std::uint32_t q = p.rank.position(first + static_cast<std::uint32_t>(row));
+        const std::uint32_t q = first + static_cast<std::uint32_t>(row);
         if (q >= p.samples) break;
         body(s, row, q);
     }
@@ -43,10 +43,23 @@ T drawn(const MemberState& s, std::uint32_t op_number, int row, int numbers, int
     return static_cast<T>(base::uniform01(base::random_bits(s.seed, s.step, s.micro, op_number, element)));
 }
 
+/// What makes (pixel / 255 - mean) / std of a pixel, by channel.
+template <class T>
+struct Levels {
+    T factor[kMostChannels], shift[kMostChannels];
+
+    explicit Levels(const GatherImagesParams& p) {
+        for (int c = 0; c < kMostChannels; ++c) {
+            factor[c] = static_cast<T>(1.0 / (255.0 * static_cast<double>(p.std[c])));
+            shift[c] = static_cast<T>(-static_cast<double>(p.mean[c]) / static_cast<double>(p.std[c]));
+        }
+    }
+};
+
 /// One sample's affine map from an output pixel to the source pixel.
 template <class T>
 struct Affine {
-    T cosine, sine, dx, dy, scale, centre;
+    T cosine, sine, dx, dy, scale, centre_x, centre_y;
     bool flip;
 
     Affine(const GatherImagesParams& p, const MemberState& s, int row) {
@@ -55,45 +68,52 @@ struct Affine {
         const T angle = spread(0, p.rotate) * std::numbers::pi_v<T> / 180;
         cosine = std::cos(angle);
         sine = std::sin(angle);
-        dx = std::floor(spread(1, p.shift) * static_cast<T>(p.side) + T{0.5});
-        dy = std::floor(spread(2, p.shift) * static_cast<T>(p.side) + T{0.5});
+        dx = std::floor(spread(1, p.shift) * static_cast<T>(p.width) + T{0.5});
+        dy = std::floor(spread(2, p.shift) * static_cast<T>(p.height) + T{0.5});
         scale = 1 / (1 + spread(3, p.scale));
         flip = unit(4) < static_cast<T>(p.flip);
-        centre = static_cast<T>(p.side - 1) / 2;
+        centre_x = static_cast<T>(p.width - 1) / 2;
+        centre_y = static_cast<T>(p.height - 1) / 2;
     }
 
-    /// out = source * factor + shift, the source 0 outside of the image.
-    void apply(const std::uint8_t* image, int side, T factor, T shift, T* out) const {
-        const auto limit = static_cast<T>(side);
-        for (int v = 0; v < side; ++v) {
-            const T b = (static_cast<T>(v) - centre - dy) * scale;
-            for (int u = 0; u < side; ++u) {
-                const T a = (static_cast<T>(flip ? side - 1 - u : u) - centre - dx) * scale;
-                const T column = std::floor(cosine * a + sine * b + centre + T{0.5}),
-                        row = std::floor(cosine * b - sine * a + centre + T{0.5});
-                const bool inside = column >= 0 && column < limit && row >= 0 && row < limit;
-                const T pixel = inside ? static_cast<T>(image[static_cast<int>(row) * side + static_cast<int>(column)]) : T{};
-                out[v * side + u] = pixel * factor + shift;
+    /// out = source * factor + shift of its channel, the source 0 outside of the image.
+    void apply(const GatherImagesParams& p, const std::uint8_t* image, const Levels<T>& levels, T* out) const {
+        const auto width = static_cast<int>(p.width), height = static_cast<int>(p.height),
+                   channels = static_cast<int>(p.channels);
+        for (int v = 0; v < height; ++v) {
+            const T b = (static_cast<T>(v) - centre_y - dy) * scale;
+            for (int u = 0; u < width; ++u) {
+                const T a = (static_cast<T>(flip ? width - 1 - u : u) - centre_x - dx) * scale;
+                const T column = std::floor(cosine * a + sine * b + centre_x + T{0.5}),
+                        row = std::floor(cosine * b - sine * a + centre_y + T{0.5});
+                const bool inside = column >= 0 && column < static_cast<T>(width) && row >= 0 && row < static_cast<T>(height);
+                const std::uint8_t* pixel =
+                    image + (inside ? (static_cast<int>(row) * width + static_cast<int>(column)) * channels : 0);
+                for (int c = 0; c < channels; ++c)
+                    *out++ = (inside ? static_cast<T>(pixel[c]) : T{}) * levels.factor[c] + levels.shift[c];
             }
         }
     }
 };
 
-/// `pixels(n, image, factor, shift, out)` converts an image that is not augmented.
+/// `pixels(n, image, factor, shift, out)` converts a grey image that is not augmented.
 template <class T, class Pixels>
 void gather_image_rows(const Bound& b, int member, int begin, int end, Pixels&& pixels) {
     using namespace gather_images;
     const auto& p = b.params<GatherImagesParams>();
-    const auto factor = static_cast<T>(1.0 / (255.0 * static_cast<double>(p.std)));
-    const auto shift = static_cast<T>(-static_cast<double>(p.mean) / static_cast<double>(p.std));
+    const Levels<T> levels(p);
+    const int count = b[x].cols, channels = static_cast<int>(p.channels);
     for_each_sample(p, b[state], b[subset], member, begin, end, [&](const MemberState& s, int row, std::int32_t sample) {
         const std::uint8_t* image = b[images].at<std::uint8_t>(0, 0, sample);
         T* out = b[x].at<T>(member, 0, row);
         if (p.augment)
-            Affine<T>(p, s, row).apply(image, static_cast<int>(p.side), factor, shift, out);
+            Affine<T>(p, s, row).apply(p, image, levels, out);
+        else if (channels == 1)
+            pixels(count, image, levels.factor[0], levels.shift[0], out);
         else
-            pixels(b[x].cols, image, factor, shift, out);
-        *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::uint8_t>(0, 0, sample);
+            for (int i = 0; i < count; i += channels)
+                for (int c = 0; c < channels; ++c) out[i + c] = static_cast<T>(image[i + c]) * levels.factor[c] + levels.shift[c];
+        if (b[y].present()) *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::int32_t>(0, 0, sample);
     });
 }
 

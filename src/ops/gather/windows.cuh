@@ -17,7 +17,7 @@ struct Windows {
 
     __device__ TokenWindow find(int k, int row) const {
         const MemberState& m = states[k];
-        const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + row);
+        const std::uint32_t q = (p.training ? m.position : m.eval_position) + row;
         return token_window(p, m.seed, m.epoch, q < p.samples ? q : 0, cols - 1, ranges, count);
     }
     __device__ std::int32_t token(const TokenWindow& window, int c) const {

@@ -45,18 +45,15 @@ void update(const Context& context, const Bound& b, const OptimizerParams& param
     using namespace optimizer;
     const MemberState& s = state_of(b[state], member);
     float* p = b[optimizer::params].at<float>(member) + begin;
-    float* g = b[grads].at<float>(member) + begin;
-    if (s.nonfinite != 0 || !group.updated()) {
-        if (params.zero_grads) std::fill_n(g, n, 0.0f);
-        return;
-    }
+    const float* g = b[grads].at<float>(member) + begin;
+    if (s.nonfinite != 0 || !group.updated()) return;
     float* first = b[m].present() ? b[m].at<float>(member) + begin : nullptr;
     if (params.kind == OptimizerKind::sgd) {
         const SgdStep step{s.clip_scale * group.gradient_gain, s.weight_decay * group.decay_factor, s.beta1,
                            s.lr * group.lr_factor * group.gain, group.applied == 0};
-        context.simd.sgd(n, step, p, g, first, params.zero_grads);
+        context.simd.sgd(n, step, p, g, first);
     } else {
-        context.simd.adam(n, adam_step(s, group, params.kind), p, g, first, b[v].at<float>(member) + begin, params.zero_grads);
+        context.simd.adam(n, adam_step(s, group, params.kind), p, g, first, b[v].at<float>(member) + begin);
     }
     if (!b[copy16].present()) return;
     std::uint16_t* rounded = b[copy16].at<std::uint16_t>(member) + begin;

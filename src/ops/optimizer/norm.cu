@@ -5,7 +5,6 @@
 
 #include "ops/cuda/squares.h"
 #include "ops/optimizer/norm.cuh"
-#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -25,20 +24,6 @@ struct Piece {
 struct Pieces {
     const Piece* data;  ///< in ascending order
     int count;
-};
-
-/// The last elements of some arenas, to be in the cache when the update begins: until then memory has little to do.
-struct Ahead {
-    Mat<const float> arenas[3];
-    int count = 0;
-    int width = 0, each = 0;  ///< elements of a member, of a block
-
-    /// By one thread of a block.
-    __device__ void fetch(int k) const {
-        const int begin = width - (static_cast<int>(blockIdx.x) + 1) * each;
-        for (int i = 0; i < count && begin >= 0; ++i)
-            hopper::fetch_ahead(arenas[i].row(k, 0, 0) + begin, static_cast<std::uint32_t>(each * sizeof(float)));
-    }
 };
 
 /// The squares of elements [i, end) in steps of a block, of trainable groups alone.
@@ -74,11 +59,9 @@ __device__ float sum_of_range(const float* g, std::int64_t i, std::int64_t end, 
 /// kNormBlocks sums of a member's pieces, block b those from number b on in steps of gridDim.x. The pieces and the order of their
 /// sums do not depend on the members. All members go from their first elements to their last, as the update goes back.
 __global__ void __launch_bounds__(kThreads, blocks_at_once(kThreads, kNormPerMultiprocessor))
-    norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, bool quads, Groups groups, Segments segments, Pieces pieces,
-                       const __grid_constant__ Ahead ahead) {
+    norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, bool quads, Groups groups, Segments segments, Pieces pieces) {
     __shared__ float sums[kNormBlocks][kThreads / 32];
     const int k = blockIdx.y, thread = static_cast<int>(threadIdx.x);
-    if (thread == 0) ahead.fetch(k);
     const auto first_piece = [&](int number) { return number * pieces.count / kNormBlocks; };
     Cursor cursor(segments, pieces.data[first_piece(blockIdx.x)].begin);
     begin_kernel();
@@ -108,58 +91,10 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(kThreads, kNormPerMul
     scratch.row(k, 0, 0)[blockIdx.x + threadIdx.x * gridDim.x] = total;
 }
 
-/// The same for few short pieces of many members: a warp each, so that their latencies do not add up. Sum n is piece n's.
-__global__ void __launch_bounds__(kThreads)
-    norm_pieces_kernel(Mat<const float> grads, Mat<float> scratch, Groups groups, Segments segments, Pieces pieces) {
-    constexpr int kAtOnce = 8, kStep = 4 * 32;
-    const int k = blockIdx.y, lane = static_cast<int>(threadIdx.x) % 32, warps = gridDim.x * (kThreads / 32),
-              number = (blockIdx.x * kThreads + threadIdx.x) / 32;
-    const Piece piece = pieces.data[min(number, pieces.count - 1)];
-    Cursor cursor(segments, piece.begin);
-    begin_kernel();
-    const GroupState* group = groups.row(k);
-    float sum = 0;
-    if (piece.sums != nullptr) {
-        for (int i = lane; i < piece.parts; i += 32) sum += piece.sums[std::int64_t{k} * piece.stride + i];
-        if (group[cursor.now.group].trainable == 0) sum = 0;
-    } else {
-        const float* g = grads.row(k, 0, 0);
-        for (int i = piece.begin + 4 * lane; i < piece.end; i += kAtOnce * kStep) {
-            float4 v[kAtOnce];
-#pragma unroll
-            for (int q = 0; q < kAtOnce; ++q)
-                v[q] = i + q * kStep < piece.end ? *reinterpret_cast<const float4*>(g + i + q * kStep) : make_float4(0, 0, 0, 0);
-#pragma unroll
-            for (int q = 0; q < kAtOnce; ++q) {
-                if (i + q * kStep >= piece.end) continue;
-                cursor.move(segments, i + q * kStep);
-                const float4& f = v[q];
-                if (group[cursor.now.group].trainable != 0) sum += f.x * f.x + f.y * f.y + (f.z * f.z + f.w * f.w);
-            }
-        }
-    }
-    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-    if (lane > 0) return;
-    for (int n = number; n < kNormBlocks; n += warps) scratch.row(k, 0, 0)[n] = n == number && n < pieces.count ? sum : 0;
-}
-
 /// As many blocks of a member as run at once, each with as many sums.
 unsigned norm_blocks(const Context& c, unsigned members) {
     const unsigned most = std::max(1u, static_cast<unsigned>(kNormPerMultiprocessor * c.multiprocessors) / members);
     return blocks_for(kNormBlocks, static_cast<int>(blocks_for(kNormBlocks, static_cast<int>(most))));
-}
-
-/// What the caches of today hold beside a step's gradients, shared by all blocks.
-Ahead fetched_ahead(std::span<const Operand> arenas, unsigned blocks, unsigned members) {
-    constexpr unsigned kElements = 3u << 20;
-    Ahead ahead;
-    for (const Operand& arena : arenas) {
-        if (!arena.present() || !quads(arena) || arena.cols % 4 != 0) continue;
-        ahead.arenas[ahead.count++] = arena;
-        ahead.width = arena.cols;
-    }
-    if (ahead.count > 0) ahead.each = std::max(4u, kElements / static_cast<unsigned>(ahead.count) / (blocks * members) / 4 * 4);
-    return ahead;
 }
 
 /// The sums that were left of a gradient which begins at `at`, one piece for neighbouring matrices of one segment. A matrix of
@@ -226,7 +161,7 @@ base::Result<std::vector<Segment>> read_segments(const Context& c, const Operand
     return segments;
 }
 
-KernelResult make_norm_slices(Context& c, const Bound& b, std::span<const Operand> read_next) {
+KernelResult make_norm_slices(Context& c, const Bound& b) {
     const Operand& g = b[grad_norm::grads];
     const auto members = static_cast<unsigned>(g.k);
     MILLRACE_LET(segments, read_segments(c, b[grad_norm::segments]));
@@ -236,16 +171,10 @@ KernelResult make_norm_slices(Context& c, const Bound& b, std::span<const Operan
     MILLRACE_LET(table, upload_table(c, pieces.data(), pieces.size() * sizeof(Piece)));
     const bool in_quads = quads(g) && g.cols % 4 == 0;
     const unsigned blocks = norm_blocks(c, members);
-    // What a warp reads in four rounds.
-    const auto short_piece = [](const Piece& p) { return p.sums != nullptr ? p.parts <= 4 * 32 : p.end - p.begin <= 4 * 1024; };
-    const bool warps = in_quads && !c.deterministic && pieces.size() > blocks && pieces.size() <= kNormBlocks &&
-                       std::ranges::all_of(pieces, short_piece);
     const Operand &scratch = b[grad_norm::scratch], &groups = b[grad_norm::groups], &table_of_segments = b[grad_norm::segments];
     const Pieces all{static_cast<const Piece*>(table), static_cast<int>(pieces.size())};
-    auto kernel = warps ? make_launch(c, norm_pieces_kernel, dim3(blocks_for(all.count, kThreads / 32), members), dim3(kThreads),
-                                      0, g, scratch, groups, table_of_segments, all)
-                        : make_launch(c, norm_slices_kernel, dim3(blocks, members), dim3(kThreads), 0, g, scratch, in_quads,
-                                      groups, table_of_segments, all, fetched_ahead(read_next, blocks, members));
+    auto kernel = make_launch(c, norm_slices_kernel, dim3(blocks, members), dim3(kThreads), 0, g, scratch, in_quads, groups,
+                              table_of_segments, all);
     return in_order({std::move(kernel)}, table, squares);
 }
 

@@ -68,8 +68,7 @@ inline bool quads(const tensor::Operand& o) {
 /// What a `segments` slot holds, for the host.
 base::Result<std::vector<ops::Segment>> read_segments(const Context& c, const tensor::Operand& segments);
 /// Fills the slot `scratch` of a grad_norm: kNormBlocks sums of squares that make up those of the gradients of trainable groups.
-/// read_next: arenas, at most three, that the launch behind this one reads from their ends on.
-KernelResult make_norm_slices(Context& c, const Bound& grad_norm, std::span<const tensor::Operand> read_next = {});
+KernelResult make_norm_slices(Context& c, const Bound& grad_norm);
 /// micro_end, if it stands there, grad_norm, optimizer and metrics_push as two launches.
 Match match_fused_update(const Context& c, const Window& records);
 KernelResult make_fused_update(Context& c, std::span<const Bound> records);

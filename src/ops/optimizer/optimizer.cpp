@@ -7,8 +7,8 @@
 namespace millrace::ops {
 
 MILLRACE_OPERATOR(grad_norm, Phase::optimizer, {"grads"}, {"scratch", write}, {"state", update}, {"groups"}, {"segments"});
-MILLRACE_OPERATOR(optimizer, Phase::optimizer, {"params", update}, {"grads", update}, {"m", update}, {"v", update},
-                  {"copy16", write}, {"state", update}, {"groups", update}, {"segments"});
+MILLRACE_OPERATOR(optimizer, Phase::optimizer, {"params", update}, {"grads"}, {"m", update}, {"v", update}, {"copy16", write},
+                  {"state", update}, {"groups", update}, {"segments"});
 
 void grad_norm::check(Checker& c) {
     const auto [k, g, rows, cols] = c.shape(grads);

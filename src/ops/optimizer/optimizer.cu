@@ -92,7 +92,6 @@ __device__ void stream_update(const UpdateArgs& a, int k, int i, int stride, Cur
                 for (int j = 0; j < V; ++j) e.p[j] = update(rates, a.p.kind, e.p[j], e.g[j], e.m[j], e.v[j]);
                 arenas.write(i, e);
             }
-            if (a.p.zero_grads) store_run<V>(arenas.grads + i, Elements<V>{}.g);
         }
         if (i < 0) break;
         cursor.move_back(a.segments, i);
@@ -176,10 +175,9 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     static_assert(kThreads == kNormBlocks);
     const auto members = static_cast<unsigned>(update[optimizer::params].k);
     const unsigned blocks = update_blocks(c, a.width, members);
-    const Operand read_next[] = {update[optimizer::params], update[optimizer::m], update[optimizer::v]};
-    MILLRACE_LET(slices, make_norm_slices(c, norm, read_next));
+    MILLRACE_LET(slices, make_norm_slices(c, norm));
     const Operand& grads = update[optimizer::grads];
-    const auto rows = a.p.zero_grads ? nullptr : skip_zeros(c, grads);
+    const auto rows = skip_zeros(c, grads);
     if (rows) a.rows = FlaggedRows(*rows, grads);
     return in_order({std::move(slices), make_launch(c, update_kernel<4>, dim3(blocks + 1, members), dim3(kThreads), 0, a)},
                     blocks_done, rows);

@@ -23,10 +23,9 @@ namespace grad_norm { enum Slot { grads, scratch, state, groups, segments, slots
 /// sgd: g' += wd * p; buf = applied == 0 ? g' : beta1 * buf + g'; p -= lr * (beta1 != 0 ? buf : g')   (m = buf)
 /// adam: g' += wd * p; m = beta1 m + (1 - beta1) g'; v = beta2 v + (1 - beta2) g'^2; p -= (lr / bias1) * m / (sqrt(v) / sqrt(bias2) + eps)
 /// adamw: p -= lr * wd * p first, then adam with wd = 0.
-/// copy16 (optional, bf16 or f16) receives the rounded p of the elements from first_copied on, a multiple of 4. grads are zeroed when `zero_grads`, in a dropped step and a
-/// frozen group too (a NaN left behind would poison the next one); else, on CUDA, rows that got no gradient may hold that of an earlier step afterwards
-/// (ops/cuda/squares.h). m may be absent for sgd without momentum, v for sgd. The counters change once, after all elements, and state.adapt_loss_scale(dropped, scale_interval) comes last.
-struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; std::uint32_t scale_interval = 0; std::int32_t first_copied = 0; };
+/// copy16 (optional, bf16 or f16) receives the rounded p of the elements from first_copied on, a multiple of 4. On CUDA rows of grads that got no gradient may hold that of an
+/// earlier step afterwards (ops/cuda/squares.h). m may be absent for sgd without momentum, v for sgd. The counters change once, after all elements, and state.adapt_loss_scale(dropped, scale_interval) comes last.
+struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; std::uint32_t scale_interval = 0; std::int32_t first_copied = 0; };
 namespace optimizer { enum Slot { params, grads, m, v, copy16, state, groups, segments, slots }; extern const OpDef kDef; }
 
 // clang-format on

@@ -64,7 +64,8 @@ void run_optimizer(const Bound& bound) {
         for (int i = 0; i < values.cols; ++i) {
             while (i >= segment->end) ++segment;
             const GroupState& group = groups[static_cast<std::size_t>(segment->group)];
-            double &p = values.at<double>(member)[i], &g = grads.at<double>(member)[i];
+            double& p = values.at<double>(member)[i];
+            const double g = grads.at<double>(member)[i];
             if (state.nonfinite == 0 && group.updated()) {
                 Element e{p, g, first.present() ? first.at<double>(member)[i] : 0,
                           second.present() ? second.at<double>(member)[i] : 0};
@@ -75,7 +76,6 @@ void run_optimizer(const Bound& bound) {
                 if (bound[at::copy16].present() && i >= params.first_copied)
                     tensor::write_element(bound[at::copy16].at<std::uint16_t>(member) + i, bound[at::copy16].dtype, p);
             }
-            if (params.zero_grads) g = 0;
         }
         ++(state.nonfinite == 0 ? state.applied : state.skipped);
         for (GroupState& group : groups)

@@ -157,7 +157,7 @@ Match match_wgrad_update(const Context& c, const Window& records) {
     const std::size_t closing = wgrads < records.size() ? match_fused_update(c, records.from(wgrads)).count() : 0;
     if (closing == 0) return {};
     const Bound& update = records[wgrads + closing - 2];
-    if (update.params<OptimizerParams>().zero_grads || !share_places(update)) return {};
+    if (!share_places(update)) return {};
     // Only a gradient that begins here can stay inside.
     if (std::ranges::any_of(records.first(wgrads), [](const Bound& b) { return b.accumulates(linear_wgrad::dw); })) return {};
     std::int64_t tiles = 0;

@@ -260,12 +260,20 @@ KernelResult make_backward(Context& c, const Bound& b) {
     return in_order(std::move(steps));
 }
 
+/// Whether tiles of `groups` groups of columns keep every multiprocessor busy.
+bool fills(const Context& c, const Operand& h, int groups) {
+    const int row_tiles = (h.rows + kTileRows - 1) / kTileRows;
+    return h.cols % (groups * kTileGroup) == 0 && row_tiles * (h.cols / (groups * kTileGroup)) >= c.multiprocessors;
+}
+
 }  // namespace
 
-bool tiles_gru_backward(const Context&, const Bound& b) {
+/// With few rows the library's products and one pass are faster (docs/performance). Pinned runs have no library.
+bool tiles_gru_backward(const Context& c, const Bound& b) {
     namespace at = gru_backward;
     const Operand& h = b[at::h];
     if (!has_tile_products() || h.cols % kTileGroup != 0 || h.rows == 0 || !b[at::a0].present()) return false;
+    if (!c.deterministic && !fills(c, h, 4)) return false;
     for (int i = at::a0; i <= at::a3 && b[i].present(); i += 2)
         if (!tiled(b[i]) || b[i].cols % 8 != 0) return false;
     return tiled(h) && tiled(b[at::gates]) && tiled(b[at::dgates]) && whole_runs(b[at::dh]);
@@ -274,12 +282,8 @@ bool tiles_gru_backward(const Context&, const Bound& b) {
 KernelResult make_tiled_gru_backward(Context& c, const Bound& b) {
     const Operand& h = b[gru_backward::h];
     // Wide tiles read the least; narrow ones keep every multiprocessor busy when there are few rows.
-    const int row_tiles = (h.rows + kTileRows - 1) / kTileRows;
-    const auto fills = [&](int groups) {
-        return h.cols % (groups * kTileGroup) == 0 && row_tiles * (h.cols / (groups * kTileGroup)) >= c.multiprocessors;
-    };
-    if (fills(4)) return make_backward<4>(c, b);
-    if (fills(2)) return make_backward<2>(c, b);
+    if (fills(c, h, 4)) return make_backward<4>(c, b);
+    if (fills(c, h, 2)) return make_backward<2>(c, b);
     return make_backward<1>(c, b);
 }
 

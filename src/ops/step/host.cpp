@@ -34,6 +34,7 @@ float bias_correction(float beta, std::uint32_t applied) {
 void begin(const StepBeginParams& p, MemberState& s, std::span<GroupState> groups) {
     s.step += 1;
     s.micro = p.rank;
+    s.position += p.first;
     s.nonfinite = 0;
     s.rows = s.correct = 0;
     s.loss = s.penalty = 0;

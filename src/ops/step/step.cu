@@ -44,6 +44,7 @@ __global__ void step_begin_kernel(States states, Groups groups, int members, Ste
     const MemberState m = out;
     out.step = m.step + 1;
     out.micro = p.rank;
+    out.position = m.position + p.first;
     out.nonfinite = 0;
     out.rows = out.correct = 0;
     out.loss = out.penalty = 0;

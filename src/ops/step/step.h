@@ -8,18 +8,18 @@ namespace millrace::ops {
 // Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
-/// step_begin. state[K]: step += 1, micro = rank, nonfinite = 0, rows = correct = 0, loss = penalty = 0; lr by the member's schedule at step s
+/// step_begin. state[K]: step += 1, micro = rank, position += first, nonfinite = 0, rows = correct = 0, loss = penalty = 0; lr by the member's schedule at step s
 /// (from 1): factor = warm-up min(1, s / warmup_steps) when s <= warmup_steps, else with t = s - warmup_steps, n = max(1, total_steps -
 /// warmup_steps): constant 1; cosine floor + (1 - floor) * (1 + cos(pi * min(t, n) / n)) / 2; step gamma^(floor((s - 1) / interval)).
 /// lr = base_lr * factor, computed in double, stored as float. groups u8 [K,1,1,G * sizeof(GroupState)]: of each trainable group
 /// bias1 = 1 - beta1^(applied + 1) with the applied of the group, bias2 likewise.
-struct StepBeginParams { std::uint32_t rank = 0; };
+struct StepBeginParams { std::uint32_t rank = 0, first = 0; };
 namespace step_begin { enum Slot { state, groups, slots }; extern const OpDef kDef; }
 
-/// micro_end. Closes a micro-batch: training: micro += world (of all machines' micro-batches each has a number of its own, which keys its
-/// random numbers), position += rows; when position >= samples: position = 0, epoch += 1.
-/// Evaluation: eval_position += rows.
-struct MicroEndParams { std::uint32_t rows = 0, samples = 0; bool training = true; std::uint32_t world = 1; };
+/// micro_end. Closes a micro-batch. Training: a step has `parts` micro-batches, of which number m covers the rows from m * rows on and is done by rank m mod
+/// world; its number keys its random numbers. micro += world; while that is one of them, position += world * rows; behind the rank's last, position += last, to
+/// the end of the step; when position >= samples: position = 0, epoch += 1. Evaluation: eval_position += rows.
+struct MicroEndParams { std::uint32_t rows = 0, samples = 0; bool training = true; std::uint32_t world = 1, parts = 1, last = 0; };
 namespace micro_end { enum Slot { state, slots }; extern const OpDef kDef; }
 
 /// metrics_push. Copies the step's values of every member into ring row (sequence mod capacity), ring [1,1,capacity,K * sizeof(MetricsRow)] u8.
@@ -36,7 +36,7 @@ MILLRACE_HD inline void close_micro(const MicroEndParams& p, MemberState& s) {
         return;
     }
     s.micro += p.world;
-    s.position += p.rows;
+    s.position += s.micro < p.parts ? p.world * p.rows : p.last;
     if (s.position >= p.samples) {
         s.position = 0;
         s.epoch += 1;

@@ -1,6 +1,5 @@
 // The reference, a row after the other, and the CPU backend, blocks of rows on the products of its dense layers.
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -76,16 +75,16 @@ void run_vocabulary_loss(const Bound& bound) {
 namespace cpu {
 namespace {
 
-/// A matrix in memory of its own.
+/// A matrix in the scratch of the backend.
 struct Matrix {
-    std::unique_ptr<float[]> memory;
     Operand all;
 
     Matrix(int rows, int cols) {
+        static float no_place_yet;
         const std::int64_t size = std::int64_t{rows} * cols;
-        memory = std::make_unique<float[]>(static_cast<std::size_t>(size));
-        all = {memory.get(), tensor::DType::f32, 1, 1, rows, cols, size, size, cols};
+        all = {&no_place_yet, tensor::DType::f32, 1, 1, rows, cols, size, size, cols};
     }
+    [[nodiscard]] std::size_t floats() const { return static_cast<std::size_t>(all.stride_k); }
     [[nodiscard]] float* row(int r) const { return all.at<float>(0, 0, r); }
 };
 
@@ -100,6 +99,7 @@ public:
           dx_(bound[at::dx].present() ? x_.all.rows : 0, x_.all.cols),
           logits_(x_.all.rows, bound[at::weight].rows),
           found_(static_cast<std::size_t>(bound[at::x].rows)) {
+        const Scratch::Wanted others = context.scratch.want({});
         rows_.reserve(found_.size());
         products_.reserve(static_cast<std::size_t>(bound[at::x].k));
         for (int m = 0; m < bound[at::x].k; ++m) {
@@ -108,9 +108,14 @@ public:
             if (bound[at::dweight].present())
                 made.to_weight.emplace(context, logits_.all, x_.all, of_member(at::dweight, m), true, true);
         }
+        const Scratch::Wanted products = context.scratch.want(others);
+        behind_ = products.shared;
+        context.scratch.reserve_worker(products.worker);
+        context.scratch.reserve_shared(behind_ + x_.floats() + dx_.floats() + logits_.floats());
     }
 
     void operator()() noexcept {
+        place();
         for (member_ = 0; member_ < b_[at::x].k; ++member_) {
             clear_outputs<float>(b_, member_);
             const TokenRows<float> rows(b_, kTokenSlots, member_);
@@ -138,6 +143,21 @@ private:
         return part;
     }
     [[nodiscard]] const Products& products() const { return products_[static_cast<std::size_t>(member_)]; }
+
+    /// Scratch may have moved when another program was prepared.
+    void place() noexcept {
+        float* to = context_.scratch.shared() + behind_;
+        if (x_.all.data == to) return;
+        x_.all.data = to;
+        dx_.all.data = to + x_.floats();
+        logits_.all.data = to + x_.floats() + dx_.floats();
+        for (Products& of : products_) {
+            of.logits.move(x_.all);
+            const auto m = static_cast<int>(&of - products_.data());
+            if (of.to_x) of.to_x->move(logits_.all, of_member(at::weight, m), dx_.all);
+            if (of.to_weight) of.to_weight->move(logits_.all, x_.all, of_member(at::dweight, m));
+        }
+    }
 
     void list_rows(const TokenRows<float>& rows) noexcept {
         share_ = rows.share;
@@ -203,7 +223,8 @@ private:
 
     Context& context_;
     Bound b_;
-    Matrix x_, dx_, logits_;  ///< of a block
+    Matrix x_, dx_, logits_;  ///< of a block, in the shared scratch
+    std::size_t behind_ = 0;  ///< floats that the products use
     std::vector<Products> products_;
     std::vector<FoundToken> found_;  ///< by row of x
     // Of the member under way.

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "io/packing.h"
 #include "temporary_folder.h"
 
 namespace millrace::data {
@@ -54,9 +55,21 @@ TEST(Idx, WrongBeginningsAreRefused) {
     bytes = file_of({4}, 4);
     bytes[3] = std::byte{4};
     EXPECT_NE(refusal(bytes).find("4 dimensions"), std::string::npos);
-    bytes = file_of({4}, 4);
-    bytes[0] = std::byte{0x1f}, bytes[1] = std::byte{0x8b};
-    EXPECT_NE(refusal(bytes).find("gzip"), std::string::npos);
+}
+
+TEST(Idx, PackedFilesAreUnpacked) {
+    if (!io::have_gzip()) GTEST_SKIP() << "this build unpacks nothing";
+    const test::TemporaryFolder folder;
+    const auto packed = io::write_atomically(folder / "images.gz", [](io::FileWriter& writer) -> Status {
+        const auto gzip = io::pack_gzip(writer);
+        MILLRACE_TRY(gzip->write(file_of({2, 3}, 6)));
+        return gzip->finish();
+    });
+    ASSERT_TRUE(packed.ok());
+    const auto array = read_idx(folder / "images");
+    ASSERT_TRUE(array.ok()) << array.error().text();
+    EXPECT_EQ(array->shape, (std::vector<std::uint32_t>{2, 3}));
+    EXPECT_EQ(array->values, (std::vector<std::uint8_t>{0, 1, 2, 3, 4, 5}));
 }
 
 TEST(Idx, LyingHeadersAreRefused) {

@@ -38,6 +38,7 @@ TEST_F(ImageSetFolder, LoadsAndSplitsAndMeasures) {
     const auto set = load_image_set(folder.path());
     ASSERT_TRUE(set.ok()) << set.error().text();
     EXPECT_EQ(set->train.count, 101u);
+    EXPECT_EQ(set->classes, 10u) << "as the labels say";
     EXPECT_EQ(set->test.count, 13u);
     EXPECT_EQ(set->split.validation.size(), 10u);
     EXPECT_EQ(set->split.training.size(), 91u);
@@ -90,7 +91,23 @@ TEST_F(ImageSetFolder, BadDescriptionsAreRefused) {
     }
 }
 
+TEST_F(ImageSetFolder, ThreeClassesStayThree) {
+    std::vector<std::uint8_t> labels(101);
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint8_t>(i % 3);
+    ASSERT_TRUE(write_idx(folder / kTrainLabels, std::array{101u}, labels).ok());
+    labels.resize(13);
+    ASSERT_TRUE(write_idx(folder / kTestLabels, std::array{13u}, labels).ok());
+    const auto set = load_image_set(folder.path());
+    ASSERT_TRUE(set.ok()) << set.error().text();
+    EXPECT_EQ(set->classes, 3u);
+    const SampleSet samples = samples_of(*set);
+    EXPECT_EQ(samples.preparation.classes, 3);
+    EXPECT_EQ(samples.count, 114);
+    EXPECT_EQ(samples.labels[102], 1) << "test images lie behind those for training";
+}
+
 TEST_F(ImageSetFolder, LabelOutOfRangeNamesIndexAndValue) {
+    describe(R"({"classes": 10})");
     std::vector<std::uint8_t> labels(101, 3);
     labels[57] = 10;
     ASSERT_TRUE(write_idx(folder / kTrainLabels, std::array{101u}, labels).ok());

@@ -127,7 +127,7 @@ TEST_F(SoundSet, LinksTakeNoRecordingFromItsClass) {
     for (const SoundSource::Item& item : source->items)
         EXPECT_TRUE(item.name.starts_with(source->classes[item.label] + "/")) << item.name;
     std::vector<std::string> skipped;
-    for (const SkippedRecording& entry : source->skipped) skipped.push_back(entry.name + " " + entry.reason);
+    for (const SkippedFile& entry : source->skipped) skipped.push_back(entry.name + " " + entry.reason);
     EXPECT_EQ(skipped,
               (std::vector<std::string>{"lost.wav lies in no class folder", "ANOTHER is the same folder as LEAK",
                                         "LEAK/all of normal is the same folder as NORMAL", "LEAK/loop is the same folder as ."}));

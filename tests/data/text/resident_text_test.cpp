@@ -36,8 +36,8 @@ struct GatheredText {
     };
 
     GatheredText(ops::DeviceKind kind, std::shared_ptr<const TextSet> set, std::int32_t length, Part part, std::int32_t rows,
-                 bool training, int members = 1, base::Rank rank = {}, TextStages stages = {})
-        : source(std::move(set), length, rank, stages), rig(source, kind, training, members, [&](tape::Builder& builder) {
+                 bool training, int members = 1, TextStages stages = {})
+        : source(std::move(set), length, stages), rig(source, kind, training, members, [&](tape::Builder& builder) {
               const auto views = source.gather(builder, part, rows, {{"length"}, {"tokens"}});
               lengths = views[0];
               tokens = views[1];
@@ -155,20 +155,6 @@ TEST(ResidentText, APositionGoesOnWhereThePassStood) {
     EXPECT_FALSE(std::equal(first.begin(), first.end(), all.begin()));
 }
 
-TEST(ResidentText, MachinesShareAnEpochsWindows) {
-    const auto set = numbered_text(1000);
-    std::multiset<std::int32_t> together, alone;
-    for (const std::uint32_t rank : {0u, 1u}) {
-        const std::int32_t rows = ResidentText(set, 13, {rank, 2}).samples(Part::train);
-        EXPECT_EQ(rows, rank == 0 ? 38 : 37);
-        for (const auto& window : GatheredText(ops::DeviceKind::cpu, set, 13, Part::train, rows, true, 1, {rank, 2}).run(2))
-            together.insert(window.tokens[0]);
-    }
-    for (const auto& window : GatheredText(ops::DeviceKind::cpu, set, 13, Part::train, 75, true).run(2))
-        alone.insert(window.tokens[0]);
-    EXPECT_EQ(together, alone);
-}
-
 /// Domains of 100, 60 and 73 training tokens, 12, 30 and 8 to validate: a token says where it stands in all of them together.
 std::shared_ptr<const TextSet> three_domains() {
     std::vector<TextSet> texts;
@@ -191,10 +177,10 @@ TEST(ResidentText, TheEpochDecidesWhichDomainIsRead) {
     EXPECT_EQ(set->name, "d0, d1, d2");
     EXPECT_EQ(ResidentText(set, 7).samples(Part::train), 60 / 7 - 1) << "as many as the smallest domain has";
     const TextStages stages{5, 2};
-    EXPECT_EQ(ResidentText(set, 7, {}, stages).samples(Part::train), 5);
+    EXPECT_EQ(ResidentText(set, 7, stages).samples(Part::train), 5);
     const std::int32_t first[] = {4, 104, 164}, end[] = {104, 164, 237};
-    GatheredText ref(ops::DeviceKind::ref, set, 7, Part::train, 5, true, 2, {}, stages),
-        cpu(ops::DeviceKind::cpu, set, 7, Part::train, 5, true, 2, {}, stages);
+    GatheredText ref(ops::DeviceKind::ref, set, 7, Part::train, 5, true, 2, stages),
+        cpu(ops::DeviceKind::cpu, set, 7, Part::train, 5, true, 2, stages);
     std::set<std::int32_t> seen[3];
     for (std::uint32_t epoch = 0; epoch < 40; ++epoch) {
         const std::size_t d = std::min(epoch / 2, 2u);
@@ -241,11 +227,11 @@ TEST(ResidentText, EvaluationReadsDomainAfterDomain) {
 TEST(ResidentText, TheFirstWindowsOfEveryDomainCanStandForAll) {
     const auto set = three_domains();
     const TextStages stages{0, 1, 2};
-    EXPECT_EQ(ResidentText(set, 4, {}, stages).samples(Part::validation), 6);
-    EXPECT_EQ(ResidentText(set, 4, {}, stages).samples(Part::train), 60 / 4 - 1);
+    EXPECT_EQ(ResidentText(set, 4, stages).samples(Part::validation), 6);
+    EXPECT_EQ(ResidentText(set, 4, stages).samples(Part::train), 60 / 4 - 1);
     for (const ops::DeviceKind kind : kKinds) {
         std::vector<std::int32_t> first, lengths;
-        for (const auto& window : GatheredText(kind, set, 4, Part::validation, 6, false, 1, {}, stages).run())
+        for (const auto& window : GatheredText(kind, set, 4, Part::validation, 6, false, 1, stages).run())
             first.push_back(window.tokens[0]), lengths.push_back(window.length);
         EXPECT_EQ(first, (std::vector<std::int32_t>{1004, 1008, 1016, 1020, 1046, 1050}));
         EXPECT_EQ(lengths, (std::vector<std::int32_t>{4, 4, 4, 4, 4, 3}));

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "captured_log.h"
 #include "data/load.h"
 #include "data/text/resident_text.h"
 #include "data/text/text_files.h"
@@ -37,6 +38,14 @@ protected:
     }
     test::TemporaryFolder folder_;
 };
+
+TEST_F(TextFolder, ZeroBytesAreTold) {
+    write(std::string("a\0 b\0 a\0 b\0", 11));
+    const test::CapturedLog log;
+    ASSERT_TRUE(load(8).ok());
+    EXPECT_NE(log.text().find("holds 4 zero bytes"), std::string::npos) << log.text();
+    EXPECT_EQ(log.lines().size(), 1u) << "of the file that has them";
+}
 
 TEST_F(TextFolder, WordsComeFromTheTrainingTextAlone) {
     write("a b a\nc\n", "A b d d\n",
@@ -239,6 +248,24 @@ TEST_F(TextFolder, DomainsShareAVocabulary) {
     EXPECT_NE(refused({"data.path=" + (folder_ / "one").string(), "data.domains=", "data.windows_per_epoch=1"})
                   .find("is for data.domains"),
               std::string::npos);
+}
+
+TEST_F(TextFolder, OneFileIsCutAtTheNearestWhiteSpace) {
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += "word" + std::to_string(i) + " ";
+    const Path path = folder_ / "all.txt";
+    ASSERT_TRUE(io::write_atomically(path, text).ok());
+    const auto files = read_text_files(path, 0.2, 0.1);
+    ASSERT_TRUE(files.ok()) << files.error().text();
+    EXPECT_EQ(files->texts[0] + files->texts[1] + files->texts[2], text);
+    const double size = static_cast<double>(text.size());
+    EXPECT_NEAR(static_cast<double>(files->texts[0].size()), 0.7 * size, 4);
+    EXPECT_NEAR(static_cast<double>(files->texts[2].size()), 0.1 * size, 4);
+    for (const std::string& part : {files->texts[1], files->texts[2]}) EXPECT_EQ(part.front(), ' ') << "no word is cut";
+    ASSERT_TRUE(io::write_atomically(path, std::string_view("alone")).ok());
+    const auto refused = read_text_files(path, 0.2, 0.1);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("part holds no word"), std::string::npos) << refused.error().text();
 }
 
 }  // namespace

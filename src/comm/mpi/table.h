@@ -1,0 +1,38 @@
+#pragma once
+// What libmillrace-mpi.so offers to the program that loads it: C functions and plain types alone.
+
+#include <cstddef>
+
+namespace millrace::comm {
+
+constexpr int kMpiTableVersion = 2;
+constexpr const char* kMpiEntry = "millrace_mpi_table";
+
+struct MpiPlace {
+    int rank, size, local_rank, local_size;
+};
+
+constexpr int kAllRanks = 0;
+
+/// Each returns null, or a text that says what failed and lasts until the next call. Sizes and aliases as in comm/group.h;
+/// `ranks` is a communicator: kAllRanks, or one that split() gave.
+struct MpiTable {
+    int version;
+    const char* (*open)(MpiPlace* place);
+    const char* (*all_to_all)(int ranks, const void* send, void* receive, std::size_t bytes_each);
+    const char* (*all_gather)(int ranks, const void* send, void* receive, std::size_t bytes_each);
+    const char* (*broadcast)(int ranks, void* data, std::size_t bytes, int root);
+    const char* (*barrier)(int ranks);
+    /// MPI's own sum, in its own order.
+    const char* (*all_reduce)(int ranks, float* data, std::size_t count);
+    /// The ranks with the same colour, in their order.
+    const char* (*split)(int ranks, int colour, int* part, MpiPlace* place);
+    const char* (*close)();
+    const char* (*send_note)(int note);
+    /// `has_come` 0: none, and `note` is as it was.
+    const char* (*next_note)(int* has_come, int* note);
+};
+
+}  // namespace millrace::comm
+
+extern "C" const millrace::comm::MpiTable* millrace_mpi_table();

@@ -1,0 +1,108 @@
+#include "comm/nccl.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace millrace::comm {
+namespace {
+
+constexpr const char* kNcclRemedy =
+    "several GPUs need NCCL 2.7 or newer: NVIDIA's packages for CUDA have it (libnccl2; Debian has none), and so has PyTorch's "
+    "wheel "
+    "nvidia-nccl-cu13; MILLRACE_NCCL names the file libnccl.so.2 where it is not found by itself";
+
+template <class Function>
+bool bind(void* library, Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    return function != nullptr;
+}
+
+/// ncclGetLastError is the youngest of them (2.13); without it errors have no details.
+bool bind_all(void* library, nccl::Api& api) {
+    bind(library, api.last_error, "ncclGetLastError");
+    return bind(library, api.unique_id, "ncclGetUniqueId") && bind(library, api.init, "ncclCommInitRank") &&
+           bind(library, api.destroy, "ncclCommDestroy") && bind(library, api.abort, "ncclCommAbort") &&
+           bind(library, api.async_error, "ncclCommGetAsyncError") && bind(library, api.error_text, "ncclGetErrorString") &&
+           bind(library, api.group_start, "ncclGroupStart") && bind(library, api.group_end, "ncclGroupEnd") &&
+           bind(library, api.send, "ncclSend") && bind(library, api.receive, "ncclRecv") &&
+           bind(library, api.all_gather, "ncclAllGather") && bind(library, api.all_reduce, "ncclAllReduce");
+}
+
+/// Stays loaded.
+base::Result<const nccl::Api*> load() {
+    const char* named = std::getenv("MILLRACE_NCCL");
+    const std::string path = named != nullptr && *named != '\0' ? named : "libnccl.so.2";
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return base::Error{fmt::format("cannot be loaded ({}); {}", dlerror(), kNcclRemedy), path};
+    static nccl::Api api;
+    if (!bind_all(library, api)) return base::Error{fmt::format("lacks functions; {}", kNcclRemedy), path};
+    return &api;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Nccl>> Nccl::open(Group& group) {
+    // All ranks learn whether all have the library: one that stays behind would leave the others waiting.
+    auto loaded = load();
+    MILLRACE_LET(errors, Group::all_texts(group, loaded.ok() ? "" : loaded.error().text()));
+    for (std::size_t rank = 0; rank < errors.size(); ++rank)
+        if (!errors[rank].empty()) return base::Error{errors[rank], fmt::format("rank {} on {}", rank, group.hosts()[rank])};
+    std::unique_ptr<Nccl> self(new Nccl(group, **loaded));
+    nccl::UniqueId id{};
+    if (group.rank() == 0) MILLRACE_TRY(self->status_of(self->api_.unique_id(&id), "ncclGetUniqueId"));
+    MILLRACE_TRY(group.broadcast(&id, sizeof id, 0));
+    MILLRACE_TRY(self->status_of(self->api_.init(&self->communicator_, group.size(), id, group.rank()), "ncclCommInitRank"));
+    return self;
+}
+
+Nccl::~Nccl() {
+    if (group_.abandoned()) abort();
+    if (communicator_ != nullptr) api_.destroy(communicator_);
+}
+
+void Nccl::abort() {
+    if (communicator_ != nullptr) api_.abort(communicator_);
+    communicator_ = nullptr;
+}
+
+base::Status Nccl::status_of(nccl::Code code, const char* call) {
+    if (code == nccl::kSuccess) return base::ok();
+    std::string text = fmt::format("{}: {}", call, api_.error_text(code));
+    const char* details = api_.last_error != nullptr ? api_.last_error(communicator_) : nullptr;
+    if (details != nullptr && *details != '\0') text += fmt::format(" ({})", details);
+    group_.abandon();
+    return base::Error{text,
+                       fmt::format("rank {} on {}", group_.rank(), group_.hosts()[static_cast<std::size_t>(group_.rank())])};
+}
+
+base::Status Nccl::all_to_all(const void* send, void* receive, std::size_t bytes_each, void* stream) {
+    MILLRACE_TRY(status_of(api_.group_start(), "ncclGroupStart"));
+    nccl::Code code = nccl::kSuccess;
+    for (int rank = 0; rank < group_.size() && code == nccl::kSuccess; ++rank) {
+        const std::size_t place = static_cast<std::size_t>(rank) * bytes_each;
+        code = api_.send(static_cast<const char*>(send) + place, bytes_each, nccl::kBytes, rank, communicator_, stream);
+        if (code != nccl::kSuccess) break;
+        code = api_.receive(static_cast<char*>(receive) + place, bytes_each, nccl::kBytes, rank, communicator_, stream);
+    }
+    const nccl::Code ended = api_.group_end();
+    MILLRACE_TRY(status_of(code, "ncclSend or ncclRecv"));
+    return status_of(ended, "ncclGroupEnd");
+}
+
+base::Status Nccl::all_gather(const void* send, void* receive, std::size_t bytes_each, void* stream) {
+    return status_of(api_.all_gather(send, receive, bytes_each, nccl::kBytes, communicator_, stream), "ncclAllGather");
+}
+
+base::Status Nccl::all_reduce(float* data, std::size_t count, void* stream) {
+    return status_of(api_.all_reduce(data, data, count, nccl::kFloats, nccl::kSum, communicator_, stream), "ncclAllReduce");
+}
+
+base::Status Nccl::async_error() {
+    nccl::Code found = nccl::kSuccess;
+    MILLRACE_TRY(status_of(api_.async_error(communicator_, &found), "ncclCommGetAsyncError"));
+    return found == nccl::kInProgress ? base::ok() : status_of(found, "NCCL");
+}
+
+}  // namespace millrace::comm

@@ -1,0 +1,133 @@
+#include "data/class_folders.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/utf8.h"
+
+namespace millrace::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Search {
+public:
+    Search(const Path& root, std::span<const std::string_view> endings) : root_(root), endings_(endings) {}
+
+    Status run() {
+        MILLRACE_LET(classes, entries_of(root_));
+        (void)first_visit(root_, true);  // for links that lead back
+        for (const Path& path : classes) {
+            std::error_code failure;
+            if (!fs::is_directory(path, failure)) {
+                if (has_ending(path, endings_)) skip(path, "lies in no class folder");
+                continue;
+            }
+            const std::string name = path.filename().string();
+            // JSON texts are UTF-8, and a class's name is written into some.
+            if (base::find_broken_utf8(name) != std::string::npos)
+                return Error{"the name of a class folder is not UTF-8; rename it", path.string()};
+            found_.classes.push_back(name);
+            visit(path, static_cast<std::uint32_t>(found_.classes.size() - 1));
+        }
+        // Behind everything that is where it seems to be: a link into another class must not take its recordings away from it.
+        for (std::size_t i = 0; i < links_.size(); ++i) follow(Path(links_[i].first), links_[i].second);
+        std::ranges::sort(found_.files, {}, &ClassFile::path);
+        remove_empty_classes();
+        return base::ok();
+    }
+    ClassFolders take() && { return std::move(found_); }
+
+private:
+    /// Sorted, without what begins with a dot.
+    static Result<std::vector<Path>> entries_of(const Path& folder) {
+        std::error_code failure;
+        std::vector<Path> entries;
+        for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
+            if (at->path().filename().string().front() != '.') entries.push_back(at->path());
+        if (failure) return io::system_error("cannot list the folder", folder, failure.value());
+        std::ranges::sort(entries);
+        return entries;
+    }
+
+    /// What is a link itself is left for later.
+    void visit(const Path& path, std::uint32_t label) {
+        std::error_code failure;
+        if (fs::is_symlink(path, failure))
+            links_.emplace_back(path, label);
+        else
+            follow(path, label);
+    }
+
+    void follow(const Path& path, std::uint32_t label) {
+        std::error_code failure;
+        const fs::file_status status = fs::status(path, failure);
+        if (fs::is_directory(status)) {
+            if (first_visit(path, true) == nullptr) return;
+            const auto entries = entries_of(path);
+            if (!entries.ok()) return skip(path, entries.error().message);
+            for (const Path& entry : *entries) visit(entry, label);
+        } else if (!has_ending(path, endings_)) {
+            ++found_.others;
+        } else if (!fs::exists(status)) {
+            skip(path, "leads to nothing");
+        } else if (!fs::is_regular_file(status)) {
+            skip(path, "is no regular file");
+        } else if (const struct stat* file = first_visit(path, false)) {
+            found_.files.push_back({path, name_of(path), label, static_cast<std::uint64_t>(file->st_size),
+                                    std::int64_t{file->st_mtim.tv_sec} * 1'000'000'000 + file->st_mtim.tv_nsec});
+        }
+    }
+
+    void remove_empty_classes() {
+        std::vector<std::string> kept;
+        std::vector<std::uint32_t> renumbered(found_.classes.size());
+        for (std::uint32_t label = 0; label < found_.classes.size(); ++label) {
+            renumbered[label] = static_cast<std::uint32_t>(kept.size());
+            if (std::ranges::find(found_.files, label, &ClassFile::label) != found_.files.end())
+                kept.push_back(found_.classes[label]);
+        }
+        for (ClassFile& file : found_.files) file.label = renumbered[file.label];
+        found_.classes = std::move(kept);
+    }
+
+    /// Null, and listed as skipped, when the same thing was met under another name.
+    const struct stat* first_visit(const Path& path, bool folder) {
+        if (::stat(path.c_str(), &last_) != 0) {
+            skip(path, "cannot be looked at");
+            return nullptr;
+        }
+        const auto [known, is_new] = met_.try_emplace({last_.st_dev, last_.st_ino}, name_of(path));
+        if (!is_new) skip(path, fmt::format("is the same {} as {}", folder ? "folder" : "file", known->second));
+        return is_new ? &last_ : nullptr;
+    }
+
+    std::string name_of(const Path& path) const { return path.lexically_relative(root_).string(); }
+    void skip(const Path& path, const std::string& reason) { found_.skipped.push_back({name_of(path), reason}); }
+
+    Path root_;
+    std::span<const std::string_view> endings_;
+    ClassFolders found_;
+    std::vector<std::pair<Path, std::uint32_t>> links_;  ///< and the class that they lie in
+    std::map<std::pair<dev_t, ino_t>, std::string> met_;
+    struct stat last_ {};
+};
+
+}  // namespace
+
+bool has_ending(const Path& path, std::span<const std::string_view> endings) {
+    std::string ending = path.extension().string();
+    std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return std::ranges::find(endings, ending) != endings.end();
+}
+
+Result<ClassFolders> find_class_files(const Path& root, std::span<const std::string_view> endings) {
+    Search search(root, endings);
+    MILLRACE_TRY(search.run());
+    return std::move(search).take();
+}
+
+}  // namespace millrace::data

@@ -1,0 +1,33 @@
+#pragma once
+// The pictures of a set as rows of bytes of one size, decoded once and kept in a file.
+
+#include <map>
+#include <span>
+
+#include "data/pictures/find_pictures.h"
+#include "data/pictures/resize.h"
+
+namespace millrace::data {
+
+struct DecodeSettings {
+    PictureSide frame;
+    Resize resize = Resize::fit;
+    std::uint32_t channels = 1;
+};
+
+struct DecodedPictures {
+    std::span<const std::uint8_t> rows;  ///< [files, frame.height, frame.width, channels]; of what cannot be read zeros
+    std::shared_ptr<const void> owner;
+    std::map<std::size_t, std::string> unreadable;  ///< by number of the file: why
+};
+
+/// Rows of all files: from the file in which an earlier call kept them, or decoded by all processors that this process may use,
+/// with a line of progress on a terminal. Kept in the folder .millrace of `root`, or in the user's cache folder where that cannot
+/// be written, under a name that other names, sizes or times of the files and other settings change. Of several processes one
+/// decodes while the others wait.
+Result<DecodedPictures> decode_pictures(const Path& root, const std::vector<PictureFile>& files, const DecodeSettings& settings);
+
+/// Heads of all files, in parallel. What cannot be read has width 0 and is left to decode_pictures().
+std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files);
+
+}  // namespace millrace::data

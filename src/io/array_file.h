@@ -1,0 +1,32 @@
+#pragma once
+// NumPy's files: .npy with one array, .npz (a ZIP archive) with several by name.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "io/element_type.h"
+#include "io/file.h"
+
+namespace millrace::io {
+
+/// An array in borrowed memory, row-major, which may be misaligned for its type.
+struct NumberArray {
+    ElementType type = ElementType::kF32;
+    std::vector<std::uint64_t> shape;
+    Bytes values;
+
+    [[nodiscard]] std::uint64_t count() const;           ///< elements
+    [[nodiscard]] double at(std::uint64_t index) const;  ///< as a double
+};
+
+/// u8, i32, i64, f32 and f64 of little-endian order; shape against the bytes that follow. Refuses column-major arrays, other
+/// types and more than 8 dimensions. `place` names the bytes, which the array points into, in errors.
+Result<NumberArray> parse_npy(Bytes bytes, const Path& place);
+
+/// The members of an archive by their names without ".npy", as the bytes of .npy files. Refuses what is encrypted or packed by
+/// anything but deflate, and more than `cap` bytes unpacked.
+Result<std::map<std::string, std::vector<std::byte>>> parse_npz(Bytes bytes, const Path& place, std::uint64_t cap);
+
+}  // namespace millrace::io

@@ -1,0 +1,38 @@
+#pragma once
+// What networks for one input and one answer per sample read and how they are judged: the same for all of them, whether they name
+// a class or predict a number.
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "data/fields.h"
+#include "models/model.h"
+#include "record/metric_table.h"
+
+namespace millrace::models {
+
+struct Task {
+    data::Field input{"image", data::Field::Kind::real, 784};
+    std::int32_t outputs = 10;       ///< classes, or 1
+    bool regression = false;         ///< answers are numbers
+    double mean = 0, deviation = 1;  ///< of these: what is predicted is (number - mean) / deviation
+    std::string name = {};           ///< what is predicted, for people: "price"
+
+    [[nodiscard]] data::Fields wants() const;
+    /// Gathers inputs to `x` and gives the answers.
+    tensor::View gather(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows,
+                        const tensor::View& x) const;
+    /// Cross-entropy or mean squared error of prediction [K,1,rows,outputs], and in training the way back.
+    Outputs judge(tape::Builder& builder, const tape::Value& prediction, const tensor::View& answers) const;
+    /// Of a regression: R2 and the mean absolute error in the answers' own units. Else null.
+    [[nodiscard]] std::unique_ptr<Scoring> scoring() const;
+};
+
+/// Of data with an image or a vector, and a label or a target. What is missing is as above, for require_fields() to refuse.
+Task task_of(const data::Fields& fields);
+
+/// Figures of scoring().
+std::span<const record::MetricInfo> regression_metrics();
+
+}  // namespace millrace::models

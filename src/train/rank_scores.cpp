@@ -1,0 +1,56 @@
+// Scores as texts that ranks exchange. Numbers keep their bits, which NaN has too.
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "train/ranks.h"
+
+namespace millrace::train {
+namespace {
+
+using nlohmann::json;
+
+json number(double value) { return std::bit_cast<std::uint64_t>(value); }
+double number_in(const json& value) { return std::bit_cast<double>(value.get<std::uint64_t>()); }
+
+json figures(const std::vector<models::Figure>& all) {
+    json list = json::array();
+    for (const models::Figure& figure : all) list.push_back({figure.name, number(figure.value)});
+    return list;
+}
+std::vector<models::Figure> figures_in(const json& list) {
+    std::vector<models::Figure> all;
+    for (const json& figure : list) all.push_back({figure.at(0).get<std::string>(), number_in(figure.at(1))});
+    return all;
+}
+
+json encode(const Score& score) {
+    json domains = json::array();
+    for (const Score& domain : score.domains) domains.push_back(encode(domain));
+    return {number(score.loss), number(score.accuracy),     figures(score.more.figures), score.more.summary,
+            score.more.notes,   figures(score.more.chosen), score.more.refused,          std::move(domains)};
+}
+Score decode(const json& from) {
+    Score score{number_in(from.at(0)), number_in(from.at(1))};
+    score.more.figures = figures_in(from.at(2));
+    score.more.summary = from.at(3).get<std::string>();
+    score.more.notes = from.at(4).get<std::vector<std::string>>();
+    score.more.chosen = figures_in(from.at(5));
+    score.more.refused = from.at(6).get<std::string>();
+    for (const json& domain : from.at(7)) score.domains.push_back(decode(domain));
+    return score;
+}
+
+}  // namespace
+
+base::Result<std::vector<Score>> Ranks::all_scores(std::vector<Score> own_scores) const {
+    if (groups_ == 1) return own_scores;
+    json list = json::array();
+    for (const Score& score : own_scores) list.push_back(encode(score));
+    MILLRACE_LET(texts, comm::Group::all_texts(world_, list.dump()));
+    std::vector<Score> all;
+    for (std::size_t rank = 0; rank < texts.size(); rank += static_cast<std::size_t>(data_->size()))
+        for (const json& score : json::parse(texts[rank])) all.push_back(decode(score));
+    return all;
+}
+
+}  // namespace millrace::train

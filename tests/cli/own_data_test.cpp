@@ -1,0 +1,128 @@
+// From data as people have it to a trained model: pictures, a table, a text, arrays.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/folder.h"
+#include "io/picture_file.h"
+
+namespace millrace::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+class OwnData : public InFolder {
+protected:
+    /// Pictures 8 wide and 6 high of two classes that differ in which channel is bright.
+    void write_pictures(const std::string& below, int count) const {
+        for (int i = 0; i < 2 * count; ++i) {
+            io::Picture picture{8, 6, 3, {}};
+            for (int p = 0; p < 8 * 6 * 3; ++p)
+                picture.pixels.push_back(static_cast<std::uint8_t>((p % 3 == i % 2 ? 200 : 40) + (i * 31 + p * 17) % 50));
+            const auto png = io::encode_png(picture);
+            ASSERT_TRUE(png.ok());
+            const std::string name = below + (i % 2 == 0 ? "/red" : "/green");
+            std::filesystem::create_directories(folder_ / name);
+            write(name + "/" + std::to_string(i) + ".png", *png);
+        }
+    }
+    Json trained(const std::string& recipe, const std::string& data, const std::string& run,
+                 std::vector<std::string> sets) const {
+        write("own.toml", recipe);
+        std::vector<std::string> words{"train", path("own.toml"),         "--out", path(run), "--json", "--set", "device=cpu",
+                                       "--set", "data.path=" + path(data)};
+        for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+        const Said said = call(words);
+        EXPECT_EQ(said.status, 0) << said.err;
+        return said.status == 0 ? Json::parse(said.out) : Json();
+    }
+};
+
+constexpr const char* kCnn = "[model]\nname = \"cnn\"\npreset = \"debug\"\nchannels = [4]\nhidden = 8\n[train]\nbatch = 8\n";
+
+TEST_F(OwnData, AFolderOfPicturesIsLearnedAndEvaluated) {
+    if (!io::can_read_pictures()) GTEST_SKIP() << "this build reads no pictures";
+    write_pictures("photos", 40);
+    const Json result =
+        trained(kCnn, "photos", "run", {"train.epochs=20", "data.augment=true", "data.rotate=5", "optim.lr=3e-3"});
+    EXPECT_GE(result.at("validation_accuracy").get<double>(), 0.9);
+    const Said evaluated = call({"eval", path("run")});
+    ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+    EXPECT_NE(evaluated.out.find("0 green"), std::string::npos) << evaluated.out;
+    // Other pictures are prepared in the same way: their size and class names come from the checkpoint.
+    std::filesystem::create_directories(folder_ / "other/train");
+    std::filesystem::create_directories(folder_ / "other/test");
+    std::filesystem::copy(folder_ / "photos/red", folder_ / "other/train/red", std::filesystem::copy_options::recursive);
+    std::filesystem::copy(folder_ / "photos/red", folder_ / "other/test/red", std::filesystem::copy_options::recursive);
+    const Said other = call({"eval", path("run"), "--data", path("other"), "--json"});
+    ASSERT_EQ(other.status, 0) << other.err;
+    EXPECT_EQ(Json::parse(other.out).at("samples"), 40);
+    EXPECT_GE(Json::parse(other.out).at("accuracy").get<double>(), 0.9);
+    write_pictures("strange", 2);
+    std::filesystem::rename(folder_ / "strange/red", folder_ / "strange/blue");
+    const Said unknown = call({"eval", path("run"), "--data", path("strange")});
+    EXPECT_EQ(unknown.status, 2) << unknown.err;
+    EXPECT_NE(unknown.err.find("has the class \"blue\", which the training data had not; it had green, red"), std::string::npos)
+        << unknown.err;
+}
+
+TEST_F(OwnData, ShowSaysWhatPicturesAreTakenFor) {
+    if (!io::can_read_pictures()) GTEST_SKIP() << "this build reads no pictures";
+    write_pictures("photos", 10);
+    const Said said = call({"data", "show", path("photos"), "--sheet", path("sheet.png")});
+    ASSERT_EQ(said.status, 0) << said.err;
+    for (const char* word : {"holds pictures", "8 wide, 6 high, colour", "green", "red", "validation"})
+        EXPECT_NE(said.out.find(word), std::string::npos) << said.out;
+    const auto sheet = io::read_file(path("sheet.png"));
+    ASSERT_TRUE(sheet.ok());
+    const auto head = io::picture_head(*sheet, "sheet");
+    ASSERT_TRUE(head.ok());
+    EXPECT_EQ(head->width, 12u * 10 + 2);
+    EXPECT_EQ(head->height, 2u * 8 + 2);
+}
+
+TEST_F(OwnData, ATableOfNumbersIsARegression) {
+    std::string table = "town,area,price\n";
+    for (int i = 0; i < 400; ++i)
+        table += std::string(i % 3 == 0 ? "Rome," : "Oslo,") + std::to_string(i * 37 % 100) + "," +
+                 std::to_string(1000 * (i * 37 % 100) + (i % 3 == 0 ? 50000 : 0)) + "\n";
+    write("houses.csv", table);
+    const char* recipe = "[model]\nname = \"shallow\"\npreset = \"debug\"\nwidths = [16]\ndropout = 0.0\n[train]\nbatch = 16\n";
+    const Json result = trained(recipe, "houses.csv", "run", {"train.epochs=20", "data.target=price", "optim.lr=1e-2"});
+    EXPECT_GT(result.at("r2").get<double>(), 0.9);
+    EXPECT_LT(result.at("mean_absolute_error").get<double>(), 15000) << "in the unit of the column";
+    EXPECT_FALSE(result.contains("test_accuracy"));
+    const Said evaluated = call({"eval", path("run")});
+    ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+    EXPECT_NE(evaluated.out.find("R2 "), std::string::npos) << evaluated.out;
+    // A word that was never seen, in another file.
+    write("more.csv", table + "Bern,5,5000\n");
+    EXPECT_EQ(call({"eval", path("run"), "--data", path("more.csv")}).status, 0);
+    const Said shown = call({"data", "show", path("houses.csv"), "--target", "town"});
+    ASSERT_EQ(shown.status, 0) << shown.err;
+    EXPECT_NE(shown.out.find("Oslo"), std::string::npos) << shown.out;
+}
+
+TEST_F(OwnData, OneTextFileIsCutIntoParts) {
+    std::string text;
+    for (int i = 0; i < 3000; ++i) text += i % 3 == 0 ? "one " : i % 3 == 1 ? "two " : "three ";
+    write("all.txt", text);
+    const char* recipe =
+        "[model]\nname = \"transformer\"\npreset = \"debug\"\n[data]\nlength = 16\nvocabulary = 16\n[train]\nbatch = 8\n";
+    const Json result = trained(recipe, "all.txt", "run", {"train.epochs=2"});
+    EXPECT_EQ(result.at("epochs"), 2);
+    EXPECT_NE(call({"data", "show", path("all.txt")}).out.find("validation: "), std::string::npos);
+}
+
+TEST_F(OwnData, WhatIsNoDataIsRefusedWithWhatWouldBe) {
+    std::filesystem::create_directories(folder_ / "nothing");
+    write("nothing/readme.md", "hello");
+    write("own.toml", std::string(kCnn));
+    expect_refusal(call({"train", path("own.toml"), "--set", "data.path=" + path("nothing"), "--out", path("run")}),
+                   {"a folder for each class", ".csv", ".npz"});
+    write("t.csv", "a,b\n1,2\n3,4\n");
+    expect_refusal(call({"train", path("own.toml"), "--set", "data.path=" + path("t.csv"), "--out", path("run")}),
+                   {"data.target names no column", "a, b"});
+}
+
+}  // namespace
+}  // namespace millrace::cli
