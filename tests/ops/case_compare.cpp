@@ -36,10 +36,11 @@ struct Tolerance {
 std::string slot_difference(const OpCase& op_case, int s, Precision precision, double tolerance, const Content& expected,
                             const Content& actual) {
     const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
-    if (expected.values.size() != actual.values.size()) return fmt::format("slot {}: sizes differ", op_case.op->slot(s).name);
+    const std::vector<double> wants = expected.values(), gots = actual.values();
+    if (wants.size() != gots.size()) return fmt::format("slot {}: sizes differ", op_case.op->slot(s).name);
     Tolerance limit;
     if (slot.element != Element::i32 && slot.element != Element::u8 && tolerance > 0) {
-        limit.of_slot = tolerance * slot.slack * largest(expected.values);
+        limit.of_slot = tolerance * slot.slack * largest(wants);
         // The neighbour, when the value before rounding differs.
         if (slot.element == Element::bf16) limit.of_element = 1.0 / 128;
         if (slot.element == Element::f16) limit.of_element = 1.0 / 1024;
@@ -48,16 +49,16 @@ std::string slot_difference(const OpCase& op_case, int s, Precision precision, d
         limit.most = 65504;
         limit.least = 0x1p-24;
     }
-    const auto allowed = static_cast<std::size_t>(op_case.outliers * static_cast<double>(expected.values.size()));
+    const auto allowed = static_cast<std::size_t>(op_case.outliers * static_cast<double>(wants.size()));
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < expected.values.size(); ++i) {
-        const double want = expected.values[i], got = actual.values[i];
+    for (std::size_t i = 0; i < wants.size(); ++i) {
+        const double want = wants[i], got = gots[i];
         // Some backends flush what is too small for the type, others keep it, and so does the reference: both are right there.
         const bool tiny = want != 0 && std::fabs(want) < limit.least;
         const bool zeros_differ = slot.exact_zeros && !tiny && (want == 0) != (got == 0);
         if ((limit.accepts(want, got) && !zeros_differ) || ++wrong <= allowed) continue;
         return fmt::format("slot {}: element {} of {} is {}, expected {} (tolerance {})", op_case.op->slot(s).name, i,
-                           expected.values.size(), got, want, limit.of_slot);
+                           wants.size(), got, want, limit.of_slot);
     }
     return {};
 }
@@ -132,9 +133,9 @@ std::string byte_difference(const OpCase& op_case, const Outcome& expected, cons
                    &got = actual.slots[static_cast<std::size_t>(s)].bytes;
         if (want.size() != got.size())
             return fmt::format("slot {}: {} bytes, expected {}", op_case.op->slot(s).name, got.size(), want.size());
+        if (std::memcmp(want.data(), got.data(), want.size()) == 0) continue;
         const auto at = std::mismatch(want.begin(), want.end(), got.begin()).first - want.begin();
-        if (at != static_cast<std::ptrdiff_t>(want.size()))
-            return fmt::format("slot {}: bytes differ from {} on", op_case.op->slot(s).name, at);
+        return fmt::format("slot {}: bytes differ from {} on", op_case.op->slot(s).name, at);
     }
     return {};
 }
@@ -148,7 +149,7 @@ Outcome member_of(const OpCase& op_case, const Outcome& outcome, int member) {
     };
     for (std::size_t s = 0; s < outcome.slots.size(); ++s) {
         const Content& all = outcome.slots[s];
-        one.slots[s] = op_case.slots[s].k == op_case.members ? Content{part(all.values), part(all.bytes), part(all.states)} : all;
+        one.slots[s] = op_case.slots[s].k == op_case.members ? Content{all.dtype, part(all.bytes), part(all.states)} : all;
     }
     return one;
 }

@@ -187,8 +187,7 @@ private:
         const tensor::View& view = buffer.view;
         const std::size_t size = tensor::size_of(view.dtype), width = size * static_cast<std::size_t>(view.cols);
         const bool poisoned = slot_at(s).values.kind == Values::Kind::poison;
-        const std::vector<double> values = poisoned ? std::vector<double>{} : initial_values(case_, s, variation);
-        auto value = values.begin();
+        const double* value = poisoned ? nullptr : initial_values(case_, s, variation).data();
         for (const std::size_t row : buffer.rows()) {
             std::byte* begin = buffer.image.data() + row;
             if (poisoned)
@@ -209,8 +208,8 @@ private:
         const std::size_t width = static_cast<std::size_t>(buffer.view.cols) * tensor::size_of(buffer.view.dtype);
         if (is_written(s))
             for (const std::size_t row : buffer.rows()) std::copy_n(now.data() + row, width, expected.data() + row);
+        if (std::memcmp(expected.data(), now.data(), now.size()) == 0) return {};
         const auto [was, is] = std::mismatch(expected.begin(), expected.end(), now.begin());
-        if (was == expected.end()) return {};
         return fmt::format("slot {}: byte {} from the start of the buffer was {:02x} and is {:02x}", case_.op->slot(s).name,
                            was - expected.begin() - static_cast<std::ptrdiff_t>(kGuard), static_cast<unsigned>(*was),
                            static_cast<unsigned>(*is));
@@ -220,6 +219,7 @@ private:
         Content out;
         const tensor::View& view = buffer.view;
         const std::size_t size = tensor::size_of(view.dtype);
+        out.dtype = view.dtype;
         for (const std::size_t row : buffer.rows())
             out.bytes.insert(out.bytes.end(), now.data() + row, now.data() + row + size * static_cast<std::size_t>(view.cols));
         for (std::size_t at = 0; slot.clock_every > 0 && at < out.bytes.size(); ++at)
@@ -228,10 +228,6 @@ private:
         if (slot.element == Element::state) {
             out.states.resize(static_cast<std::size_t>(view.k));
             std::memcpy(out.states.data(), out.bytes.data(), out.bytes.size());
-        } else {
-            out.values.reserve(out.bytes.size() / size);
-            for (std::size_t at = 0; at < out.bytes.size(); at += size)
-                out.values.push_back(tensor::read_element(out.bytes.data() + at, view.dtype));
         }
         return out;
     }
@@ -247,6 +243,15 @@ private:
 };
 
 }  // namespace
+
+std::vector<double> Content::values() const {
+    std::vector<double> all;
+    if (!states.empty()) return all;
+    const std::size_t size = tensor::size_of(dtype);
+    all.reserve(bytes.size() / size);
+    for (std::size_t at = 0; at < bytes.size(); at += size) all.push_back(tensor::read_element(bytes.data() + at, dtype));
+    return all;
+}
 
 Record record_of(const OpCase& op_case, Precision precision) {
     Record record{op_case.op, op_case.params, {}, op_case.accumulate, op_case.name};

@@ -11,9 +11,11 @@
 namespace millrace::ops::cases {
 
 struct Content {
-    std::vector<double> values;    ///< [K,G,rows,cols]; empty for state slots
-    std::vector<std::byte> bytes;  ///< the same elements as they lie in memory
+    tensor::DType dtype = tensor::DType::f32;
+    std::vector<std::byte> bytes;  ///< elements [K,G,rows,cols] as they lie in memory
     std::vector<MemberState> states;
+
+    [[nodiscard]] std::vector<double> values() const;  ///< none of a state slot
 };
 
 struct Outcome {

@@ -45,7 +45,7 @@ void expect_bands(DeviceKind device) {
     c.slot(mel_bands::y, Element::stat, 1, 1, kRows, data::kMelBands, poison());
     const auto outcome = run_case(**backend, Precision::f32, c);
     ASSERT_TRUE(outcome.ok()) << outcome.error().text();
-    const std::vector<double>& got = outcome->slots[mel_bands::y].values;
+    const std::vector<double> got = outcome->slots[mel_bands::y].values();
     const std::vector<double> samples = sounds();
     for (std::size_t row = 0; row < kRows; ++row) {
         std::array<float, data::kShortWindow> window;

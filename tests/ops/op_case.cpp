@@ -2,7 +2,10 @@
 
 #include <cmath>
 #include <cstddef>
+#include <list>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "base/philox.h"
 
@@ -97,8 +100,9 @@ OpCase member_of(const OpCase& op_case, int member) {
     return one;
 }
 
-std::vector<double> initial_values(const OpCase& op_case, int slot_index, std::uint32_t variation) {
-    const Slot& slot = op_case.slots[static_cast<std::size_t>(slot_index)];
+namespace {
+
+std::vector<double> drawn_values(const OpCase& op_case, const Slot& slot, int slot_index, std::uint32_t variation) {
     const Values& values = slot.values;
     const std::int64_t of_member = std::int64_t{slot.g} * slot.rows * slot.cols, first = slot.first_member * of_member;
     const std::uint64_t seed = hash_of(op_case.name);
@@ -123,6 +127,31 @@ std::vector<double> initial_values(const OpCase& op_case, int slot_index, std::u
     std::vector<double> all(static_cast<std::size_t>(slot.k * of_member));
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = value(first + static_cast<std::int64_t>(i));
     return all;
+}
+
+/// What the numbers of a slot depend on.
+struct Drawn {
+    int slot = 0;
+    std::uint32_t variation = 0;
+    Element element = Element::real;
+    int first_member = 0;
+    std::vector<int> shape;
+    Values values;
+    bool operator==(const Drawn&) const = default;
+};
+
+}  // namespace
+
+const std::vector<double>& initial_values(const OpCase& op_case, int slot_index, std::uint32_t variation) {
+    static std::string name;
+    static std::list<std::pair<Drawn, std::vector<double>>> kept;
+    if (name != op_case.name) kept.clear();
+    name = op_case.name;
+    const Slot& slot = op_case.slots[static_cast<std::size_t>(slot_index)];
+    const Drawn wanted{slot_index, variation, slot.element, slot.first_member, {slot.k, slot.g, slot.rows, slot.cols}, slot.values};
+    for (const auto& [drawn, values] : kept)
+        if (drawn == wanted) return values;
+    return kept.emplace_back(wanted, drawn_values(op_case, slot, slot_index, variation)).second;
 }
 
 std::vector<MemberState> sample_states(int members) {

@@ -26,6 +26,7 @@ struct Values {
     std::int64_t special_at = -1;  ///< this element [K,G,rows,cols order] is `special` instead
     double special = 0;
 
+    bool operator==(const Values&) const = default;
     [[nodiscard]] Values with(std::int64_t element, double value) const {
         Values copy = *this;
         copy.special_at = element;
@@ -95,8 +96,9 @@ struct OpCase {
 
 /// The case with member `member` alone.
 OpCase member_of(const OpCase& op_case, int member);
-/// The elements of a slot as they stand before the run, [K,G,rows,cols]; `variation` gives other numbers of the same kind.
-std::vector<double> initial_values(const OpCase& op_case, int slot, std::uint32_t variation);
+/// The elements of a slot as they stand before the run, [K,G,rows,cols]; `variation` gives other numbers of the same kind. Kept
+/// until another case is asked for: a case runs many times.
+const std::vector<double>& initial_values(const OpCase& op_case, int slot, std::uint32_t variation);
 
 /// Blocks that differ in seed, step, rates and progress.
 std::vector<MemberState> sample_states(int members);
