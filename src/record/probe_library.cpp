@@ -42,8 +42,9 @@ base::Result<std::string> check_probe_library(const io::Path& path) {
 
 base::Result<std::string> find_probe_library(const io::Path& folder) {
     std::error_code failed;
+    const io::Path above = folder.parent_path();
     for (const io::Path& place :
-         {folder / kProbeName, folder.parent_path() / "lib" / kProbeName, folder.parent_path() / kProbeName}) {
+         {folder / kProbeName, above / "lib" / kProbeName, above / "lib/millrace" / kProbeName, above / kProbeName}) {
         if (!fs::is_regular_file(place, failed)) continue;
         auto checked = check_probe_library(place);
         if (checked.ok()) return checked;
@@ -52,8 +53,8 @@ base::Result<std::string> find_probe_library(const io::Path& folder) {
         return error;
     }
     return base::Error{
-        fmt::format("the probe's library, {}, is neither beside this program nor in ../lib; put it there, or name it with "
-                    "--probe FILE",
+        fmt::format("the probe's library, {}, is neither beside this program nor in ../lib or ../lib/millrace; put it there, or "
+                    "name it with --probe FILE",
                     kProbeName),
         folder.string(), 3};
 }

@@ -9,7 +9,7 @@ namespace millrace::record {
 /// probe's entry point; nothing of it is executed.
 base::Result<std::string> check_probe_library(const io::Path& path);
 
-/// The probe (libmillrace-probe.so) in `folder`, ../lib or .. as seen from there. An error has exit status 3.
+/// The probe (libmillrace-probe.so) in `folder`, ../lib, ../lib/millrace or .. as seen from there. An error has exit status 3.
 base::Result<std::string> find_probe_library(const io::Path& folder);
 /// The same for the folder of this program.
 base::Result<std::string> find_probe_library();

@@ -44,12 +44,12 @@ TEST(ProbeLibrary, WhatIsNoProbeIsRefused) {
 TEST(ProbeLibrary, IsFoundBesideTheProgramOrInItsLibraries) {
     const test::TemporaryFolder folder;
     const io::Path programs = folder / "bin";
-    for (const char* below : {"bin", "lib"}) std::filesystem::create_directory(folder / below);
+    for (const char* below : {"bin", "lib/millrace"}) std::filesystem::create_directories(folder / below);
     const auto missing = find_probe_library(programs);
     ASSERT_FALSE(missing.ok());
     EXPECT_EQ(missing.error().exit_status, 3);
     EXPECT_NE(missing.error().text().find("--probe FILE"), std::string::npos);
-    for (const io::Path& place : {folder / kName, folder / "lib" / kName, programs / kName}) {
+    for (const io::Path& place : {folder / kName, folder / "lib/millrace" / kName, folder / "lib" / kName, programs / kName}) {
         std::filesystem::copy_file(testing::program_folder() / kName, place);
         EXPECT_EQ(find_probe_library(programs).value(), place.string()) << "the nearest wins";
     }
