@@ -109,6 +109,53 @@ void Command::action(Action action) const {
 
 namespace {
 
+/// The type's text is "PORT:INT in [0 - 65535]" or "TEXT:{auto,cpu,cuda}": the word for the value, then what it may be.
+void describe_value(const std::string& type, OptionText& out) {
+    const std::size_t colon = type.find(':');
+    out.value = type.substr(0, colon);
+    if (colon == std::string::npos) return;
+    const std::string may_be = type.substr(colon + 1);
+    if (may_be.starts_with('{'))
+        out.choices = CLI::detail::split(may_be.substr(1, may_be.size() - 2), ',');
+    else
+        out.limits = may_be.substr(std::min(may_be.find('['), may_be.size()));
+}
+
+OptionText describe_option(const CLI::Option& option) {
+    OptionText out;
+    for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
+    if (option.get_type_size() != 0) describe_value(option.get_type_name(), out);
+    if (out.names.empty() && out.value == "TEXT") out.value = option.get_name();
+    out.initial = option.get_default_str();
+    out.environment = option.get_envname();
+    out.meaning = option.get_description();
+    out.is_required = option.get_required();
+    out.repeats = option.get_expected_max() == CLI::detail::expected_max_vector_size;
+    return out;
+}
+
+CommandText describe_app(const CLI::App& app, std::vector<std::string> words, const ProgramState& state) {
+    words.push_back(app.get_name());
+    CommandText out{words, app.get_description(), app.get_footer(), state.takers.contains(app.get_name()), {}, {}};
+    for (const CLI::Option* option : app.get_options()) out.options.push_back(describe_option(*option));
+    for (const CLI::App* each : app.get_subcommands({})) out.commands.push_back(describe_app(*each, words, state));
+    return out;
+}
+
+}  // namespace
+
+CommandText Command::describe() const { return describe_app(*app_, {}, *state_); }
+
+std::vector<const OptionText*> positional_arguments(const CommandText& command) {
+    std::vector<const OptionText*> out;
+    for (const OptionText& option : command.options)
+        if (option.names.empty()) out.push_back(&option);
+    return out;
+}
+
+namespace {
+
 std::string first_word(int argc, char** argv) { return argc > 1 ? argv[1] : ""; }
 
 /// Cuts the command that follows "--" off the arguments of those commands that run one.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/description.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library chose its name
 class App;
@@ -71,6 +72,8 @@ public:
     /// It runs a command that follows "--"; `words` must outlive the parsing.
     void takes_command(CommandWords& words) const;
     void action(Action action) const;
+    /// It and the commands within it, as the help tells them.
+    [[nodiscard]] CommandText describe() const;
 
 protected:
     Command(CLI::App* app, ProgramState* state) : app_(app), state_(state) {}

@@ -66,6 +66,8 @@ base::Result<int> parse_and_run(Context& context) {
     add_record(program, context);
     add_diagnose(program);
     add_compare(program);
+    add_man(program);
+    add_completion(program);
     return program.run(context.argc, context.argv);
 }
 

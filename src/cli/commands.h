@@ -42,5 +42,7 @@ void add_diagnose(const Command& program);
 void add_compare(const Command& program);
 void add_runs(const Command& program);
 void add_ui(const Command& program);
+void add_man(const Command& program);
+void add_completion(const Command& program);
 
 }  // namespace millrace::cli
