@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Everything else is a shorthand for a preset or a script in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build install bench gpu-bundle gpu-test doctor-check format lint docs asan tsan fuzz clean setup
+.PHONY: help demo test build install package bench gpu-bundle gpu-test doctor-check format lint docs asan tsan fuzz clean setup
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
@@ -78,6 +78,13 @@ format: ## format all sources in place
 
 install: build ## install program, library and headers below PREFIX (/usr/local)
 	@cmake --install build --prefix $(or $(PREFIX),/usr/local)
+
+package: setup ## pack what `make install` installs as a .deb for this system, in dist/
+	@tools/setup --package
+	@cmake --preset release -Wno-dev -DMILLRACE_CUDA=$(or $(MILLRACE_CUDA),AUTO)
+	@cmake --build --preset release -j $(JOBS) --target millrace
+	@cpack --config build/CPackConfig.cmake -B build/package
+	@mkdir -p dist && mv build/package/*.deb dist/ && ls dist/*.deb
 
 # clang-tidy goes over the sources as they are compiled, most of them in a folder's unity: headers are read once per folder. The sources that
 # stand in for an absent library are compiled on no machine that has it, so they are named.

@@ -1,4 +1,4 @@
-# Whether the CUDA backend is built, and for which GPUs (MILLRACE_CUDA, CMAKE_CUDA_ARCHITECTURES).
+# Whether the CUDA backend is built, and for which GPUs (MILLRACE_CUDA; CMAKE_CUDA_ARCHITECTURES or the variable CUDAARCHS).
 set(MILLRACE_HAVE_CUDA OFF)
 set(cuda_absent "turned off")
 if(MILLRACE_CUDA STREQUAL "GPU" AND NOT EXISTS /dev/nvidiactl AND NOT EXISTS /dev/dxg)
@@ -14,7 +14,7 @@ elseif(MILLRACE_CUDA)
   set(MILLRACE_HAVE_CUDA ON)
 endif()
 if(MILLRACE_HAVE_CUDA)
-  if(NOT CMAKE_CUDA_ARCHITECTURES)
+  if(NOT CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
     set(CMAKE_CUDA_ARCHITECTURES 90a)
   endif()
   enable_language(CUDA)

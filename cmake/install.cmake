@@ -1,7 +1,8 @@
 # cmake --install BUILD --prefix PREFIX: the program and its probe, the library with its headers, and what find_package(millrace) reads.
-install(TARGETS millrace millrace_probe RUNTIME DESTINATION bin LIBRARY DESTINATION bin)  # `record` looks for the probe beside the program
+install(TARGETS millrace RUNTIME DESTINATION bin)
+install(TARGETS millrace_probe LIBRARY DESTINATION lib/millrace)  # where `record` looks for it
 if(MILLRACE_HAVE_OPENMPI)
-  install(TARGETS millrace_mpi LIBRARY DESTINATION bin)
+  install(TARGETS millrace_mpi LIBRARY DESTINATION lib/millrace)
 endif()
 install(TARGETS millrace_core ARCHIVE DESTINATION lib)
 if(MILLRACE_HAVE_CUDA)
@@ -32,3 +33,26 @@ if(MILLRACE_HAVE_HDF5)
 endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/millrace-config.cmake.in ${PROJECT_BINARY_DIR}/millrace-config.cmake @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/millrace-config.cmake DESTINATION lib/cmake/millrace)
+
+# Recipes, which the program finds there, documents, and what it says of its own commands: manual pages and completion.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION share/millrace)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/millrace)
+install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/doc/millrace)
+file(READ ${PROJECT_SOURCE_DIR}/NOTICE notice)
+file(WRITE ${PROJECT_BINARY_DIR}/copyright "${notice}\nDebian has the Apache License 2.0 in /usr/share/common-licenses/Apache-2.0.\n")
+install(FILES ${PROJECT_BINARY_DIR}/copyright DESTINATION share/doc/millrace)
+if(NOT CMAKE_CROSSCOMPILING)
+  install(CODE [[
+    set(share "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share")
+    function(millrace_writes)
+      execute_process(COMMAND "$<TARGET_FILE:millrace>" ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
+    endfunction()
+    file(MAKE_DIRECTORY "${share}/bash-completion/completions" "${share}/zsh/vendor-completions" "${share}/fish/vendor_completions.d")
+    millrace_writes(completion bash OUTPUT_FILE "${share}/bash-completion/completions/millrace")
+    millrace_writes(completion zsh OUTPUT_FILE "${share}/zsh/vendor-completions/_millrace")
+    millrace_writes(completion fish OUTPUT_FILE "${share}/fish/vendor_completions.d/millrace.fish")
+    millrace_writes(man --out "${share}/man/man1")
+    file(GLOB pages "${share}/man/man1/millrace*.1")
+    execute_process(COMMAND gzip -9nf ${pages} COMMAND_ERROR_IS_FATAL ANY)
+  ]])
+endif()

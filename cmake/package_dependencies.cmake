@@ -1,0 +1,17 @@
+# Read by cpack: the package's dependencies, by dpkg-shlibdeps from the built files. What only plugins link is suggested.
+set(work ${CPACK_PACKAGE_DIRECTORY}/shlibdeps)
+file(WRITE ${work}/debian/control "Source: millrace\n\nPackage: millrace\nArchitecture: any\n")
+set(suggested)
+if(CPACK_MILLRACE_PLUGINS)
+  set(suggested -dSuggests ${CPACK_MILLRACE_PLUGINS})
+endif()
+execute_process(COMMAND dpkg-shlibdeps -O ${CPACK_MILLRACE_PROGRAMS} ${suggested}
+  WORKING_DIRECTORY ${work} OUTPUT_VARIABLE found ERROR_VARIABLE problems RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "dpkg-shlibdeps (Debian: dpkg-dev): ${status}\n${problems}")
+endif()
+string(REGEX REPLACE ".*shlibs:Depends=([^\n]*).*" "\\1" CPACK_DEBIAN_PACKAGE_DEPENDS "${found}")
+if(found MATCHES "shlibs:Suggests=([^\n]*)")
+  list(PREPEND CPACK_MILLRACE_SUGGESTS ${CMAKE_MATCH_1})
+endif()
+list(JOIN CPACK_MILLRACE_SUGGESTS ", " CPACK_DEBIAN_PACKAGE_SUGGESTS)
