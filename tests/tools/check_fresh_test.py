@@ -12,7 +12,8 @@ class Arguments(unittest.TestCase):
         return subprocess.run([sys.executable, ROOT / "tools/check-fresh", *given], capture_output=True, text=True, check=False)
 
     def test_an_unknown_architecture_or_step_is_refused_with_those_there_are(self):
-        for given, answer in ((["vax"], "amd64"), ([], "ARCH"), (["amd64", "--until", "lunch"], "debootstrap")):
+        for given, answer in ((["vax"], "amd64"), ([], "ARCH"), (["amd64", "--until", "lunch"], "debootstrap"),
+                              (["amd64", "--package", "absent.deb"], "make package")):
             done = self.check(*given)
             self.assertEqual((done.returncode, answer in done.stderr), (2, True), done.stderr)
 
