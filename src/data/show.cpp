@@ -9,6 +9,7 @@
 #include "data/forms.h"
 #include "data/load_samples.h"
 #include "data/text/text_set.h"
+#include "io/csv.h"
 #include "io/picture_file.h"
 
 namespace millrace::data {
@@ -89,13 +90,35 @@ io::Picture sheet_of(const SampleSet& set) {
     return sheet;
 }
 
-Result<std::string> show_samples(const SampleRequest& request, const std::string& sheet) {
+/// A line for each sample of a part: its number in the order of the data, the part and the answer.
+std::string list_of(const SampleSet& set) {
+    std::vector<std::pair<std::int32_t, Part>> samples;
+    for (const Part part : kAllParts)
+        for (const std::int32_t sample : set.part(part)) samples.emplace_back(sample, part);
+    std::ranges::sort(samples);
+    const Target target = set.preparation.target.value_or(Target{});
+    std::string text = io::csv_line({"sample", "part", "answer"});
+    for (const auto& [sample, part] : samples) {
+        const auto at = static_cast<std::size_t>(sample);
+        text += io::csv_line(
+            {std::to_string(sample), name_of(part),
+             set.classifies() ? class_text(set.preparation, static_cast<std::size_t>(set.labels[at]))
+                              : fmt::format("{:.7g}", target.mean + target.deviation * static_cast<double>(set.targets[at]))});
+    }
+    return text;
+}
+
+Result<std::string> show_samples(const SampleRequest& request, const std::string& sheet, const std::string& list) {
     MILLRACE_LET(set, load_sample_set(request));
     std::string text;
     for (const Part part : kAllParts) text += fmt::format("{}: {} {}\n", name_of(part), counted(set.part(part).size()), set.unit);
     text += inputs_text(set);
     if (set.classifies()) text += classes_text(set);
     for (const std::string& note : set.notes) text += note + "\n";
+    if (!list.empty()) {
+        MILLRACE_TRY(io::write_atomically(list, list_of(set)));
+        text += fmt::format("{}: part and answer of each of the {}\n", list, set.unit);
+    }
     if (sheet.empty()) return text;
     if (set.bytes.empty()) return Error{fmt::format("--sheet draws images; {} holds {}", request.path.string(), set.unit)};
     MILLRACE_LET(png, io::encode_png(sheet_of(set)));
@@ -121,19 +144,20 @@ DataCommand show_command() {
         "Examples:\n  millrace data show photos --sheet photos.png\n  millrace data show houses.csv --target price";
     command.options = {{"PATH", "folder or file", std::string(), {}, true},
                        {"--sheet", "PNG file for a sheet of images of each class", std::string(), "FILE"},
+                       {"--list", "CSV file for the part and the answer of each sample", std::string(), "FILE"},
                        {"--size", "pictures: as data.size", std::string(), "WxH"},
                        {"--target", "tables: as data.target", std::string(), "COLUMN"},
                        {"--ignore", "tables: as data.ignore", std::string(), "COLUMNS"}};
     command.run = [](const CommandOptions& given, const CommandProgress&) -> base::Result<std::string> {
         SampleRequest request;
         request.path = given[0].as<std::string>();
-        request.size = given[2].as<std::string>();
-        request.target = given[3].as<std::string>();
-        request.ignore = given[4].as<std::string>();
+        request.size = given[3].as<std::string>();
+        request.target = given[4].as<std::string>();
+        request.ignore = given[5].as<std::string>();
         const FormWords& form = words_of(form_of(request.path));
         std::string text = fmt::format("{} holds {}\n", request.path.string(), form.holds);
         if (form.kind == DataKind::samples) {
-            MILLRACE_LET(more, show_samples(request, given[1].as<std::string>()));
+            MILLRACE_LET(more, show_samples(request, given[1].as<std::string>(), given[2].as<std::string>()));
             return text + more.substr(0, more.size() - 1);
         }
         if (form.form == Form::text) {

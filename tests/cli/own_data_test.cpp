@@ -100,6 +100,11 @@ TEST_F(OwnData, ATableOfNumbersIsARegression) {
     const Said shown = call({"data", "show", path("houses.csv"), "--target", "town"});
     ASSERT_EQ(shown.status, 0) << shown.err;
     EXPECT_NE(shown.out.find("Oslo"), std::string::npos) << shown.out;
+    ASSERT_EQ(call({"data", "show", path("houses.csv"), "--target", "price", "--list", path("parts.csv")}).status, 0);
+    const auto list = io::read_text(path("parts.csv"), 1 << 20);
+    ASSERT_TRUE(list.ok());
+    EXPECT_TRUE(list->starts_with("sample,part,answer\n0,")) << *list;
+    EXPECT_NE(list->find(",50000\n1,"), std::string::npos) << "the first row's price, in its own unit: " << *list;
 }
 
 TEST_F(OwnData, OneTextFileIsCutIntoParts) {
