@@ -13,6 +13,7 @@
 #include "places.h"
 #include "record/metrics.h"
 #include "record/run_directory.h"
+#include "small_disk.h"
 
 namespace millrace::cli {
 namespace {
@@ -318,6 +319,22 @@ TEST_F(LostRanks, KilledOnesEndAllAndTheRunGoesOnToEqualBits) {
         expect_gone(processes);
         expect_whole_after_resuming(run);
     }
+}
+
+TEST_F(LostRanks, ADiskThatFillsUpFailsTheRunAndNothingIsLost) {
+    const test::SmallDisk disk(48u << 20);
+    if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
+    const std::string run = (disk.path() / "run").string();
+    Child child(folder_.string(), words_over(3, words(run)), mpirun());
+    const auto processes = ranks_of(child, 3, run);
+    ASSERT_EQ(processes.size(), 3u);
+    disk.fill();
+    const Said said = child.wait();
+    EXPECT_EQ(said.status, 1) << said.err;
+    EXPECT_NE(said.err.find("No space left on device"), std::string::npos) << said.err;
+    expect_gone(processes);
+    disk.release();
+    expect_whole_after_resuming(run);
 }
 
 TEST_F(LostRanks, TerminatedOneSavesTheSameStepOnAll) {
