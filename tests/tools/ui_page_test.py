@@ -92,7 +92,9 @@ class Page(unittest.TestCase):
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(lambda: (training.terminate(), training.wait(60)))
         server = self.serve()
-        self.page.open(server.address + "#/run/" + "runs%2Flive")
+        self.page.open(server.address)
+        self.wait_for("document.querySelectorAll('.runs tbody tr').length === 1", 60)
+        self.page.value("location.hash = '#/run/runs%2Flive'")
         rows = "document.querySelectorAll('.rows tbody tr').length"
         self.wait_for(rows + " > 0", 60)
         delays = []
