@@ -1,6 +1,7 @@
-// Pictures per second that libjpeg-turbo alone decodes: reads the files named on standard input, decodes each to RGB at the scale (eighths)
-// that still has WIDTH x HEIGHT pixels, and throws the pixels away.
-//   g++ -O2 -std=c++20 decode_pictures.cpp -ljpeg -lpthread -o decode_pictures && ls *.jpg | ./decode_pictures THREADS WIDTH HEIGHT
+// Pictures per second that libjpeg-turbo alone decodes: reads the files named on standard input, decodes each to RGB at the scale
+// (eighths) that still has WIDTH x HEIGHT pixels, and throws the pixels away.
+//   g++ -O2 -std=c++20 decode_pictures.cpp -ljpeg -lpthread -o decode_pictures && ls *.jpg | ./decode_pictures THREADS WIDTH
+//   HEIGHT
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
