@@ -9,6 +9,9 @@ namespace millrace::data {
 /// What a set consists of. Samples have an input each, such as an image or a row of a table, and an answer to it.
 enum class DataKind : std::uint8_t { samples, pairs, recordings, text };
 
+/// Whether a set may stay in files or host memory while it is trained on (data/stream).
+constexpr bool can_stream(DataKind kind) { return kind == DataKind::samples || kind == DataKind::recordings; }
+
 /// What its samples are called.
 constexpr const char* unit_of(DataKind kind) {
     constexpr const char* kUnits[] = {"samples", "pairs", "segments", "windows"};

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "base/log.h"
-#include "base/processors.h"
 #include "base/split.h"
 #include "data/at_path.h"
 #include "data/forms.h"
@@ -217,20 +216,18 @@ base::Result<LoadedData> stream_recordings(const base::Recipe& recipe, Recording
     const auto set = std::make_shared<const RecordingSet>(std::move(loaded));
     LoadedData data;
     MILLRACE_SET(data.identity, at_path(recipe, training, identify_streamed(*set)));
-    StreamOptions options;
-    options.window_bytes = recipe.bytes("data.window");
-    options.threads = static_cast<int>(std::min<std::int64_t>(recipe.integer("data.threads"), base::usable_processors()));
-    options.seed = static_cast<std::uint64_t>(recipe.integer("seed"));
-    options.epochs = static_cast<std::uint32_t>(recipe.integer("train.epochs"));
-    options.mask = static_cast<std::int32_t>(recipe.integer("data.mask"));
-    options.training = training;
-    auto source = StreamedRecordings::create(set, options);
+    auto source = StreamedSource::create(streamed(set, static_cast<std::int32_t>(recipe.integer("data.mask"))),
+                                         read_stream_options(recipe, training));
     if (!source.ok()) return recipe.bad("data.window", source.error().message);
     data.source = std::move(source).value();
     return data;
 }
 
-base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool training, const StoredData& stored, bool stream) {
+base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool training, const StoredData& stored,
+                                         const ChooseStream& choose) {
+    MILLRACE_LET(bytes, at_path(recipe, training, resident_recording_bytes(recipe.text("data.path"))));
+    bool stream = false;
+    if (choose) MILLRACE_SET(stream, choose(bytes));
     const RecordingRequest request{recipe.text("data.positive"), recipe.boolean("data.binary"), stored.scaling, !stream};
     MILLRACE_LET(loaded, at_path(recipe, training, load_recording_set(recipe.text("data.path"), request)));
     if (stream) return stream_recordings(recipe, std::move(loaded), training);
@@ -255,9 +252,7 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
         schema.boolean("data.binary", true, "that class against all others together");
         schema.integer("data.oversample", 1, "how often an epoch takes the windows of the class looked for").between(1, 1000);
         schema.integer("data.mask", 0, "the most neighbouring bands that are hidden from a training window").between(0, 65536);
-        schema.bytes("data.window", "256MiB", "stream: device memory for training rows; validation and test get a quarter each")
-            .between(1024, 1e15);
-        schema.integer("data.threads", 8, "stream: threads that read, at most one per core").between(1, 1024);
+        add_stream_keys(schema);
         return;
     }
     if (kind == DataKind::text) {
@@ -283,19 +278,13 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
     schema.integer("data.split_seed", 42, "decides which pairs are set aside").at_least(0);
 }
 
-base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& recipe, DataKind kind, bool training) {
-    if (kind != DataKind::recordings) return std::optional<std::uint64_t>();
-    MILLRACE_LET(bytes, at_path(recipe, training, resident_recording_bytes(recipe.text("data.path"))));
-    return std::optional(bytes);
-}
-
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
-                                   const StoredData& stored, bool stream) {
+                                   const StoredData& stored, const ChooseStream& stream) {
     if (kind != DataKind::recordings) MILLRACE_TRY(check_kind(recipe, kind));
     auto loaded = kind == DataKind::recordings ? load_recordings(recipe, training, stored, stream)
                   : kind == DataKind::text     ? load_text(recipe, training, stored)
                   : kind == DataKind::pairs    ? load_pairs(recipe, token_keys, training, stored)
-                                               : load_samples(recipe, training, stored);
+                                               : load_samples(recipe, training, stored, stream);
     if (loaded.ok() && loaded->unit.empty()) loaded->unit = unit_of(kind);
     return loaded;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The choice of loader: the data of a kind, loaded as the recipe says.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,15 +23,15 @@ struct LoadedData {
 /// The keys of [data] in a recipe.
 void add_data_keys(base::Schema& schema, DataKind kind);
 
-/// What the set at data.path would take of device memory; nothing where sets of this kind cannot be streamed. Reads headers
-/// alone.
-base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& recipe, DataKind kind, bool training);
+/// Whether a set that would take so much device memory is streamed. Asked before features of recordings are read, and behind the
+/// reading of samples; of kinds that can be streamed (can_stream()).
+using ChooseStream = std::function<base::Result<bool>(std::uint64_t bytes)>;
 
 /// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
 /// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the model reads no texts. They are
 /// numbered by the tokenizer in `stored`, or by one trained on them when there is none; so is a text. Domains of a text get an
-/// equal number of train.epochs each. `stream`: rows are read while they are needed.
+/// equal number of train.epochs each. Without `stream` all data is resident.
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
-                                   const StoredData& stored = {}, bool stream = false);
+                                   const StoredData& stored = {}, const ChooseStream& stream = {});
 
 }  // namespace millrace::data

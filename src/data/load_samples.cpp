@@ -8,6 +8,7 @@
 #include "data/images/image_set.h"
 #include "data/pictures/picture_set.h"
 #include "data/resident_samples.h"
+#include "data/streamed_samples.h"
 #include "data/tables/table_set.h"
 
 namespace millrace::data {
@@ -69,6 +70,7 @@ void add_sample_keys(base::Schema& schema) {
     schema.choice("data.task", "auto", {"auto", "classification", "regression"},
                   "tables: auto predicts numbers where the column to predict has numbers alone, else classes");
     schema.text("data.ignore", "", "tables: columns that are not read, with commas");
+    add_stream_keys(schema);
     schema.boolean("data.augment", false, "turn, move, scale and mirror training images at random");
     schema.real("data.rotate", 15, "augmentation: largest angle in degrees").between(0, 180);
     schema.real("data.shift", 0.1, "augmentation: largest move as a share of width and height").between(0, 1);
@@ -86,7 +88,8 @@ Result<SampleSet> load_sample_set(const SampleRequest& request) {
     return set;
 }
 
-base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training, const StoredData& stored) {
+base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training, const StoredData& stored,
+                                      const ChooseStream& choose) {
     if (recipe.real("data.validation") + recipe.real("data.test") >= 1)
         return recipe.bad("data.test", "data.validation and data.test leave nothing to train on; a sum below 1 would be right");
     SampleRequest request;
@@ -111,7 +114,18 @@ base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training,
     const auto count = [&](Part part) { return static_cast<std::int64_t>(set->part(part).size()); };
     data.identity = {set->name, count(Part::train), count(Part::validation), count(Part::test), set->checksum};
     data.unit = set->unit;
-    data.source = std::make_unique<ResidentSamples>(std::move(set), augmentation_of(recipe));
+    if (choose)
+        MILLRACE_SET(data.identity.streamed, choose(std::uint64_t{set->input_bytes() + 2 * sizeof(std::int32_t)} *
+                                                    static_cast<std::uint64_t>(set->count)));
+    if (!data.identity.streamed) {
+        data.source = std::make_unique<ResidentSamples>(std::move(set), augmentation_of(recipe));
+        return data;
+    }
+    MILLRACE_TRY(check_samples(*set, augmentation_of(recipe)));
+    const StreamOptions options = read_stream_options(recipe, training);
+    auto source = StreamedSource::create(streamed(set, augmentation_of(recipe), options.seed), options);
+    if (!source.ok()) return recipe.bad("data.window", source.error().message);
+    data.source = std::move(source).value();
     return data;
 }
 

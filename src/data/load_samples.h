@@ -15,6 +15,7 @@ void add_part_keys(base::Schema& schema, const std::string& of);
 Result<SampleSet> load_sample_set(const SampleRequest& request);
 
 /// As load_data().
-base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training, const StoredData& stored);
+base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training, const StoredData& stored,
+                                      const ChooseStream& choose);
 
 }  // namespace millrace::data

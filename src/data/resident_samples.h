@@ -1,6 +1,5 @@
 #pragma once
-// Samples that live in device memory. Shuffling, gathering, augmentation and normalisation of images happen there, inside the
-// step.
+// Samples that live in device memory.
 
 #include <array>
 #include <memory>
@@ -11,19 +10,8 @@
 
 namespace millrace::data {
 
-/// Drawn anew for every training sample: rotation, shift, scale and flip composed into one resampling. Never applied to
-/// evaluation.
-struct Augmentation {
-    bool enabled = false;
-    float rotate = 15;   ///< degrees, both ways
-    float shift = 0.1f;  ///< share of width and height, both ways, whole pixels
-    float scale = 0.1f;  ///< 1 +- scale
-    float flip = 0.5f;   ///< probability of a mirror image
-};
-
 class ResidentSamples final : public ResidentSource {
 public:
-    /// Fields are image, or vector where the set's inputs are none, and label, or target where numbers are predicted.
     explicit ResidentSamples(std::shared_ptr<const SampleSet> set, Augmentation augmentation = {});
     explicit ResidentSamples(const std::shared_ptr<const ImageSet>& set, Augmentation augmentation = {})
         : ResidentSamples(std::make_shared<const SampleSet>(samples_of(*set)), augmentation) {}
@@ -32,15 +20,14 @@ public:
     [[nodiscard]] std::string preparation() const override { return encode(set_->preparation); }
     [[nodiscard]] const SampleSet& set() const { return *set_; }
 
+    base::Status upload(tape::Store& store) override;
     std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
                                      std::span<const Wanted> fields) override;
     using BatchSource::gather;
 
 private:
-    /// Refuses a set whose training part is empty, and augmentation of what are no images of bytes.
+    /// As check_samples().
     base::Status declare_tables(tape::Store& store) override;
-    void gather_images(tape::Builder& builder, Part part, const tensor::View& x, const tensor::View& y) const;
-
     std::shared_ptr<const SampleSet> set_;
     Augmentation augmentation_;
     std::array<tensor::View, 2> tables_;           ///< [1,1,N,width] of the inputs, [1,1,N,1] of the answers

@@ -23,7 +23,7 @@ public:
     }
     [[nodiscard]] const Fields& fields() const final { return fields_; }
     base::Status declare(tape::Store& store) final;
-    base::Status upload(tape::Store& store) final;
+    base::Status upload(tape::Store& store) override;
 
 protected:
     /// As declare(), by the functions below.

@@ -62,7 +62,7 @@ std::string inputs_text(const SampleSet& set) {
 }
 
 /// Training samples as rows of small pictures, by class where there are classes.
-io::Picture sheet_of(const SampleSet& set) {
+Result<io::Picture> sheet_of(const SampleSet& set) {
     std::vector<std::vector<std::int32_t>> rows(set.classifies() ? static_cast<std::size_t>(set.preparation.classes) : 1);
     for (const std::int32_t sample : set.part(Part::train)) {
         auto& row = rows[set.classifies() ? static_cast<std::size_t>(set.labels[static_cast<std::size_t>(sample)]) : 0];
@@ -77,10 +77,10 @@ io::Picture sheet_of(const SampleSet& set) {
                       channels,
                       {}};
     sheet.pixels.assign(std::size_t{sheet.width} * sheet.height * channels, 255);
+    std::vector<std::uint8_t> image(set.input_bytes());
     for (std::size_t row = 0; row < rows.size(); ++row)
         for (std::size_t column = 0; column < rows[row].size(); ++column) {
-            const std::uint8_t* image =
-                set.bytes.data() + static_cast<std::size_t>(rows[row][column]) * static_cast<std::size_t>(set.width);
+            MILLRACE_TRY(set.read(rows[row][column], std::as_writable_bytes(std::span(image))));
             const std::size_t top = row * (height + kSheetGap) + kSheetGap, left = column * (width + kSheetGap) + kSheetGap;
             for (std::size_t y = 0; y < height; ++y)
                 for (std::size_t x = 0; x < width; ++x)
@@ -120,8 +120,9 @@ Result<std::string> show_samples(const SampleRequest& request, const std::string
         text += fmt::format("{}: part and answer of each of the {}\n", list, set.unit);
     }
     if (sheet.empty()) return text;
-    if (set.bytes.empty()) return Error{fmt::format("--sheet draws images; {} holds {}", request.path.string(), set.unit)};
-    MILLRACE_LET(png, io::encode_png(sheet_of(set)));
+    if (!set.has_images()) return Error{fmt::format("--sheet draws images; {} holds {}", request.path.string(), set.unit)};
+    MILLRACE_LET(drawn, sheet_of(set));
+    MILLRACE_LET(png, io::encode_png(drawn));
     MILLRACE_TRY(io::write_atomically(sheet, std::string_view(png)));
     return text + fmt::format("{}: the first {} training {} of each class, a class in a row\n", sheet, kSheetColumns, set.unit);
 }

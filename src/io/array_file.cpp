@@ -5,13 +5,15 @@
 
 #include <charconv>
 #include <cstring>
+#include <functional>
+#include <numeric>
 
 #include "io/packing.h"
 
 namespace millrace::io {
 namespace {
 
-constexpr std::size_t kMostArrayDimensions = 8, kMostMembers = 4096;
+constexpr std::size_t kMostArrayDimensions = 8, kMostMembers = 4096, kLongestHead = std::size_t{1} << 20;
 constexpr std::uint32_t kEndMark = 0x06054b50, kEntryMark = 0x02014b50, kLocalMark = 0x04034b50;
 constexpr std::uint32_t kStands64 = 0xffffffff;  ///< a size that stands elsewhere: ZIP64
 
@@ -122,22 +124,8 @@ Result<std::vector<std::byte>> unpack(Bytes bytes, const Entry& entry, const Pat
     return std::vector<std::byte>(packed.begin(), packed.end());
 }
 
-}  // namespace
-
-std::uint64_t NumberArray::count() const { return values.size() / size_of(type); }
-
-double NumberArray::at(std::uint64_t index) const {
-    const std::size_t place = index * size_of(type);
-    switch (type) {
-        case ElementType::kU8: return little<std::uint8_t>(values, place);
-        case ElementType::kI32: return little<std::int32_t>(values, place);
-        case ElementType::kI64: return static_cast<double>(little<std::int64_t>(values, place));
-        case ElementType::kF64: return little<double>(values, place);
-        default: return static_cast<double>(little<float>(values, place));
-    }
-}
-
-Result<NumberArray> parse_npy(Bytes bytes, const Path& place) {
+/// Of a file of `size` bytes that begins with `bytes`; its elements begin at `offset`.
+Result<NumberArray> parse_head(Bytes bytes, std::uint64_t size, const Path& place) {
     const auto wrong = [&](const std::string& what) { return Error{what, place.string()}; };
     if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0) return wrong("is no NumPy file by its first bytes");
     const bool wide = bytes[6] != std::byte{1};
@@ -158,12 +146,53 @@ Result<NumberArray> parse_npy(Bytes bytes, const Path& place) {
     if (!value_of(header, "fortran_order").starts_with("False"))
         return wrong("is column-major; numpy.ascontiguousarray() makes it what is read");
     if (!parse_shape(value_of(header, "shape"), array.shape)) return wrong("has a header without a shape that is read");
-    array.values = bytes.subspan(begin + length);
+    array.offset = begin + length;
     std::uint64_t count = size_of(array.type);
     bool fits = true;
     for (const std::uint64_t extent : array.shape) fits = fits && !__builtin_mul_overflow(count, extent, &count);
-    if (!fits || count != array.values.size())
-        return wrong(fmt::format("says [{}] elements, but {} bytes follow", fmt::join(array.shape, ", "), array.values.size()));
+    if (!fits || count != size - array.offset)
+        return wrong(fmt::format("says [{}] elements, but {} bytes follow", fmt::join(array.shape, ", "), size - array.offset));
+    return array;
+}
+
+}  // namespace
+
+std::uint64_t NumberArray::count() const {
+    return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies{});
+}
+
+double NumberArray::at(std::uint64_t index) const {
+    const std::size_t begin = index * size_of(type);
+    switch (type) {
+        case ElementType::kU8: return little<std::uint8_t>(values, begin);
+        case ElementType::kI32: return little<std::int32_t>(values, begin);
+        case ElementType::kI64: return static_cast<double>(little<std::int64_t>(values, begin));
+        case ElementType::kF64: return little<double>(values, begin);
+        default: return static_cast<double>(little<float>(values, begin));
+    }
+}
+
+Result<NumberArray> NumberArray::part(std::uint64_t first, std::uint64_t count, std::vector<std::byte>& memory) const {
+    const std::size_t begin = first * size_of(type), bytes = count * size_of(type);
+    if (!file) return NumberArray{type, {count}, values.subspan(begin, bytes)};
+    memory.resize(bytes);
+    MILLRACE_TRY(read_exactly(file->file, memory, offset + begin, place));
+    return NumberArray{type, {count}, memory};
+}
+
+Result<NumberArray> parse_npy(Bytes bytes, const Path& place) {
+    MILLRACE_LET(array, parse_head(bytes, bytes.size(), place));
+    array.values = bytes.subspan(array.offset);
+    return array;
+}
+
+Result<NumberArray> open_npy(const Path& path) {
+    MILLRACE_LET(file, open_regular(path));
+    std::vector<std::byte> head(std::min<std::uint64_t>(file.size, kLongestHead));
+    MILLRACE_TRY(read_exactly(file.file, head, 0, path));
+    MILLRACE_LET(array, parse_head(head, file.size, path));
+    array.file = std::make_shared<const RegularFile>(std::move(file));
+    array.place = path;
     return array;
 }
 

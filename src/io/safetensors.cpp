@@ -302,9 +302,15 @@ Result<Bytes> SafetensorsFile::bytes_of_tensor(const TensorView& tensor, std::si
                                                std::vector<std::byte>& memory) const {
     if (!file_) return Bytes(tensor.data + offset, count);
     memory.resize(count);
-    const std::uint64_t begin = offsets_[static_cast<std::size_t>(&tensor - tensors_.data())];
-    MILLRACE_TRY(read_exactly(file_->file, memory, begin + offset, place_));
+    MILLRACE_TRY(read(tensor, offset, memory));
     return Bytes(memory);
+}
+
+Status SafetensorsFile::read(const TensorView& tensor, std::uint64_t offset, std::span<std::byte> into) const {
+    if (file_)
+        return read_exactly(file_->file, into, offsets_[static_cast<std::size_t>(&tensor - tensors_.data())] + offset, place_);
+    std::memcpy(into.data(), tensor.data + offset, into.size());
+    return base::ok();
 }
 
 Result<std::vector<std::byte>> SafetensorsFile::read(const TensorView& tensor) const {

@@ -64,6 +64,8 @@ public:
                        std::size_t first = 0) const;
     /// All bytes of a tensor of this file.
     [[nodiscard]] Result<std::vector<std::byte>> read(const TensorView& tensor) const;
+    /// The same of those from `offset` on that `into` has room for. From several threads at once.
+    Status read(const TensorView& tensor, std::uint64_t offset, std::span<std::byte> into) const;
 
 private:
     /// Of a file of `size` bytes that begins with `head`: its length and its header. The tensors have no data yet.

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/processors.h"
 #include "base/units.h"
+#include "data/forms.h"
 #include "data/load.h"
 #include "models/backend_options.h"
 #include "models/registry.h"
@@ -23,18 +24,11 @@ struct Loading {
     std::string reason;       ///< for people; empty where sets of this kind are always resident
 };
 
-/// auto: as the run that goes on has it; else resident when the set fits into what device and machine have room for. Refuses
-/// "stream" for a kind of data that cannot be streamed, and another way than that of the run that goes on.
-base::Result<Loading> choose_loading(const base::Recipe& recipe, data::DataKind kind, bool training,
-                                     const data::StoredData& stored, const ops::Backend& backend) {
+/// auto: as the run that goes on has it; else resident when the set of so many bytes fits into what device and machine have room
+/// for. Refuses another way than that of the run that goes on.
+base::Result<Loading> choose_loading(const base::Recipe& recipe, std::uint64_t needed, const data::StoredData& stored,
+                                     const ops::Backend& backend) {
     const std::string& mode = recipe.text("data.mode");
-    MILLRACE_LET(needed, data::streamable_bytes(recipe, kind, training));
-    if (!needed) {
-        if (mode != "stream") return Loading{};
-        return recipe.bad("data.mode",
-                          fmt::format("data.mode = \"stream\": {} are always resident; sets of recordings can be streamed",
-                                      data::unit_of(kind)));
-    }
     if (stored.streamed && mode != "auto" && *stored.streamed != (mode == "stream"))
         return recipe.bad("data.mode",
                           fmt::format("data.mode = \"{}\": the run was started with {} data, whose order is another; "
@@ -42,14 +36,15 @@ base::Result<Loading> choose_loading(const base::Recipe& recipe, data::DataKind 
                                       mode, *stored.streamed ? "streamed" : "resident"));
     if (mode != "auto") return Loading{mode == "stream", false, fmt::format("data.mode = \"{}\"", mode)};
     if (stored.streamed) return Loading{*stored.streamed, false, "as the run was started"};
-    const std::string size = base::print_bytes(*needed);
+    const std::string size = base::print_bytes(needed);
     for (const auto& limit :
          {memory_limit(static_cast<std::int64_t>(recipe.bytes("train.memory")), backend), host_memory_limit()})
-        if (limit && static_cast<std::int64_t>(*needed) > limit->bytes)
+        if (limit && static_cast<std::int64_t>(needed) > limit->bytes)
             return Loading{
                 true, false,
                 fmt::format("{}, and {} {}", size, limit->owner, base::print_bytes(static_cast<std::uint64_t>(limit->bytes)))};
-    return Loading{false, true, fmt::format("{}, which fit", size)};
+    // Windows take half as much again as data.window: of a smaller set they save nothing.
+    return Loading{false, 2 * needed > 3 * recipe.bytes("data.window"), fmt::format("{}, which fit", size)};
 }
 
 /// Refuses a resident set whose files have no room in the machine's memory, before they are read: once as they are, once more
@@ -99,14 +94,23 @@ base::Status share_rows(const base::Recipe& recipe, Ranks& ranks, RunSettings& s
     return base::ok();
 }
 
-/// `no_room` becomes true when everything was right but the memory.
-base::Result<Setup> set_up_as(const Request& request, const Loading& loading, ops::DeviceKind device,
+/// `loading` is chosen where it has no reason yet; `no_room` becomes true when everything was right but the memory.
+base::Result<Setup> set_up_as(const Request& request, Loading& loading, ops::DeviceKind device,
                               std::unique_ptr<ops::Backend> backend, bool& no_room) {
     const auto& [recipe, training, given, precision, options] = request;
     Setup setup;
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    if (!loading.stream) MILLRACE_TRY(check_room(recipe, !backend->memory()));
-    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, given.stored, loading.stream));
+    const bool on_host = !backend->memory(), recordings = family->data == data::DataKind::recordings;
+    const data::Form form = data::form_of(recipe.text("data.path"));
+    // Pictures and arrays stay in files, and so may features of recordings; what else can be streamed is read once.
+    if (!recordings && form != data::Form::pictures && form != data::Form::arrays)
+        MILLRACE_TRY(check_room(recipe, on_host && !data::can_stream(family->data)));
+    const auto choose = [&](std::uint64_t bytes) -> base::Result<bool> {
+        if (loading.reason.empty()) MILLRACE_SET(loading, choose_loading(recipe, bytes, given.stored, *backend));
+        if (recordings && !loading.stream) MILLRACE_TRY(check_room(recipe, on_host));
+        return loading.stream;
+    };
+    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, given.stored, choose));
     if (!loading.reason.empty()) {
         const std::string more = data.source->loading();
         setup.loading =
@@ -168,7 +172,11 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetU
     options.forms.insert(options.forms.end(), given.forms.begin(), given.forms.end());
     if (given.ranks != nullptr) options.group = given.ranks->data();
     MILLRACE_LET(backend, ops::make_backend(device, options));
-    MILLRACE_LET(loading, choose_loading(recipe, family->data, training, given.stored, *backend));
+    if (recipe.text("data.mode") == "stream" && !data::can_stream(family->data))
+        return recipe.bad("data.mode",
+                          fmt::format("data.mode = \"stream\": {} are always resident; recordings and samples can be streamed",
+                                      data::unit_of(family->data)));
+    Loading loading;
     const Request request{recipe, training, given, precision, options};
     bool no_room = false;
     auto setup = set_up_as(request, loading, device, std::move(backend), no_room);

@@ -153,6 +153,13 @@ INSTANTIATE_TEST_SUITE_P(
                kImages,
                {"model.preset=debug", "train.epochs=2", "train.batch=24", "data.augment=true"},
                "8"},
+        Family{
+            "cnn_streamed",
+            "cnn-base.toml",
+            2,
+            kImages,
+            {"model.preset=debug", "train.epochs=2", "train.batch=24", "data.mode=stream", "data.window=128KiB", "eval.batch=9"},
+            "12"},
         Family{"deep_resnet", "deep_resnet-debug.toml", 4, kImages, {"train.epochs=2", "train.batch=32", "eval.batch=7"}, "8"},
         Family{"transformer",
                "transformer-base.toml",

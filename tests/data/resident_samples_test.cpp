@@ -117,9 +117,7 @@ std::shared_ptr<const SampleSet> colour_set() {
     set.preparation.mean = {0.1f, 0.2f, 0.3f};
     set.preparation.deviation = {0.5f, 0.25f, 1};
     set.preparation.target = Target{"size", 10, 2};
-    std::vector<std::uint8_t> bytes;
-    for (int i = 0; i < 90; ++i) bytes.push_back(static_cast<std::uint8_t>(i * 2));
-    set.own(std::move(bytes));
+    for (int i = 0; i < 90; ++i) set.bytes.push_back(static_cast<std::uint8_t>(i * 2));
     for (int i = 0; i < 5; ++i) set.targets.push_back(static_cast<float>(i) / 2);
     set.part(Part::train) = {4, 0, 2};
     set.part(Part::test) = {1, 3};

@@ -39,9 +39,9 @@ protected:
         request.resident = false;
         return load_recording_set(folder, request);
     }
-    [[nodiscard]] Result<std::unique_ptr<StreamedRecordings>> open(const Path& folder, const StreamOptions& options) const {
+    [[nodiscard]] Result<std::unique_ptr<StreamedSource>> open(const Path& folder, const StreamOptions& options) const {
         MILLRACE_LET(set, load(folder));
-        return StreamedRecordings::create(std::make_shared<const RecordingSet>(std::move(set)), options);
+        return StreamedSource::create(streamed(std::make_shared<const RecordingSet>(std::move(set))), options);
     }
 
     test::TemporaryFolder folder_;
@@ -51,10 +51,10 @@ protected:
 /// A program that gathers batches of a part, one after the other, as steps do. It owns the source, whose threads end first.
 class Batches {
 public:
-    Batches(std::unique_ptr<StreamedRecordings> from, Part part, std::int32_t rows, int members,
+    Batches(std::unique_ptr<StreamedSource> from, Part part, std::int32_t rows, int members,
             ops::DeviceKind device = ops::DeviceKind::cpu)
         : part_(part), rows_(rows), backend_(ops::make_backend(device, {}).value()), source_(std::move(from)) {
-        StreamedRecordings& source = *source_;
+        StreamedSource& source = *source_;
         tape::StoreOptions options;
         options.members = members;
         store_ = std::make_unique<tape::Store>(*backend_, options);
@@ -107,7 +107,7 @@ public:
         return seen;
     }
     [[nodiscard]] const tape::Store& store() const { return *store_; }
-    [[nodiscard]] const StreamedRecordings& source() const { return *source_; }
+    [[nodiscard]] const StreamedSource& source() const { return *source_; }
 
 private:
     Part part_;
@@ -117,7 +117,7 @@ private:
     std::unique_ptr<tape::Arena> arena_;
     std::unique_ptr<tape::Program> program_;
     std::vector<tensor::View> views_;
-    std::unique_ptr<StreamedRecordings> source_;
+    std::unique_ptr<StreamedSource> source_;
     std::uint64_t step_ = 0;
 };
 
@@ -282,7 +282,7 @@ TEST_F(StreamedSet, WindowsThatHoldNoBlockAreRefused) {
     write_recording_folder(folder_.path(), spec_);
     const auto refused = open(folder_.path(), small_windows());
     ASSERT_FALSE(refused.ok());
-    EXPECT_NE(refused.error().text().find("20 at a time"), std::string::npos) << refused.error().text();
+    EXPECT_NE(refused.error().text().find("120 of its segments are read at a time"), std::string::npos) << refused.error().text();
 }
 
 TEST_F(StreamedSet, StatisticsAreThoseOfAResidentSet) {

@@ -18,6 +18,7 @@ struct Gather {
     int height = 0;  ///< 0: side
     int channels = 1;
     bool labels = true;
+    std::uint32_t window = 0;
 };
 
 OpCase gather(const Gather& g) {
@@ -43,6 +44,7 @@ OpCase gather(const Gather& g) {
     params.shift = g.shift;
     params.scale = g.scale;
     params.flip = g.flip;
+    params.window = g.window;
     c.params = params;
     c.members = g.k;
     c.states = sample_states(g.k);
@@ -52,7 +54,7 @@ OpCase gather(const Gather& g) {
     for (int i = 0; i < g.samples; ++i) subset.push_back((i * 7 + 3) % g.count);
     c.slot(at::images, Element::u8, 1, 1, g.count, pixels, integers(0, 255));
     if (g.labels) c.slot(at::labels, Element::i32, 1, 1, g.count, 1, integers(0, 65535));
-    c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
+    if (g.window == 0) c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
     c.state(at::state);
     c.slot(at::x, Element::real, g.k, 1, g.rows, pixels, poison(), g.layout);
     return g.labels ? c.slot(at::y, Element::i32, g.k, 1, g.rows, 1, poison()) : c;
@@ -64,6 +66,7 @@ struct Rows {
     bool shuffle = true, training = true;
     Layout layout = kDense;
     Element element = Element::real;
+    std::uint32_t window = 0;
 };
 
 OpCase rows(const Rows& g) {
@@ -71,7 +74,7 @@ OpCase rows(const Rows& g) {
     OpCase c;
     c.name = fmt::format("gather_rows/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
     c.op = &gather_rows::kDef;
-    c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training};
+    c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training, g.window};
     c.members = g.k;
     c.states = sample_states(g.k);
     c.f32_tolerance = 0;
@@ -81,7 +84,7 @@ OpCase rows(const Rows& g) {
     const bool whole = g.element == Element::i32;
     c.slot(at::table, whole ? Element::i32 : Element::stat, 1, 1, g.count, g.cols,
            whole ? integers(-16777300, 2147483000) : uniform(-1, 1), g.layout);
-    c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
+    if (g.window == 0) c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
     c.state(at::state);
     return c.slot(at::out, g.element, g.k, 1, g.rows, g.cols, poison(), g.layout);
 }
@@ -286,6 +289,25 @@ void add_data_cases(std::vector<OpCase>& cases) {
                             .shift = 0.5f,
                             .scale = 0.5f,
                             .flip = 0.5f}));
+    cases.push_back(
+        gather({.note = "table_of_windows", .k = 3, .samples = 53, .rows = 7, .layout = {0, 16, false, false}, .window = 20}));
+    cases.push_back(
+        gather({.note = "table_of_windows_evaluation", .k = 2, .rows = 11, .shuffle = false, .training = false, .window = 7}));
+    cases.push_back(gather({.note = "table_of_windows_augmented",
+                            .k = 2,
+                            .count = 47,
+                            .samples = 59,
+                            .rows = 9,
+                            .side = 11,
+                            .augment = true,
+                            .rotate = 40,
+                            .shift = 0.3f,
+                            .scale = 0.3f,
+                            .flip = 0.5f,
+                            .height = 6,
+                            .channels = 3,
+                            .labels = false,
+                            .window = 23}));
     cases.push_back(windows({.note = "shuffled", .k = 3, .samples = 12, .rows = 4}));
     cases.push_back(windows({.note = "short_end", .samples = 14, .rows = 11, .training = false}));
     cases.push_back(windows({.note = "full_end", .tokens = 99, .samples = 14, .rows = 11, .training = false}));
@@ -310,6 +332,13 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(rows({.note = "no_rows", .k = 2, .rows = 0}));
     cases.push_back(rows({.note = "stat", .k = 2, .rows = 6, .cols = 67, .element = Element::stat}));
     cases.push_back(rows({.note = "whole_numbers", .k = 2, .rows = 6, .cols = 67, .element = Element::i32}));
+    cases.push_back(rows({.note = "table_of_windows", .k = 2, .samples = 53, .rows = 7, .window = 19}));
+    cases.push_back(rows({.note = "table_of_one_window",
+                          .count = 58,
+                          .shuffle = false,
+                          .training = false,
+                          .element = Element::i32,
+                          .window = 29}));
     cases.push_back(rows({.note = "threads", .k = 2, .count = 301, .samples = 211, .rows = 203, .cols = 257}));
 }
 

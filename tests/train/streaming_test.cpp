@@ -67,7 +67,7 @@ class HostOrdered final : public data::BatchSource {
 public:
     HostOrdered(std::unique_ptr<data::BatchSource> inner, const fs::path& folder, std::uint64_t seed, std::int32_t mask)
         : inner_(std::move(inner)), set_(data::load_recording_set(folder, {}).value()), seed_(seed), mask_(mask) {
-        plan_ = *dynamic_cast<data::StreamedRecordings&>(*inner_).plan(Part::train);
+        plan_ = *dynamic_cast<data::StreamedSource&>(*inner_).plan(Part::train);
     }
     [[nodiscard]] std::int32_t samples(Part part) const override { return inner_->samples(part); }
     [[nodiscard]] const data::Fields& fields() const override { return inner_->fields(); }
@@ -231,7 +231,7 @@ TEST_F(StreamingRun, TheNextEpochIsReadWhileOneIsEvaluated) {
     class Patient final : public Listener {
     public:
         base::Status on_epoch(EpochReport& report) override {
-            const data::WindowPlan& plan = *dynamic_cast<data::StreamedRecordings&>(*source).plan(Part::train);
+            const data::WindowPlan& plan = *dynamic_cast<data::StreamedSource&>(*source).plan(Part::train);
             const std::uint64_t wanted = 20 * (report.epoch * plan.rows + 2 * plan.window_rows());
             if (report.epoch == report.epochs) return base::ok();
             for (int i = 0; i < 2000 && source->loader_counts(0)->bytes < wanted; ++i)
@@ -275,7 +275,6 @@ TEST_F(StreamingRun, AFileThatIsCutWhileItIsReadEndsTheRun) {
 
 TEST_F(StreamingRun, WhatCannotBeStreamedIsRefused) {
     expect_refusal(go("a", {"data.oversample=2"}), {"data.oversample = 2", "resident"});
-    expect_refusal(run("b", {"data.mode=stream"}), {"data.mode", "samples are always resident", "recordings"});
     expect_refusal(go("c", {"train.batch=200"}), {"a step takes 200 rows", "data.window"});
     expect_refusal(go("d", {"data.window=1KiB"}), {"data.window"});
 }

@@ -9,7 +9,6 @@
 #include "data/forms.h"
 #include "io/array_file.h"
 #include "io/byte_source.h"
-#include "io/checksum.h"
 
 namespace millrace::data {
 namespace {
@@ -18,26 +17,31 @@ constexpr std::size_t kArrayCap = std::size_t{32} << 30;
 constexpr std::uint64_t kMostChannelsOfArray = 4, kMostArrayClasses = 65'536;
 constexpr std::string_view kInputs[] = {"x", "images", "vectors"}, kAnswers[] = {"y", "labels", "targets"};
 
-/// Arrays by name, and the bytes they point into.
-struct Arrays {
-    std::vector<std::vector<std::byte>> bytes;
-    std::map<std::string, io::NumberArray> named;
-};
+using Arrays = std::map<std::string, io::NumberArray>;  // by name, in lower case
+
+void add(Arrays& arrays, std::string name, const io::NumberArray& array) {
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (!array.shape.empty()) arrays[name] = array;
+}
 
 Status add_file(const Path& file, Arrays& arrays) {
+    if (unpacked_ending(file) == ".npy" && file.extension() != ".gz") {
+        MILLRACE_LET(array, io::open_npy(file));
+        add(arrays, file.stem().string(), array);
+        return base::ok();
+    }
     MILLRACE_LET(bytes, io::read_unpacked(file, kArrayCap));
     std::map<std::string, std::vector<std::byte>> members;
     if (unpacked_ending(file) == ".npz")
         MILLRACE_SET(members, io::parse_npz(bytes, file, kArrayCap));
     else
-        members[(file.extension() == ".gz" ? file.stem() : file.filename()).stem().string()] = std::move(bytes);
+        members[file.stem().stem().string()] = std::move(bytes);
     for (auto& [name, member] : members) {
         const Path place = members.size() > 1 ? Path(fmt::format("{}: {}", file.string(), name)) : file;
-        MILLRACE_LET(array, io::parse_npy(member, place));
-        std::string lower = name;
-        std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-        if (!array.shape.empty()) arrays.named[lower] = array;
-        arrays.bytes.push_back(std::move(member));
+        const auto kept = std::make_shared<const std::vector<std::byte>>(std::move(member));
+        MILLRACE_LET(array, io::parse_npy(*kept, place));
+        array.owner = kept;
+        add(arrays, name, array);
     }
     return base::ok();
 }
@@ -52,7 +56,7 @@ const io::NumberArray* find_array(const Arrays& arrays, std::span<const std::str
     for (const std::string_view name : names)
         for (const std::string& key :
              {part.empty() ? std::string(name) : fmt::format("{}_{}", name, part), fmt::format("{}_{}", part, name)})
-            if (const auto at = arrays.named.find(key); at != arrays.named.end()) return &at->second;
+            if (const auto at = arrays.find(key); at != arrays.end()) return &at->second;
     return nullptr;
 }
 
@@ -85,50 +89,72 @@ bool is_image(const io::NumberArray& x) {
            (x.shape.size() == 3 || (x.shape.size() == 4 && x.shape[3] >= 1 && x.shape[3] <= kMostChannelsOfArray));
 }
 
-void add_images(const std::vector<ArrayPair>& pairs, SampleSet& set) {
-    const std::vector<std::uint64_t>& shape = pairs.front().x.shape;
-    set.preparation.shape = {static_cast<std::int32_t>(shape[1]), static_cast<std::int32_t>(shape[2]),
-                             shape.size() == 4 ? static_cast<std::int32_t>(shape[3]) : 1};
-    std::vector<std::uint8_t> bytes;
-    for (const ArrayPair& pair : pairs) {
-        const auto* first = reinterpret_cast<const std::uint8_t*>(pair.x.values.data());
-        bytes.insert(bytes.end(), first, first + pair.x.values.size());
-    }
-    set.unit = "images";
-    set.own(std::move(bytes));
+/// Of the arrays one after the other: bytes as they are where `mean` is empty, else f32, by column less `mean` and divided by
+/// `deviation`.
+InputReader reader_of(const std::vector<ArrayPair>& pairs, std::size_t width, const std::vector<float>& mean,
+                      const std::vector<float>& deviation) {
+    return [=](std::int32_t first, std::span<std::byte> out) -> Status {
+        const std::size_t size = mean.empty() ? sizeof(std::uint8_t) : sizeof(float);
+        std::uint64_t at = static_cast<std::uint64_t>(first) * width;  // in what is left of the arrays
+        std::vector<std::byte> memory;
+        for (const ArrayPair& pair : pairs) {
+            const std::uint64_t begin = std::min(at, pair.x.count()), count = std::min(pair.x.count() - begin, out.size() / size);
+            at -= begin;
+            if (count == 0) continue;
+            MILLRACE_LET(part, pair.x.part(begin, count, memory));
+            if (mean.empty()) std::ranges::copy(part.values, out.begin());
+            auto* numbers = reinterpret_cast<float*>(out.data());
+            for (std::uint64_t i = 0, d = begin % width; i < count && !mean.empty(); ++i, d = (d + 1) % width)
+                numbers[i] = (static_cast<float>(part.at(i)) - mean[d]) / deviation[d];
+            out = out.subspan(count * size);
+        }
+        return base::ok();
+    };
 }
 
-/// Columns to mean 0 and deviation 1 over the training part, or as the checkpoint says.
-Status add_vectors(const std::vector<ArrayPair>& pairs, const Preparation* stored, const Path& place, SampleSet& set) {
-    for (const ArrayPair& pair : pairs)
-        for (std::uint64_t i = 0; i < pair.x.count(); ++i) {
-            const double value = pair.x.at(i);
-            if (!std::isfinite(value)) return Error{"has inputs that are not finite", place.string()};
-            set.numbers.push_back(static_cast<float>(value));
+/// Sets mean and deviation of each column over the training part of inputs that are not scaled yet.
+Status measure_columns(SampleSet& set, const Path& place) {
+    const auto width = static_cast<std::size_t>(set.width);
+    const std::vector<bool> trains = set.is_in(Part::train);
+    std::vector<double> mean(width), squares(width);
+    double count = 0;
+    bool finite = true;
+    MILLRACE_TRY(set.for_inputs([&](std::int32_t first, std::span<const std::byte> inputs) {
+        const auto* numbers = reinterpret_cast<const float*>(inputs.data());
+        for (std::size_t i = 0, d = 0; i < inputs.size() / sizeof(float); ++i, d = (d + 1) % width) {
+            finite = finite && std::isfinite(numbers[i]);
+            if (!trains[static_cast<std::size_t>(first) + i / width]) continue;
+            if (d == 0) count += 1;
+            const double away = double{numbers[i]} - mean[d];
+            mean[d] += away / count;
+            squares[d] += away * (double{numbers[i]} - mean[d]);
         }
+    }));
+    if (!finite) return Error{"has inputs that are not finite", place.string()};
+    set.preparation.mean.assign(mean.begin(), mean.end());
+    for (const double square : squares)
+        set.preparation.deviation.push_back(square > 0 ? static_cast<float>(std::sqrt(square / count)) : 1.0f);
+    return base::ok();
+}
+
+/// Images as they are; vectors scaled by the training part, or as the checkpoint says.
+Status add_inputs(const std::vector<ArrayPair>& pairs, const SampleRequest& request, SampleSet& set) {
     const auto width = static_cast<std::size_t>(set.width);
     Preparation& prepared = set.preparation;
-    if (stored != nullptr) {
-        prepared.mean = stored->mean, prepared.deviation = stored->deviation;
-    } else {
-        std::vector<double> mean(width), squares(width);
-        const auto count = static_cast<double>(std::max<std::size_t>(1, set.part(Part::train).size()));
-        const auto for_each = [&](auto&& body) {
-            for (const std::int32_t sample : set.part(Part::train))
-                for (std::size_t d = 0; d < width; ++d)
-                    body(d, double{set.numbers[static_cast<std::size_t>(sample) * width + d]});
-        };
-        for_each([&](std::size_t d, double value) { mean[d] += value / count; });
-        for_each([&](std::size_t d, double value) { squares[d] += (value - mean[d]) * (value - mean[d]) / count; });
-        prepared.mean.assign(mean.begin(), mean.end());
-        for (const double square : squares)
-            prepared.deviation.push_back(square > 0 ? static_cast<float>(std::sqrt(square)) : 1.0f);
+    if (const io::NumberArray& x = pairs.front().x; is_image(x)) {
+        prepared.shape = {static_cast<std::int32_t>(x.shape[1]), static_cast<std::int32_t>(x.shape[2]),
+                          x.shape.size() == 4 ? static_cast<std::int32_t>(x.shape[3]) : 1};
+        set.unit = "images";
+        set.reader = reader_of(pairs, width, {}, {});
+        return measure_channels(set);
     }
+    set.reader = reader_of(pairs, width, std::vector<float>(width), std::vector<float>(width, 1));
+    MILLRACE_TRY(measure_columns(set, request.path));
+    if (request.stored != nullptr) prepared.mean = request.stored->mean, prepared.deviation = request.stored->deviation;
     if (prepared.mean.size() != width)
         return Error{fmt::format("has inputs of {} numbers; the training data had {}", width, prepared.mean.size()),
-                     place.string()};
-    for (std::size_t i = 0; i < set.numbers.size(); ++i)
-        set.numbers[i] = (set.numbers[i] - prepared.mean[i % width]) / prepared.deviation[i % width];
+                     request.path.string()};
+    set.reader = reader_of(pairs, width, prepared.mean, prepared.deviation);
     return base::ok();
 }
 
@@ -138,9 +164,11 @@ Status add_answers(const std::vector<ArrayPair>& pairs, const SampleRequest& req
                          : request.task != "auto"  ? request.task == "regression"
                                                    : type == io::ElementType::kF32 || type == io::ElementType::kF64;
     std::vector<double> values;
-    for (const ArrayPair& pair : pairs)
-        for (std::uint64_t i = 0; i < pair.y.count(); ++i) {
-            const double value = pair.y.at(i);
+    std::vector<std::byte> memory;
+    for (const ArrayPair& pair : pairs) {
+        MILLRACE_LET(y, pair.y.part(0, pair.y.count(), memory));
+        for (std::uint64_t i = 0; i < y.count(); ++i) {
+            const double value = y.at(i);
             const bool fine = numbers
                                   ? std::isfinite(value)
                                   : value >= 0 && value < static_cast<double>(kMostArrayClasses) && value == std::floor(value);
@@ -150,6 +178,7 @@ Status add_answers(const std::vector<ArrayPair>& pairs, const SampleRequest& req
                              request.path.string()};
             values.push_back(value);
         }
+    }
     if (numbers) {
         if (request.stored != nullptr) set.preparation.target = request.stored->target;
         scale_targets(set, "y", values);
@@ -198,19 +227,9 @@ Result<SampleSet> load_array_set(const SampleRequest& request) {
             for (std::int32_t i = 0; i < samples; ++i) set.part(pair.part).push_back(first + i);
         first += samples;
     }
-    if (is_image(pairs.front().x)) {
-        add_images(pairs, set);
-        measure_channels(set);
-    } else {
-        MILLRACE_TRY(add_vectors(pairs, request.stored, request.path, set));
-    }
+    MILLRACE_TRY(add_inputs(pairs, request, set));
     MILLRACE_TRY(add_answers(pairs, request, set));
-    io::Checksum64 sum;
-    sum.update(std::as_bytes(set.bytes));
-    sum.update(std::as_bytes(std::span(set.numbers)));
-    sum.update(std::as_bytes(std::span(set.labels)));
-    sum.update(std::as_bytes(std::span(set.targets)));
-    set.checksum = sum.value();
+    MILLRACE_TRY(sum_up(set));
     return set;
 }
 

@@ -158,7 +158,7 @@ SampleSet samples_of(const ImageSet& set) {
         sum.update(std::as_bytes(std::span(images->pixels)));
         sum.update(std::as_bytes(std::span(images->labels)));
     }
-    samples.own(std::move(pixels));
+    samples.bytes = std::move(pixels);
     samples.checksum = sum.value();
     samples.part(Part::train).assign(set.split.training.begin(), set.split.training.end());
     samples.part(Part::validation).assign(set.split.validation.begin(), set.split.validation.end());

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <thread>
 
@@ -19,9 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPictureCap = std::size_t{1} << 30;
-constexpr int kPicturesAtOnce = 256;                     // between two lines of progress
+constexpr std::size_t kPicturesAtOnce = 256;             // between two lines of progress
+constexpr std::size_t kBytesAtOnce = 64 << 20;           // of their rows
 constexpr std::chrono::milliseconds kBetweenLooks{100};  // at another process that decodes
-constexpr int kFormatVersion = 1;                        // of the kept file: what decoding gives
+constexpr int kFormatVersion = 2;                        // of the kept file: what decoding gives
 
 std::string kept_name(const std::vector<PictureFile>& files, const DecodeSettings& settings) {
     io::Checksum64 sum;
@@ -45,13 +45,19 @@ std::vector<Path> cache_folders(const Path& root) {
 
 /// Calls body(i) for every i in [0, count), on all processors, in pieces: `told` after each.
 template <class Body>
-void for_each_picture(std::size_t count, const std::function<void(std::size_t done)>& told, Body&& body) {
+Status for_each_picture(std::size_t count, std::size_t at_once,
+                        const std::function<Status(std::size_t first, std::size_t done)>& told, Body&& body) {
     ops::cpu::ThreadPool pool(0);
-    for (std::size_t first = 0; first < count; first += kPicturesAtOnce) {
-        const auto tasks = static_cast<int>(std::min<std::size_t>(kPicturesAtOnce, count - first));
+    for (std::size_t first = 0; first < count; first += at_once) {
+        const auto tasks = static_cast<int>(std::min(at_once, count - first));
         pool.for_each(tasks, [&](int task, int) { body(first + static_cast<std::size_t>(task)); });
-        if (told) told(first + static_cast<std::size_t>(tasks));
+        MILLRACE_TRY(told(first, first + static_cast<std::size_t>(tasks)));
     }
+    return base::ok();
+}
+
+std::size_t row_bytes(const DecodeSettings& settings) {
+    return std::size_t{settings.frame.width} * settings.frame.height * settings.channels;
 }
 
 Status decode_one(const PictureFile& file, const DecodeSettings& settings, std::span<std::uint8_t> row) {
@@ -64,51 +70,70 @@ Status decode_one(const PictureFile& file, const DecodeSettings& settings, std::
     return base::ok();
 }
 
-struct Decoded {
-    std::vector<std::uint8_t> rows;
-    std::map<std::size_t, std::string> unreadable;
-};
+using Unreadable = std::map<std::size_t, std::string>;
+using PourRows = std::function<Status(std::span<const std::uint8_t> rows)>;
 
-Decoded decode_all(const std::vector<PictureFile>& files, const DecodeSettings& settings) {
-    const std::size_t width = std::size_t{settings.frame.width} * settings.frame.height * settings.channels;
-    Decoded decoded{std::vector<std::uint8_t>(files.size() * width), {}};
+/// Pours the rows of all files, some at a time.
+Result<Unreadable> decode_all(const std::vector<PictureFile>& files, const DecodeSettings& settings, const PourRows& pour) {
+    const std::size_t width = row_bytes(settings),
+                      at_once = std::clamp<std::size_t>(kBytesAtOnce / std::max<std::size_t>(1, width), 1, kPicturesAtOnce);
+    std::vector<std::uint8_t> rows(at_once * width);
     std::vector<std::string> reasons(files.size());
     base::LiveLines line(base::stderr_is_terminal());
-    const auto told = [&](std::size_t done) { line.draw(fmt::format("{} of {} pictures decoded", done, files.size())); };
-    for_each_picture(files.size(), told, [&](std::size_t i) {
-        const base::Status status = decode_one(files[i], settings, std::span(decoded.rows).subspan(i * width, width));
-        if (!status.ok()) reasons[i] = status.error().message;
-    });
+    const auto told = [&](std::size_t first, std::size_t done) {
+        line.draw(fmt::format("{} of {} pictures decoded", done, files.size()));
+        return pour(std::span(rows).first((done - first) * width));
+    };
+    MILLRACE_TRY(for_each_picture(files.size(), at_once, told, [&](std::size_t i) {
+        const std::span row = std::span(rows).subspan(i % at_once * width, width);
+        const Status status = decode_one(files[i], settings, row);
+        if (status.ok()) return;
+        std::ranges::fill(row, 0);
+        reasons[i] = status.error().message;
+    }));
+    Unreadable unreadable;
     for (std::size_t i = 0; i < reasons.size(); ++i)
-        if (!reasons[i].empty()) decoded.unreadable[i] = std::move(reasons[i]);
-    return decoded;
+        if (!reasons[i].empty()) unreadable[i] = std::move(reasons[i]);
+    return unreadable;
 }
 
-Result<DecodedPictures> load_kept(const Path& path, std::size_t bytes) {
-    MILLRACE_LET(opened, io::SafetensorsFile::open(path));
-    auto file = std::make_shared<const io::SafetensorsFile>(std::move(opened));
-    const io::TensorView* rows = file->find("pixels");
-    if (rows == nullptr || rows->type != io::ElementType::kU8 || rows->bytes != bytes)
-        return Error{"is not what decoding these pictures gives; remove it", path.string()};
-    DecodedPictures decoded{{reinterpret_cast<const std::uint8_t*>(rows->data), rows->bytes}, file, {}};
-    for (const auto& [key, reason] : file->metadata()) {
-        std::size_t number = 0;
-        const auto [end, failure] = std::from_chars(key.data(), key.data() + key.size(), number);
-        if (failure == std::errc{} && end == key.data() + key.size()) decoded.unreadable[number] = reason;
+Result<DecodedPictures> load_kept(const Path& path, const std::vector<PictureFile>& files, const DecodeSettings& settings) {
+    MILLRACE_LET(regular, io::open_regular(path));
+    MILLRACE_LET(opened, io::SafetensorsFile::open_in_place(std::move(regular), path));
+    const auto file = std::make_shared<const io::SafetensorsFile>(std::move(opened));
+    const io::TensorView *rows = file->find("pixels"), *failed = file->find("unreadable");
+    const std::size_t width = row_bytes(settings);
+    for (const auto& [tensor, bytes] : {std::pair(rows, files.size() * width), std::pair(failed, files.size())})
+        if (tensor == nullptr || tensor->type != io::ElementType::kU8 || tensor->bytes != bytes)
+            return Error{"is not what decoding these pictures gives; remove it", path.string()};
+    DecodedPictures decoded;
+    decoded.reader = [file, rows, width](std::int32_t first, std::span<std::byte> inputs) {
+        return file->read(*rows, static_cast<std::size_t>(first) * width, inputs);
+    };
+    MILLRACE_LET(marks, file->read(*failed));
+    std::vector<std::uint8_t> row(width);
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+        if (marks[i] == std::byte{0}) continue;
+        const Status again = decode_one(files[i], settings, row);
+        decoded.unreadable[i] = again.ok() ? "could not be read when it was decoded" : again.error().message;
     }
     return decoded;
 }
 
-Status keep(const Path& path, const Decoded& decoded, std::size_t files) {
-    const io::TensorView rows{"pixels",
-                              io::ElementType::kU8,
-                              {static_cast<std::int64_t>(files), static_cast<std::int64_t>(decoded.rows.size() / files)},
-                              reinterpret_cast<const std::byte*>(decoded.rows.data()),
-                              decoded.rows.size()};
-    io::Metadata metadata;
-    for (const auto& [number, reason] : decoded.unreadable) metadata[std::to_string(number)] = reason;
+Status keep(const Path& path, const std::vector<PictureFile>& files, const DecodeSettings& settings) {
+    const auto count = static_cast<std::int64_t>(files.size()), width = static_cast<std::int64_t>(row_bytes(settings));
+    std::vector<std::byte> marks(files.size());  // they follow the rows, when they are known
+    const auto pour = [&](io::ByteSink& sink) -> Status {
+        const PourRows write = [&](std::span<const std::uint8_t> rows) { return sink.write(std::as_bytes(rows)); };
+        MILLRACE_LET(unreadable, decode_all(files, settings, write));
+        for (const auto& [number, reason] : unreadable) marks[number] = std::byte{1};
+        return base::ok();
+    };
+    const io::TensorView tensors[] = {
+        {"pixels", io::ElementType::kU8, {count, width}, nullptr, static_cast<std::size_t>(count * width), pour},
+        {"unreadable", io::ElementType::kU8, {count}, marks.data(), marks.size()}};
     const auto written = io::write_atomically(path, [&](io::FileWriter& writer) -> Status {
-        const auto done = io::write_safetensors(writer, std::span(&rows, 1), metadata, path);
+        const auto done = io::write_safetensors(writer, tensors, {}, path);
         return done.ok() ? base::ok() : Status(done.error());
     });
     return written.ok() ? base::ok() : Status(written.error());
@@ -137,8 +162,11 @@ Result<io::FileDescriptor> lock_of(const Path& path) {
 std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files) {
     std::vector<io::PictureHead> heads(files.size());
     base::LiveLines line(base::stderr_is_terminal());
-    const auto told = [&](std::size_t done) { line.draw(fmt::format("{} of {} pictures looked at", done, files.size())); };
-    for_each_picture(files.size(), told, [&](std::size_t i) {
+    const auto told = [&](std::size_t, std::size_t done) {
+        line.draw(fmt::format("{} of {} pictures looked at", done, files.size()));
+        return base::ok();
+    };
+    (void)for_each_picture(files.size(), kPicturesAtOnce, told, [&](std::size_t i) {
         const auto bytes = io::read_file(files[i].path, kPictureCap);
         if (!bytes.ok()) return;
         const auto head = io::picture_head(*bytes, files[i].path);
@@ -150,25 +178,28 @@ std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files) {
 Result<DecodedPictures> decode_pictures(const Path& root, const std::vector<PictureFile>& files, const DecodeSettings& settings) {
     if (!io::can_read_pictures()) return io::picture_head({}, root).error();
     const std::string name = kept_name(files, settings);
-    const std::size_t bytes = files.size() * std::size_t{settings.frame.width} * settings.frame.height * settings.channels;
     Path path;
     Result<io::FileDescriptor> lock = Error{"there is no folder to keep decoded pictures in", root.string()};
     for (const Path& folder : cache_folders(root)) {
         path = folder / name;
-        if (is_kept(path)) return load_kept(path, bytes);
+        if (is_kept(path)) return load_kept(path, files, settings);
         lock = lock_of(path);
         if (lock.ok()) break;
     }
-    if (lock.ok() && is_kept(path)) return load_kept(path, bytes);  // another process was faster
+    if (lock.ok() && is_kept(path)) return load_kept(path, files, settings);  // another process was faster
     MILLRACE_LOG(info, "decoding {} pictures{}", files.size(), lock.ok() ? " into " + path.string() : "");
-    Decoded decoded = decode_all(files, settings);
-    const Status kept = lock.ok() ? keep(path, decoded, files.size()) : Status(lock.error());
+    const Status kept = lock.ok() ? keep(path, files, settings) : Status(lock.error());
     std::error_code ignored;
     if (lock.ok()) fs::remove(lock_path(path), ignored);
-    if (kept.ok()) return load_kept(path, bytes);
-    MILLRACE_LOG(warn, "{}\nthe pictures are decoded again next time", kept.error().text());
-    auto owner = std::make_shared<const std::vector<std::uint8_t>>(std::move(decoded.rows));
-    return DecodedPictures{*owner, owner, std::move(decoded.unreadable)};
+    if (kept.ok()) return load_kept(path, files, settings);
+    MILLRACE_LOG(warn, "{}\nthe pictures are kept in memory and decoded again next time", kept.error().text());
+    DecodedPictures decoded;
+    const PourRows add = [&](std::span<const std::uint8_t> rows) {
+        decoded.rows.insert(decoded.rows.end(), rows.begin(), rows.end());
+        return base::ok();
+    };
+    MILLRACE_SET(decoded.unreadable, decode_all(files, settings, add));
+    return decoded;
 }
 
 }  // namespace millrace::data

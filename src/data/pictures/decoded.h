@@ -2,10 +2,10 @@
 // The pictures of a set as rows of bytes of one size, decoded once and kept in a file.
 
 #include <map>
-#include <span>
 
 #include "data/pictures/find_pictures.h"
 #include "data/pictures/resize.h"
+#include "data/sample_set.h"
 
 namespace millrace::data {
 
@@ -16,8 +16,8 @@ struct DecodeSettings {
 };
 
 struct DecodedPictures {
-    std::span<const std::uint8_t> rows;  ///< [files, frame.height, frame.width, channels]; of what cannot be read zeros
-    std::shared_ptr<const void> owner;
+    std::vector<std::uint8_t> rows;  ///< [files, frame.height, frame.width, channels]; of what cannot be read zeros
+    InputReader reader;              ///< of rows that stay in the file that keeps them; `rows` is empty then
     std::map<std::size_t, std::string> unreadable;  ///< by number of the file: why
 };
 

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "data/pictures/decoded.h"
 #include "data/tables/answers.h"
-#include "io/checksum.h"
 #include "io/table_file.h"
 
 namespace millrace::data {
@@ -131,8 +130,8 @@ Result<SampleSet> load_picture_set(const SampleRequest& request) {
                                         found.skipped.front().name, found.skipped.front().reason));
     MILLRACE_LET(settings, decode_settings(request, found.files, set));
     MILLRACE_LET(decoded, decode_pictures(request.path, found.files, settings));
-    set.bytes = decoded.rows;
-    set.owner = decoded.owner;
+    set.bytes = std::move(decoded.rows);
+    set.reader = std::move(decoded.reader);
     Preparation& prepared = set.preparation;
     prepared.shape = {static_cast<std::int32_t>(settings.frame.height), static_cast<std::int32_t>(settings.frame.width),
                       static_cast<std::int32_t>(settings.channels)};
@@ -143,12 +142,8 @@ Result<SampleSet> load_picture_set(const SampleRequest& request) {
     if (request.stored != nullptr)
         prepared.mean = request.stored->mean, prepared.deviation = request.stored->deviation;
     else
-        measure_channels(set);
-    io::Checksum64 sum;
-    sum.update(std::as_bytes(set.bytes));
-    sum.update(std::as_bytes(std::span(set.labels)));
-    sum.update(std::as_bytes(std::span(set.targets)));
-    set.checksum = sum.value();
+        MILLRACE_TRY(measure_channels(set));
+    MILLRACE_TRY(sum_up(set));
     return set;
 }
 

@@ -10,7 +10,6 @@
 #include "base/split.h"
 #include "base/utf8.h"
 #include "data/tables/answers.h"
-#include "io/checksum.h"
 #include "io/table_file.h"
 
 namespace millrace::data {
@@ -216,11 +215,7 @@ Result<SampleSet> load_table_set(const SampleRequest& request) {
     std::vector<std::string_view> answers;
     for (std::size_t row = 0; row < rows.size(); ++row) answers.push_back(rows.at(row, answer));
     MILLRACE_TRY(set_answers(set, name, answers, request));
-    io::Checksum64 sum;
-    sum.update(std::as_bytes(std::span(set.numbers)));
-    sum.update(std::as_bytes(std::span(set.labels)));
-    sum.update(std::as_bytes(std::span(set.targets)));
-    set.checksum = sum.value();
+    MILLRACE_TRY(sum_up(set));
     return set;
 }
 

@@ -10,6 +10,17 @@ MILLRACE_OPERATOR(gather_features, Phase::data, {"table"}, {"labels"}, {"mean"},
                   {"y", write});
 MILLRACE_OPERATOR(gather_windows, Phase::data, {"stream"}, {"ranges"}, {"state"}, {"out", write}, {"lengths", write});
 
+namespace {
+
+/// A table of `count` rows is read by the order of a subset, or holds two windows.
+template <class Params>
+void check_order(Checker& c, const Params& p, int subset, int count) {
+    c.allow({subset}, Type::i32, {1, 1, static_cast<int>(p.samples), 1}).needs({subset}, p.window == 0);
+    c.that(p.window == 0 || std::int64_t{p.window} * 2 <= count, "a table of windows holds two");
+}
+
+}  // namespace
+
 void gather_images::check(Checker& c) {
     const auto& p = c.params<GatherImagesParams>();
     const auto [k, g, rows, cols] = c.shape(x);
@@ -17,18 +28,20 @@ void gather_images::check(Checker& c) {
     c.require({x}, real, {k, 1, rows, cols}).allow({y}, i32, {k, 1, rows, 1}).state(state, k);
     c.require({images}, u8, {1, 1, count, cols}).allow({labels}, i32, {1, 1, count, 1});
     c.needs({labels}, c[y].present()).needs({y}, c[labels].present());
-    c.require({subset}, i32, {1, 1, static_cast<int>(p.samples), 1});
+    check_order(c, p, subset, count);
     c.that(p.channels >= 1 && p.channels <= kMostChannels, "pixels have one to four channels");
     for (std::uint32_t channel = 0; channel < p.channels; ++channel) c.that(p.std[channel] > 0, "std must be positive");
     c.that(p.height * p.width * p.channels == static_cast<std::uint32_t>(cols), "images are height x width x channels");
 }
 
 void gather_rows::check(Checker& c) {
+    const auto& p = c.params<GatherRowsParams>();
     const auto [k, g, rows, cols] = c.shape(out);
     const bool whole = c[out].dtype == tensor::DType::i32;
-    c.require({table}, whole ? i32 : stat, {1, 1, c.shape(table).rows, cols}).state(state, k);
+    const int count = c.shape(table).rows;
+    c.require({table}, whole ? i32 : stat, {1, 1, count, cols}).state(state, k);
     c.require({out}, whole ? i32 : floating, {k, 1, rows, cols});
-    c.require({subset}, i32, {1, 1, static_cast<int>(c.params<GatherRowsParams>().samples), 1});
+    check_order(c, p, subset, count);
 }
 
 void gather_features::check(Checker& c) {
@@ -38,8 +51,7 @@ void gather_features::check(Checker& c) {
     c.require({x}, real, {k, 1, rows, cols}).require({y}, i32, {k, 1, rows, 1}).state(state, k);
     c.require({table}, f16, {1, 1, count, cols}).require({labels}, i32, {1, 1, c.shape(labels).rows, 1});
     c.require({mean, inverse}, stat, {1, 1, 1, cols}).that(p.rows_per_label > 0, "a label has at least one row");
-    c.allow({subset}, i32, {1, 1, static_cast<int>(p.samples), 1}).needs({subset}, p.window == 0);
-    c.that(p.window == 0 || std::int64_t{p.window} * 2 <= count, "a table of windows holds two");
+    check_order(c, p, subset, count);
 }
 
 void gather_windows::check(Checker& c) {

@@ -13,7 +13,8 @@ namespace millrace::ops {
 /// (training) or state.eval_position: index = subset[order(q)], order(q) = base::shuffled_index(state.seed, state.epoch, q, samples) when `shuffle`, else q.
 /// q >= samples leaves the row undefined (programs never ask for it). Byte p is of channel c = p % channels: x = (image[index][p] / 255 - mean[c]) / std[c],
 /// optionally after the affine augmentation below. labels copied to y. Slots: images u8 [1,1,N,P], labels i32 [1,1,N,1], subset i32
-/// [1,1,samples,1], state, x real [K,1,B,P] (row stride free), y i32 [K,1,B,1]. Labels and y are both there or both absent.
+/// [1,1,samples,1] (absent with a window), state, x real [K,1,B,P] (row stride free), y i32 [K,1,B,1]. Labels and y are both there or both absent.
+/// window > 0: the tables hold two windows of the pass, of `window` rows each (data/stream): index = window_row(p, state, q).
 /// Augmentation (height x width x channels = P): one composed affine, nearest neighbour, zero fill outside, drawn per sample from
 /// random_bits(seed, step, micro, op_number, b * 8 + j) with U(+-r) = (2 uniform01 - 1) * r: j=0 angle U(+-rotate degrees), j=1 dx,
 /// j=2 dy: whole pixels, floor(U(+-shift) * width or height + 0.5), j=3 scale 1 + U(+-scale), j=4 flip if uniform01 < flip. Output pixel column u,
@@ -26,20 +27,22 @@ struct GatherImagesParams {
     float mean[kMostChannels] = {}, std[kMostChannels] = {1, 1, 1, 1};
     std::uint32_t height = 28, width = 28, channels = 1;
     float rotate = 0, shift = 0, scale = 0, flip = 0;
+    std::uint32_t window = 0;
 };
 namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots }; extern const OpDef kDef; }
 
 /// gather_rows. Rows of a table in the order of gather_images: row b of member m is table[index] with the same q, first_row, order and
 /// index; q >= samples leaves the row undefined. Records with equal parameters over several tables give rows that belong together.
 /// Slots: table stat [1,1,N,D], subset i32 [1,1,samples,1], state, out real or stat [K,1,B,D] (row stride free); or table and out both i32.
-struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; };
+/// window > 0: as in gather_images.
+struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; std::uint32_t window = 0; };
 namespace gather_rows { enum Slot { table, subset, state, out, slots }; extern const OpDef kDef; }
 
 /// gather_features. Rows of stored features in the order of gather_images: x[d] = (table[index][d] - mean[d]) * inverse[d]; y = labels[index /
 /// rows_per_label]. mask > 0: a run of columns becomes 0, which is the mean: w = min(D, floor(u(0) * (mask + 1))) columns from floor(u(1) * (D - w + 1)) on,
 /// with u(j) = uniform01(random_bits(seed, step, micro, op_number, b * 2 + j)). Slots: table f16 [1,1,N,D], labels i32 [1,1,L,1], mean and inverse stat
 /// [1,1,1,D], subset i32 [1,1,samples,1] (absent with a window), state, x real [K,1,B,D] (row stride free), y i32 [K,1,B,1].
-/// window > 0: the table holds two windows of the pass, of `window` rows each (data/stream): index = window_row(p, state, q).
+/// window > 0: as in gather_images.
 struct GatherFeaturesParams {
     std::uint32_t samples = 0, op_number = 0, rows_per_label = 1, mask = 0;
     bool shuffle = true, training = true;
@@ -60,8 +63,8 @@ namespace gather_windows { enum Slot { stream, ranges, state, out, lengths, slot
 
 /// Where sample number q of the pass lies in a table of two windows. Window number n of the run (of the pass in evaluation) is
 /// half n % 2; a member draws its own order inside it when `shuffle`.
-MILLRACE_HD constexpr std::uint32_t window_row(const GatherFeaturesParams& p, std::uint64_t seed, std::uint32_t epoch,
-                                               std::uint32_t q) {
+template <class Params>
+MILLRACE_HD constexpr std::uint32_t window_row(const Params& p, std::uint64_t seed, std::uint32_t epoch, std::uint32_t q) {
     const std::uint32_t windows = (p.samples + p.window - 1) / p.window, at = q / p.window, first = at * p.window;
     const std::uint32_t number = p.training ? epoch * windows + at : at,
                         rows = p.samples - first < p.window ? p.samples - first : p.window;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "data/inputs_of.h"
 #include "temporary_folder.h"
 
 namespace millrace::data {
@@ -44,7 +45,7 @@ TEST_F(ArraySet, BytesOfThreeDimensionsAreImages) {
     ASSERT_TRUE(set.ok()) << set.error().text();
     EXPECT_EQ(set->preparation.shape, (Shape{1, 3, 1}));
     EXPECT_EQ(set->preparation.classes, 3);
-    EXPECT_EQ(set->bytes[4], 204);
+    EXPECT_EQ(inputs_of<std::uint8_t>(*set)[4], 204);
     EXPECT_FLOAT_EQ(set->preparation.mean[0], 0.5f);
 }
 
@@ -56,10 +57,34 @@ TEST_F(ArraySet, OtherNumbersAreVectorsScaledByTheTrainingPart) {
     const auto set = load_array_set(request);
     ASSERT_TRUE(set.ok()) << set.error().text();
     EXPECT_EQ(set->part(Part::test), (std::vector<std::int32_t>{2}));
-    EXPECT_EQ(set->numbers, (std::vector<float>{-1, 0, 1, 0, 3, 1})) << "a column without spread is divided by 1";
+    EXPECT_EQ(inputs_of<float>(*set), (std::vector<float>{-1, 0, 1, 0, 3, 1})) << "a column without spread is divided by 1";
     ASSERT_TRUE(set->preparation.target.has_value());
     EXPECT_EQ(set->preparation.target->mean, 20);
     EXPECT_EQ(set->targets, (std::vector<float>{-1, 1, 3}));
+}
+
+TEST_F(ArraySet, FilesAreReadWhileTheyAreUsedAndACutOneIsNamed) {
+    write("x_train.npy", npy<float>("<f4", "3, 2", {1, 2, 3, 4, 5, 6}));
+    write("y_train.npy", npy<float>("<f4", "3,", {1, 2, 3}));
+    write("x_test.npy", npy<float>("<f4", "2, 2", {7, 8, 9, 10}));
+    write("y_test.npy", npy<float>("<f4", "2,", {4, 5}));
+    const auto set = load_array_set(request);
+    ASSERT_TRUE(set.ok()) << set.error().text();
+    EXPECT_TRUE(set->numbers.empty()) << "nothing of the inputs is in memory";
+    const std::vector<float> all = inputs_of<float>(*set);
+    std::vector<float> some(6);  // from one file into the other
+    ASSERT_TRUE(set->read(1, std::as_writable_bytes(std::span(some))).ok());
+    EXPECT_EQ(some, std::vector<float>(all.begin() + 2, all.begin() + 8));
+    std::filesystem::resize_file(folder / "x_test.npy", std::filesystem::file_size(folder / "x_test.npy") - 4);
+    const base::Status cut = set->read(3, std::as_writable_bytes(std::span(some).first(4)));
+    ASSERT_FALSE(cut.ok());
+    EXPECT_NE(cut.error().text().find("x_test.npy"), std::string::npos) << cut.error().text();
+}
+
+TEST_F(ArraySet, InputsThatAreNotFiniteAreRefused) {
+    write("x.npy", npy<double>("<f8", "2, 1", {1, 1e300}));
+    write("y.npy", npy<float>("<f4", "2,", {1, 2}));
+    EXPECT_NE(refusal().find("not finite"), std::string::npos) << "1e300 is none as f32";
 }
 
 TEST_F(ArraySet, WhatIsNoSetIsRefused) {

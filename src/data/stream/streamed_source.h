@@ -1,0 +1,99 @@
+#pragma once
+// A source whose samples are read while steps run: two windows of each part are in device memory (data/stream). A row of their
+// table is the input of a sample, filled up to whole words, and its answer in a word, so that one copy moves both.
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/recipe.h"
+#include "data/stream/streamed_rows.h"
+
+namespace millrace::data {
+
+struct StreamOptions {
+    std::uint64_t window_bytes = std::uint64_t{256}
+                                 << 20;  ///< of both halves of training; validation and test get a quarter each
+    int threads = 2;                     ///< that read, for each part
+    std::uint64_t seed = 42;             ///< of the order of blocks
+    std::uint32_t epochs = 1;            ///< whose windows are checked
+    bool training = true;                ///< false: validation and test alone
+};
+/// The keys of [data] that say so.
+void add_stream_keys(base::Schema& schema);
+StreamOptions read_stream_options(const base::Recipe& recipe, bool training);
+
+/// Where a part lies in its table: inputs are of u8, answers of i32, [1,1,2 * window,1] each, to be read as other types.
+struct StreamedTables {
+    tensor::View inputs, answers;
+    std::uint32_t window = 0;
+
+    /// `cols` elements of each input.
+    [[nodiscard]] tensor::View inputs_of(tensor::DType dtype, std::int32_t cols) const;
+};
+
+/// What is streamed. Its functions may be called until the source has ended.
+struct StreamedSet {
+    struct Rows {
+        std::uint64_t count = 0, together = 1;  ///< rows of the part; those that are best read together
+        /// Reads the inputs of rows [first, ...), one behind the other, as many as there is room for. From several threads at
+        /// once.
+        std::function<base::Status(std::uint32_t first, std::span<std::byte> inputs)> inputs = {};
+        std::function<std::uint32_t(std::uint32_t row)> answer = {};  ///< the word behind an input
+    };
+    std::string name, unit;  ///< what a row is called: "segments"
+    Fields fields;
+    std::size_t input_bytes = 0, row_alignment = 4;
+    std::size_t classes = 0;  ///< that answers are below; 0: they are numbers
+    std::string remedy = {};  ///< of windows that hold one class, beside a larger data.window; empty: there is none
+    std::array<Rows, kPartCount> parts = {};
+    std::function<std::vector<tensor::View>(tape::Builder& builder, Part part, const StreamedTables& from, std::int32_t rows,
+                                            std::span<const Wanted> wanted)>
+        gather = {};                                              ///< as BatchSource::gather()
+    std::function<void(tape::Store&)> declare = {}, upload = {};  ///< of what else it keeps on the device; may be absent
+    std::string preparation = {};                                 ///< as BatchSource::preparation()
+    std::vector<std::string> notes = {};                          ///< as BatchSource::notes()
+};
+
+class StreamedSource final : public BatchSource {
+public:
+    /// Refuses a training part without rows, windows that hold no block, and windows of one class while there are several.
+    static base::Result<std::unique_ptr<StreamedSource>> create(StreamedSet set, StreamOptions options);
+
+    [[nodiscard]] std::int32_t samples(Part part) const override {
+        return static_cast<std::int32_t>(set_.parts[index_of(part)].count);
+    }
+    [[nodiscard]] const Fields& fields() const override { return set_.fields; }
+    [[nodiscard]] std::vector<std::string> notes() const override { return set_.notes; }
+    [[nodiscard]] std::string preparation() const override { return set_.preparation; }
+    base::Status declare(tape::Store& store) override;
+    base::Status upload(tape::Store& store) override;
+    base::Status await_rows(const RowsAhead& rows, const StepsDone& done) override;
+    [[nodiscard]] std::int64_t most_rows(Part part) const override;
+    [[nodiscard]] std::optional<LoaderCounts> loader_counts(std::uint32_t epoch) const override;
+    [[nodiscard]] std::string loading() const override;
+    std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
+                                     std::span<const Wanted> fields) override;
+    using BatchSource::gather;
+    /// The order of the windows of a part; absent where it is not streamed.
+    [[nodiscard]] const WindowPlan* plan(Part part) const;
+
+private:
+    StreamedSource(StreamedSet set, StreamOptions options);
+    base::Status add_part(Part part);
+    base::Status check_mix();
+    base::Status read_block(const StreamedSet::Rows& from, std::uint32_t first, std::span<std::byte> rows) const;
+
+    StreamedSet set_;
+    StreamOptions options_;
+    std::size_t answer_offset_, row_bytes_;                        ///< bytes of a row
+    std::size_t groups_;                                           ///< of classes that are counted as one where there are many
+    std::vector<std::uint32_t> block_counts_;                      ///< [blocks of the training part][groups]
+    double deviation_ = 0;                                         ///< the largest mix_deviation of the epochs
+    std::array<std::unique_ptr<StreamedRows>, kPartCount> parts_;  ///< their threads end before what they read
+};
+
+}  // namespace millrace::data
