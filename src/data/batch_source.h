@@ -46,8 +46,7 @@ using StepsDone = std::function<base::Result<std::uint64_t>()>;
 /// What a streamed source did.
 struct LoaderCounts {
     std::uint64_t bytes = 0;  ///< training rows moved to the device since the start
-    /// Of the epoch: the largest difference of a class's share in a window and in the whole set. Absent where there are no
-    /// classes.
+    /// Of the epoch: the largest difference of a class's share in a window and in the whole set; absent without classes.
     std::optional<double> mix_deviation = {};
 };
 

@@ -8,7 +8,6 @@
 #include "data/images/image_set.h"
 #include "data/pictures/picture_set.h"
 #include "data/resident_samples.h"
-#include "data/streamed_samples.h"
 #include "data/tables/table_set.h"
 
 namespace millrace::data {
@@ -121,9 +120,9 @@ base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training,
         data.source = std::make_unique<ResidentSamples>(std::move(set), augmentation_of(recipe));
         return data;
     }
-    MILLRACE_TRY(check_samples(*set, augmentation_of(recipe)));
     const StreamOptions options = read_stream_options(recipe, training);
-    auto source = StreamedSource::create(streamed(set, augmentation_of(recipe), options.seed), options);
+    MILLRACE_LET(rows, streamed(set, augmentation_of(recipe), options.seed));
+    auto source = StreamedSource::create(std::move(rows), options);
     if (!source.ok()) return recipe.bad("data.window", source.error().message);
     data.source = std::move(source).value();
     return data;

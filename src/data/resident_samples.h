@@ -1,5 +1,6 @@
 #pragma once
-// Samples that live in device memory.
+// Samples as sources: in device memory, or streamed from wherever their inputs are. Shuffling, gathering, augmentation and
+// normalisation of images happen on the device, inside the step.
 
 #include <array>
 #include <memory>
@@ -7,11 +8,23 @@
 #include "data/images/image_set.h"
 #include "data/resident_source.h"
 #include "data/sample_set.h"
+#include "data/stream/streamed_source.h"
 
 namespace millrace::data {
 
+/// Drawn anew for every training sample: rotation, shift, scale and flip composed into one resampling. Never applied to
+/// evaluation.
+struct Augmentation {
+    bool enabled = false;
+    float rotate = 15;   ///< degrees, both ways
+    float shift = 0.1f;  ///< share of width and height, both ways, whole pixels
+    float scale = 0.1f;  ///< 1 +- scale
+    float flip = 0.5f;   ///< probability of a mirror image
+};
+
 class ResidentSamples final : public ResidentSource {
 public:
+    /// Fields are image, or vector where the set's inputs are none, and label, or target where numbers are predicted.
     explicit ResidentSamples(std::shared_ptr<const SampleSet> set, Augmentation augmentation = {});
     explicit ResidentSamples(const std::shared_ptr<const ImageSet>& set, Augmentation augmentation = {})
         : ResidentSamples(std::make_shared<const SampleSet>(samples_of(*set)), augmentation) {}
@@ -26,12 +39,18 @@ public:
     using BatchSource::gather;
 
 private:
-    /// As check_samples().
+    /// Refuses a set whose training part is empty, and augmentation of what are no images of bytes.
     base::Status declare_tables(tape::Store& store) override;
     std::shared_ptr<const SampleSet> set_;
     Augmentation augmentation_;
     std::array<tensor::View, 2> tables_;           ///< [1,1,N,width] of the inputs, [1,1,N,1] of the answers
     std::array<tensor::View, kPartCount> subset_;  ///< order_ on the device
 };
+
+/// The set as what is streamed: a row is an input, u8 of images and else f32, and its label or target. Training reads neighbours
+/// together, in an order of `seed`, so that windows mix what lies sorted; evaluation reads a part in its order. Refuses what
+/// ResidentSamples does.
+base::Result<StreamedSet> streamed(const std::shared_ptr<const SampleSet>& set, const Augmentation& augmentation,
+                                   std::uint64_t seed);
 
 }  // namespace millrace::data

@@ -1,27 +1,11 @@
 #include "data/sample_set.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
-#include "data/resident_source.h"
 #include "io/checksum.h"
-#include "ops/gather/gather.h"
-#include "tape/record.h"
 
 namespace millrace::data {
-namespace {
-
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // of inputs that are read at once
-
-}  // namespace
-
-std::vector<bool> SampleSet::is_in(Part which) const {
-    std::vector<bool> there(static_cast<std::size_t>(count));
-    for (const std::int32_t sample : part(which)) there[static_cast<std::size_t>(sample)] = true;
-    return there;
-}
 
 base::Status SampleSet::read(std::int32_t first, std::span<std::byte> inputs) const {
     if (reader) return reader(first, inputs);
@@ -31,6 +15,7 @@ base::Status SampleSet::read(std::int32_t first, std::span<std::byte> inputs) co
 }
 
 base::Status SampleSet::for_inputs(const std::function<void(std::int32_t first, std::span<const std::byte> inputs)>& body) const {
+    constexpr std::size_t kPieceBytes = 4 << 20;
     const auto most = static_cast<std::int32_t>(std::max<std::size_t>(1, kPieceBytes / std::max<std::size_t>(1, input_bytes())));
     std::vector<std::byte> piece;
     for (std::int32_t first = 0; first < count; first += most) {
@@ -44,7 +29,8 @@ base::Status SampleSet::for_inputs(const std::function<void(std::int32_t first, 
 base::Status measure_channels(SampleSet& set) {
     const auto channels = static_cast<std::size_t>(set.preparation.shape.channels), width = static_cast<std::size_t>(set.width);
     std::vector<std::array<std::uint64_t, 256>> histograms(channels);
-    const std::vector<bool> trains = set.is_in(Part::train);
+    std::vector<bool> trains(static_cast<std::size_t>(set.count));
+    for (const std::int32_t sample : set.part(Part::train)) trains[static_cast<std::size_t>(sample)] = true;
     MILLRACE_TRY(set.for_inputs([&](std::int32_t first, std::span<const std::byte> inputs) {
         for (std::size_t at = 0, sample = static_cast<std::size_t>(first); at < inputs.size(); at += width, ++sample)
             for (std::size_t i = 0; trains[sample] && i < width; i += channels)
@@ -90,67 +76,6 @@ void scale_targets(SampleSet& set, const std::string& name, const std::vector<do
     const Target& target = *set.preparation.target;
     set.targets.clear();
     for (const double value : values) set.targets.push_back(static_cast<float>((value - target.mean) / target.deviation));
-}
-
-Fields fields_of(const SampleSet& set) {
-    const Preparation& prepared = set.preparation;
-    Field input{prepared.shape.size() > 0 ? "image" : "vector", Field::Kind::real, set.width};
-    input.shape = prepared.shape;
-    Field answer{"label", Field::Kind::integer, 1, prepared.classes, {}, prepared.class_names};
-    if (prepared.target) {
-        answer = {"target", Field::Kind::real, 1};
-        answer.scaling = std::make_shared<const Scaling>(
-            Scaling{{static_cast<float>(prepared.target->mean)}, {static_cast<float>(prepared.target->deviation)}});
-        answer.names = {prepared.target->name};
-    }
-    return {std::move(input), std::move(answer)};
-}
-
-base::Status check_samples(const SampleSet& set, const Augmentation& augmentation) {
-    if (set.count == 0) return base::Error{fmt::format("the set has no {}", set.unit)};
-    if (set.part(Part::train).empty())
-        return base::Error{fmt::format("all {} are held out for validation or test; smaller shares would be right", set.unit)};
-    if (augmentation.enabled && !set.has_images())
-        return base::Error{fmt::format("data.augment = true: {} cannot be augmented, only images of bytes can", set.unit)};
-    return base::ok();
-}
-
-std::vector<tensor::View> append_gather(tape::Builder& builder, const SampleSet& set, const Augmentation& augmentation, Part part,
-                                        const SampleTables& from, std::int32_t rows, std::span<const Wanted> wanted) {
-    const Gathered places = places_of(builder, fields_of(set), rows, wanted);
-    const auto samples = static_cast<std::uint32_t>(set.part(part).size());
-    const bool training = builder.training(), images = set.has_images(), together = images && set.classifies();
-    const tensor::View state = builder.store().state();
-    if (images) {
-        const Preparation& prepared = set.preparation;
-        ops::GatherImagesParams params;
-        params.samples = samples;
-        params.op_number = builder.next_op_number();
-        params.training = params.shuffle = training;
-        params.augment = training && augmentation.enabled;
-        for (std::size_t channel = 0; channel < prepared.mean.size(); ++channel) {
-            params.mean[channel] = prepared.mean[channel];
-            params.std[channel] = prepared.deviation[channel];
-        }
-        params.height = static_cast<std::uint32_t>(prepared.shape.height);
-        params.width = static_cast<std::uint32_t>(prepared.shape.width);
-        params.channels = static_cast<std::uint32_t>(prepared.shape.channels);
-        params.rotate = augmentation.rotate;
-        params.shift = augmentation.shift;
-        params.scale = augmentation.scale;
-        params.flip = augmentation.flip;
-        params.window = from.window;
-        const tensor::View none, labels = together ? from.answers : none, y = together ? places.fields[1] : none;
-        builder.append(tape::record_of(&ops::gather_images::kDef, params, "data",
-                                       {from.inputs, labels, from.order, state, places.fields[0], y}));
-    }
-    const ops::GatherRowsParams params{samples, training, training, from.window};
-    const auto append_rows = [&](const tensor::View& table, const tensor::View& out) {
-        builder.append(tape::record_of(&ops::gather_rows::kDef, params, "data", {table, from.order, state, out}));
-    };
-    if (!images) append_rows(from.inputs, places.fields[0]);
-    if (!together) append_rows(from.answers, places.fields[1]);
-    return places.wanted;
 }
 
 }  // namespace millrace::data

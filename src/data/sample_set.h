@@ -39,7 +39,6 @@ struct SampleSet {
     [[nodiscard]] std::size_t input_bytes() const {
         return static_cast<std::size_t>(width) * (has_images() ? sizeof(std::uint8_t) : sizeof(float));
     }
-    [[nodiscard]] std::vector<bool> is_in(Part part) const;  ///< of each sample
     /// As an InputReader, wherever inputs are.
     [[nodiscard]] base::Status read(std::int32_t first, std::span<std::byte> inputs) const;
     /// Calls body(first, inputs) for some samples after the other, all in their order.
@@ -55,31 +54,5 @@ base::Status sum_up(SampleSet& set);
 
 /// Sets `targets` to what `values` become, by the mean and deviation of the training part unless preparation.target has them.
 void scale_targets(SampleSet& set, const std::string& name, const std::vector<double>& values);
-
-/// Drawn anew for every training sample: rotation, shift, scale and flip composed into one resampling. Never applied to
-/// evaluation.
-struct Augmentation {
-    bool enabled = false;
-    float rotate = 15;   ///< degrees, both ways
-    float shift = 0.1f;  ///< share of width and height, both ways, whole pixels
-    float scale = 0.1f;  ///< 1 +- scale
-    float flip = 0.5f;   ///< probability of a mirror image
-};
-
-/// Image, or vector where the set's inputs are none, and label, or target where numbers are predicted.
-Fields fields_of(const SampleSet& set);
-
-/// Refuses a set whose training part is empty, and augmentation of what are no images of bytes.
-base::Status check_samples(const SampleSet& set, const Augmentation& augmentation);
-
-/// [1,1,N,width] of the inputs, [1,1,N,1] of the answers, the order of the part; absent where the tables hold two windows of
-/// `window` rows each.
-struct SampleTables {
-    tensor::View inputs, answers, order;
-    std::uint32_t window = 0;
-};
-/// Appends the records that fill both fields, whichever are wanted; gives the views in the order of `wanted`.
-std::vector<tensor::View> append_gather(tape::Builder& builder, const SampleSet& set, const Augmentation& augmentation, Part part,
-                                        const SampleTables& from, std::int32_t rows, std::span<const Wanted> wanted);
 
 }  // namespace millrace::data

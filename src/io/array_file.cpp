@@ -5,8 +5,6 @@
 
 #include <charconv>
 #include <cstring>
-#include <functional>
-#include <numeric>
 
 #include "io/packing.h"
 
@@ -124,41 +122,12 @@ Result<std::vector<std::byte>> unpack(Bytes bytes, const Entry& entry, const Pat
     return std::vector<std::byte>(packed.begin(), packed.end());
 }
 
-/// Of a file of `size` bytes that begins with `bytes`; its elements begin at `offset`.
-Result<NumberArray> parse_head(Bytes bytes, std::uint64_t size, const Path& place) {
-    const auto wrong = [&](const std::string& what) { return Error{what, place.string()}; };
-    if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0) return wrong("is no NumPy file by its first bytes");
-    const bool wide = bytes[6] != std::byte{1};
-    if (wide && bytes.size() < 12) return wrong("ends inside its header: truncated");
-    const std::size_t begin = wide ? 12 : 10;
-    const std::size_t length = wide ? little<std::uint32_t>(bytes, 8) : little<std::uint16_t>(bytes, 8);
-    if (length > bytes.size() - begin) return wrong("ends inside its header: truncated");
-    const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + begin, length);
-    NumberArray array;
-    const std::string_view type = value_of(header, "descr");
-    const TypeWord* known = nullptr;
-    for (const TypeWord& each : kTypeWords)
-        if (type.size() >= 5 && type.substr(1, 3) == each.word) known = &each;
-    if (known == nullptr)
-        return wrong(fmt::format("has elements of type {}; u8, i32, i64, f32 and f64 of little-endian order are read",
-                                 type.substr(0, type.find_first_of(",}\n"))));
-    array.type = known->type;
-    if (!value_of(header, "fortran_order").starts_with("False"))
-        return wrong("is column-major; numpy.ascontiguousarray() makes it what is read");
-    if (!parse_shape(value_of(header, "shape"), array.shape)) return wrong("has a header without a shape that is read");
-    array.offset = begin + length;
-    std::uint64_t count = size_of(array.type);
-    bool fits = true;
-    for (const std::uint64_t extent : array.shape) fits = fits && !__builtin_mul_overflow(count, extent, &count);
-    if (!fits || count != size - array.offset)
-        return wrong(fmt::format("says [{}] elements, but {} bytes follow", fmt::join(array.shape, ", "), size - array.offset));
-    return array;
-}
-
 }  // namespace
 
 std::uint64_t NumberArray::count() const {
-    return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies{});
+    std::uint64_t count = 1;
+    for (const std::uint64_t extent : shape) count *= extent;
+    return count;
 }
 
 double NumberArray::at(std::uint64_t index) const {
@@ -180,19 +149,46 @@ Result<NumberArray> NumberArray::part(std::uint64_t first, std::uint64_t count, 
     return NumberArray{type, {count}, memory};
 }
 
-Result<NumberArray> parse_npy(Bytes bytes, const Path& place) {
-    MILLRACE_LET(array, parse_head(bytes, bytes.size(), place));
-    array.values = bytes.subspan(array.offset);
-    return array;
-}
-
 Result<NumberArray> open_npy(const Path& path) {
     MILLRACE_LET(file, open_regular(path));
     std::vector<std::byte> head(std::min<std::uint64_t>(file.size, kLongestHead));
     MILLRACE_TRY(read_exactly(file.file, head, 0, path));
-    MILLRACE_LET(array, parse_head(head, file.size, path));
+    MILLRACE_LET(array, parse_npy(head, path, file.size));
+    array.values = {};
     array.file = std::make_shared<const RegularFile>(std::move(file));
     array.place = path;
+    return array;
+}
+
+Result<NumberArray> parse_npy(Bytes bytes, const Path& place, std::uint64_t size) {
+    const auto wrong = [&](const std::string& what) { return Error{what, place.string()}; };
+    if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0) return wrong("is no NumPy file by its first bytes");
+    const bool wide = bytes[6] != std::byte{1};
+    if (wide && bytes.size() < 12) return wrong("ends inside its header: truncated");
+    const std::size_t begin = wide ? 12 : 10;
+    const std::size_t length = wide ? little<std::uint32_t>(bytes, 8) : little<std::uint16_t>(bytes, 8);
+    if (length > bytes.size() - begin) return wrong("ends inside its header: truncated");
+    const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + begin, length);
+    NumberArray array;
+    const std::string_view type = value_of(header, "descr");
+    const TypeWord* known = nullptr;
+    for (const TypeWord& each : kTypeWords)
+        if (type.size() >= 5 && type.substr(1, 3) == each.word) known = &each;
+    if (known == nullptr)
+        return wrong(fmt::format("has elements of type {}; u8, i32, i64, f32 and f64 of little-endian order are read",
+                                 type.substr(0, type.find_first_of(",}\n"))));
+    array.type = known->type;
+    if (!value_of(header, "fortran_order").starts_with("False"))
+        return wrong("is column-major; numpy.ascontiguousarray() makes it what is read");
+    if (!parse_shape(value_of(header, "shape"), array.shape)) return wrong("has a header without a shape that is read");
+    array.offset = begin + length;
+    array.values = bytes.subspan(array.offset);
+    const std::uint64_t there = (size > 0 ? size : bytes.size()) - array.offset;
+    std::uint64_t count = size_of(array.type);
+    bool fits = true;
+    for (const std::uint64_t extent : array.shape) fits = fits && !__builtin_mul_overflow(count, extent, &count);
+    if (!fits || count != there)
+        return wrong(fmt::format("says [{}] elements, but {} bytes follow", fmt::join(array.shape, ", "), there));
     return array;
 }
 

@@ -29,9 +29,10 @@ struct NumberArray {
 };
 
 /// u8, i32, i64, f32 and f64 of little-endian order; shape against the bytes that follow. Refuses column-major arrays, other
-/// types and more than 8 dimensions. `place` names the bytes, which the array points into, in errors.
-Result<NumberArray> parse_npy(Bytes bytes, const Path& place);
-/// The same of a file, whose elements stay there.
+/// types and more than 8 dimensions. `place` names the bytes, which the array points into, in errors; `size`: of the file that
+/// they begin, 0: they are all of it.
+Result<NumberArray> parse_npy(Bytes bytes, const Path& place, std::uint64_t size = 0);
+/// Of a file, whose elements stay there.
 Result<NumberArray> open_npy(const Path& path);
 
 /// The members of an archive by their names without ".npy", as the bytes of .npy files. Refuses what is encrypted or packed by

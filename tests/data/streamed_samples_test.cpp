@@ -1,6 +1,6 @@
 // Samples that are streamed: equal to resident ones to the bit, each once an epoch, mixed, and in how much memory.
 
-#include "data/streamed_samples.h"
+#include "data/stream/streamed_source.h"
 
 #include <gtest/gtest.h>
 
@@ -101,7 +101,7 @@ Pass pass(std::unique_ptr<BatchSource> from, Part part, std::int32_t rows, std::
 std::unique_ptr<StreamedSource> stream(const std::shared_ptr<const SampleSet>& set, std::uint64_t rows,
                                        Augmentation augmentation = {}) {
     const StreamOptions options = windows_of(*set, rows);
-    auto made = StreamedSource::create(streamed(set, augmentation, options.seed), options);
+    auto made = StreamedSource::create(streamed(set, augmentation, options.seed).value(), options);
     EXPECT_TRUE(made.ok()) << made.error().text();
     return made.ok() ? std::move(*made) : nullptr;
 }
@@ -190,17 +190,25 @@ TEST(StreamedSamples, ClassesThatLieOneBehindTheOtherAreMixed) {
     EXPECT_EQ(other->loading().find("class"), std::string::npos);
 }
 
+TEST(StreamedSamples, WhatAResidentSetRefusesIsRefused) {
+    Augmentation augmentation;
+    augmentation.enabled = true;
+    const auto refused = streamed(samples(40, Inputs::vectors, true), augmentation, 42);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("samples cannot be augmented"), std::string::npos) << refused.error().text();
+}
+
 TEST(StreamedSamples, WindowsThatHoldNoSampleAreRefused) {
     auto set = samples(40, Inputs::vectors, true);
     StreamOptions options;
     options.window_bytes = 100;
-    const auto refused = StreamedSource::create(streamed(set, {}, 42), options);
+    const auto refused = StreamedSource::create(streamed(set, {}, 42).value(), options);
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().text().find("data.window = 100B leaves 50 B"), std::string::npos) << refused.error().text();
     // Windows of four samples of three classes: some epoch has one with a single class.
     options.window_bytes = 8 * 64;
     options.epochs = 100;
-    const auto alone = StreamedSource::create(streamed(set, {}, 42), options);
+    const auto alone = StreamedSource::create(streamed(set, {}, 42).value(), options);
     ASSERT_FALSE(alone.ok());
     EXPECT_NE(alone.error().text().find("one class alone; a larger data.window would be right"), std::string::npos)
         << alone.error().text();

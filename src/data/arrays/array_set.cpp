@@ -115,7 +115,8 @@ InputReader reader_of(const std::vector<ArrayPair>& pairs, std::size_t width, co
 /// Sets mean and deviation of each column over the training part of inputs that are not scaled yet.
 Status measure_columns(SampleSet& set, const Path& place) {
     const auto width = static_cast<std::size_t>(set.width);
-    const std::vector<bool> trains = set.is_in(Part::train);
+    std::vector<bool> trains(static_cast<std::size_t>(set.count));
+    for (const std::int32_t sample : set.part(Part::train)) trains[static_cast<std::size_t>(sample)] = true;
     std::vector<double> mean(width), squares(width);
     double count = 0;
     bool finite = true;

@@ -70,11 +70,11 @@ Status decode_one(const PictureFile& file, const DecodeSettings& settings, std::
     return base::ok();
 }
 
-using Unreadable = std::map<std::size_t, std::string>;
 using PourRows = std::function<Status(std::span<const std::uint8_t> rows)>;
 
-/// Pours the rows of all files, some at a time.
-Result<Unreadable> decode_all(const std::vector<PictureFile>& files, const DecodeSettings& settings, const PourRows& pour) {
+/// Pours the rows of all files, some at a time. Gives the reason for each that cannot be read, empty for the others.
+Result<std::vector<std::string>> decode_all(const std::vector<PictureFile>& files, const DecodeSettings& settings,
+                                            const PourRows& pour) {
     const std::size_t width = row_bytes(settings),
                       at_once = std::clamp<std::size_t>(kBytesAtOnce / std::max<std::size_t>(1, width), 1, kPicturesAtOnce);
     std::vector<std::uint8_t> rows(at_once * width);
@@ -91,10 +91,7 @@ Result<Unreadable> decode_all(const std::vector<PictureFile>& files, const Decod
         std::ranges::fill(row, 0);
         reasons[i] = status.error().message;
     }));
-    Unreadable unreadable;
-    for (std::size_t i = 0; i < reasons.size(); ++i)
-        if (!reasons[i].empty()) unreadable[i] = std::move(reasons[i]);
-    return unreadable;
+    return reasons;
 }
 
 Result<DecodedPictures> load_kept(const Path& path, const std::vector<PictureFile>& files, const DecodeSettings& settings) {
@@ -125,8 +122,8 @@ Status keep(const Path& path, const std::vector<PictureFile>& files, const Decod
     std::vector<std::byte> marks(files.size());  // they follow the rows, when they are known
     const auto pour = [&](io::ByteSink& sink) -> Status {
         const PourRows write = [&](std::span<const std::uint8_t> rows) { return sink.write(std::as_bytes(rows)); };
-        MILLRACE_LET(unreadable, decode_all(files, settings, write));
-        for (const auto& [number, reason] : unreadable) marks[number] = std::byte{1};
+        MILLRACE_LET(reasons, decode_all(files, settings, write));
+        std::ranges::transform(reasons, marks.begin(), [](const std::string& reason) { return std::byte{!reason.empty()}; });
         return base::ok();
     };
     const io::TensorView tensors[] = {
@@ -198,7 +195,9 @@ Result<DecodedPictures> decode_pictures(const Path& root, const std::vector<Pict
         decoded.rows.insert(decoded.rows.end(), rows.begin(), rows.end());
         return base::ok();
     };
-    MILLRACE_SET(decoded.unreadable, decode_all(files, settings, add));
+    MILLRACE_LET(reasons, decode_all(files, settings, add));
+    for (std::size_t i = 0; i < reasons.size(); ++i)
+        if (!reasons[i].empty()) decoded.unreadable[i] = std::move(reasons[i]);
     return decoded;
 }
 

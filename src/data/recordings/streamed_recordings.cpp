@@ -24,12 +24,7 @@ StreamedSet::Rows rows_of(const std::shared_ptr<const RecordingSet>& set, Part p
 }  // namespace
 
 StreamedSet streamed(const std::shared_ptr<const RecordingSet>& set, std::int32_t mask) {
-    StreamedSet made{.name = set->name,
-                     .unit = "segments",
-                     .fields = fields_of(*set),
-                     .input_bytes = static_cast<std::size_t>(set->width) * sizeof(std::uint16_t),
-                     .classes = set->classes.names.size(),
-                     .remedy = ", or a copy of the set whose recordings are mixed (`millrace data pack FOLDER --out NEW`),"};
+    StreamedSet made{.name = set->name, .unit = "segments", .fields = fields_of(*set), .input = tensor::DType::f16};
     for (const Part part : kAllParts) made.parts[index_of(part)] = rows_of(set, part);
     const auto scaling = std::make_shared<ScalingViews>();
     made.declare = [set, scaling](tape::Store& store) { scaling->declare(store, set->width); };
@@ -42,8 +37,7 @@ StreamedSet streamed(const std::shared_ptr<const RecordingSet>& set, std::int32_
         params.training = params.shuffle = builder.training();
         params.window = from.window;
         if (builder.training()) params.mask = static_cast<std::uint32_t>(mask);
-        const tensor::View features = from.inputs_of(tensor::DType::f16, set->width);
-        return append_gather(builder, params, {features, from.answers, scaling->mean, scaling->inverse, {}}, rows, wanted);
+        return append_gather(builder, params, {from.inputs, from.answers, scaling->mean, scaling->inverse, {}}, rows, wanted);
     };
     return made;
 }

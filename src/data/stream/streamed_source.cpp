@@ -12,11 +12,11 @@ namespace millrace::data {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = 2 << 20;
-constexpr std::uint64_t kLeastBlocks = 16;           // of a window, where blocks can be made smaller
-constexpr std::uint64_t kMostWindowRows = 1u << 29;  // of a window: those of two can be counted
-constexpr std::uint32_t kCheckedEpochs = 1000;       // more take too long to begin with
-constexpr std::size_t kMostGroups = 64;              // more take too much memory in large sets
-constexpr std::size_t kWord = sizeof(std::int32_t);
+constexpr std::uint64_t kLeastBlocks = 16;                        // of a window, where blocks can be made smaller
+constexpr std::uint64_t kMostWindowRows = 1u << 29;               // of a window: those of two can be counted
+constexpr std::uint32_t kCheckedEpochs = 1000;                    // more take too long to begin with
+constexpr std::size_t kMostGroups = 64;                           // more take too much memory in large sets
+constexpr std::size_t kWord = sizeof(std::int32_t), kPixels = 8;  // that a GPU takes at a time
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -35,20 +35,13 @@ StreamOptions read_stream_options(const base::Recipe& recipe, bool training) {
             training};
 }
 
-tensor::View StreamedTables::inputs_of(tensor::DType dtype, std::int32_t cols) const {
-    tensor::View view = inputs;
-    view.dtype = dtype;
-    view.cols = cols;
-    view.stride_row /= static_cast<std::int64_t>(tensor::size_of(dtype));
-    return view;
-}
-
 StreamedSource::StreamedSource(StreamedSet set, StreamOptions options)
     : set_(std::move(set)),
       options_(options),
-      answer_offset_(round_up(set_.input_bytes, kWord)),
-      row_bytes_(round_up(answer_offset_ + kWord, set_.row_alignment)),
-      groups_(std::min(set_.classes, kMostGroups)) {}
+      input_bytes_(static_cast<std::size_t>(set_.fields[0].width) * tensor::size_of(set_.input)),
+      answer_offset_(round_up(input_bytes_, kWord)),
+      row_bytes_(round_up(answer_offset_ + kWord, set_.input == tensor::DType::u8 ? kPixels : kWord)),
+      groups_(std::min(static_cast<std::size_t>(set_.fields[1].limit), kMostGroups)) {}
 
 base::Result<std::unique_ptr<StreamedSource>> StreamedSource::create(StreamedSet set, StreamOptions options) {
     std::unique_ptr<StreamedSource> made(new StreamedSource(std::move(set), options));
@@ -96,9 +89,9 @@ base::Status StreamedSource::check_mix() {
         const WindowMix mix = mix_of(order, epoch, block_counts_, groups_);
         if (mix.of_one_class > 0)
             return base::Error{fmt::format(
-                "in epoch {} {} of the {} windows of data.window = {} would hold one class alone; a larger data.window{} would "
-                "be right",
-                epoch + 1, mix.of_one_class, order.windows(), base::exact_bytes(options_.window_bytes), set_.remedy)};
+                "in epoch {} {} of the {} windows of data.window = {} would hold one class alone; a larger data.window would be "
+                "right, or, of recordings, a copy that is mixed (`millrace data pack FOLDER --out NEW`)",
+                epoch + 1, mix.of_one_class, order.windows(), base::exact_bytes(options_.window_bytes))};
         deviation_ = std::max(deviation_, mix.deviation);
     }
     return base::ok();
@@ -126,11 +119,11 @@ base::Status StreamedSource::upload(tape::Store& store) {
 base::Status StreamedSource::read_block(const StreamedSet::Rows& from, std::uint32_t first, std::span<std::byte> rows) const {
     const std::size_t count = rows.size() / row_bytes_;
     // Inputs arrive at the end of the block and move to their rows from there: forwards, so none is overwritten before.
-    const std::span<std::byte> dense = rows.last(count * set_.input_bytes);
+    const std::span<std::byte> dense = rows.last(count * input_bytes_);
     MILLRACE_TRY(from.inputs(first, dense));
     for (std::size_t i = 0; i < count; ++i) {
         std::byte* row = rows.data() + i * row_bytes_;
-        std::memmove(row, dense.data() + i * set_.input_bytes, set_.input_bytes);
+        std::memmove(row, dense.data() + i * input_bytes_, input_bytes_);
         const std::uint32_t answer = from.answer(first + static_cast<std::uint32_t>(i));
         std::memcpy(row + answer_offset_, &answer, kWord);
     }
@@ -173,9 +166,15 @@ std::string StreamedSource::loading() const {
 std::vector<tensor::View> StreamedSource::gather(tape::Builder& builder, Part part, std::int32_t rows,
                                                  std::span<const Wanted> fields) {
     const StreamedRows& streamed = *parts_[index_of(part)];
-    StreamedTables from{streamed.table(), streamed.table(), streamed.plan().window_rows()};
-    from.answers = from.inputs_of(tensor::DType::i32, 1);
-    from.answers.offset = static_cast<std::int64_t>(answer_offset_ / kWord);
+    const auto column = [&](tensor::DType dtype, std::int32_t cols, std::size_t offset) {
+        tensor::View view = streamed.table();
+        const auto size = static_cast<std::int64_t>(tensor::size_of(dtype));
+        view.dtype = dtype, view.cols = cols;
+        view.stride_row /= size, view.offset = static_cast<std::int64_t>(offset) / size;
+        return view;
+    };
+    const StreamedTables from{column(set_.input, set_.fields[0].width, 0), column(set_.answer, 1, answer_offset_),
+                              streamed.plan().window_rows()};
     return set_.gather(builder, part, from, rows, fields);
 }
 

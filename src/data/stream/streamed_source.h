@@ -15,24 +15,20 @@
 namespace millrace::data {
 
 struct StreamOptions {
-    std::uint64_t window_bytes = std::uint64_t{256}
-                                 << 20;  ///< of both halves of training; validation and test get a quarter each
-    int threads = 2;                     ///< that read, for each part
-    std::uint64_t seed = 42;             ///< of the order of blocks
-    std::uint32_t epochs = 1;            ///< whose windows are checked
-    bool training = true;                ///< false: validation and test alone
+    std::uint64_t window_bytes = 256 << 20;  ///< of both halves of training; validation and test get a quarter each
+    int threads = 2;                         ///< that read, for each part
+    std::uint64_t seed = 42;                 ///< of the order of blocks
+    std::uint32_t epochs = 1;                ///< whose windows are checked
+    bool training = true;                    ///< false: validation and test alone
 };
 /// The keys of [data] that say so.
 void add_stream_keys(base::Schema& schema);
 StreamOptions read_stream_options(const base::Recipe& recipe, bool training);
 
-/// Where a part lies in its table: inputs are of u8, answers of i32, [1,1,2 * window,1] each, to be read as other types.
+/// Tables of inputs and answers, of `window` rows in each half.
 struct StreamedTables {
     tensor::View inputs, answers;
     std::uint32_t window = 0;
-
-    /// `cols` elements of each input.
-    [[nodiscard]] tensor::View inputs_of(tensor::DType dtype, std::int32_t cols) const;
 };
 
 /// What is streamed. Its functions may be called until the source has ended.
@@ -44,11 +40,9 @@ struct StreamedSet {
         std::function<base::Status(std::uint32_t first, std::span<std::byte> inputs)> inputs = {};
         std::function<std::uint32_t(std::uint32_t row)> answer = {};  ///< the word behind an input
     };
-    std::string name, unit;  ///< what a row is called: "segments"
-    Fields fields;
-    std::size_t input_bytes = 0, row_alignment = 4;
-    std::size_t classes = 0;  ///< that answers are below; 0: they are numbers
-    std::string remedy = {};  ///< of windows that hold one class, beside a larger data.window; empty: there is none
+    std::string name, unit;                                                ///< what a row is called: "segments"
+    Fields fields;                                                         ///< the input, and the answer: a label, or a number
+    tensor::DType input = tensor::DType::u8, answer = tensor::DType::i32;  ///< in a row
     std::array<Rows, kPartCount> parts = {};
     std::function<std::vector<tensor::View>(tape::Builder& builder, Part part, const StreamedTables& from, std::int32_t rows,
                                             std::span<const Wanted> wanted)>
@@ -89,7 +83,7 @@ private:
 
     StreamedSet set_;
     StreamOptions options_;
-    std::size_t answer_offset_, row_bytes_;                        ///< bytes of a row
+    std::size_t input_bytes_, answer_offset_, row_bytes_;          ///< of a row
     std::size_t groups_;                                           ///< of classes that are counted as one where there are many
     std::vector<std::uint32_t> block_counts_;                      ///< [blocks of the training part][groups]
     double deviation_ = 0;                                         ///< the largest mix_deviation of the epochs
