@@ -107,6 +107,30 @@ TEST_F(OwnData, ATableOfNumbersIsARegression) {
     EXPECT_NE(list->find(",50000\n1,"), std::string::npos) << "the first row's price, in its own unit: " << *list;
 }
 
+TEST_F(OwnData, WhatDoesNotFitIsStreamed) {
+    if (!io::can_read_pictures()) GTEST_SKIP() << "this build reads no pictures";
+    write_pictures("photos", 40);
+    const Json pictures = trained(kCnn, "photos", "pictures",
+                                  {"train.epochs=20", "optim.lr=3e-3", "data.mode=stream", "data.window=8KiB", "eval.batch=6"});
+    EXPECT_GE(pictures.at("validation_accuracy").get<double>(), 0.9);
+    std::string table = "town,area,price\n";
+    for (int i = 0; i < 400; ++i)
+        table += std::string(i % 3 == 0 ? "Rome," : "Oslo,") + std::to_string(i * 37 % 100) + "," +
+                 std::to_string(1000 * (i * 37 % 100) + (i % 3 == 0 ? 50000 : 0)) + "\n";
+    write("houses.csv", table);
+    const char* recipe = "[model]\nname = \"shallow\"\npreset = \"debug\"\nwidths = [16]\ndropout = 0.0\n[train]\nbatch = 16\n";
+    const Json rows = trained(recipe, "houses.csv", "table",
+                              {"train.epochs=20", "data.target=price", "optim.lr=1e-2", "data.mode=stream", "data.window=4KiB"});
+    EXPECT_GT(rows.at("r2").get<double>(), 0.9);
+    for (const char* run : {"pictures", "table"}) {
+        const auto metrics = io::read_text(path(std::string(run) + "/metrics.jsonl"));
+        ASSERT_TRUE(metrics.ok());
+        EXPECT_NE(metrics->find("loader_bytes"), std::string::npos) << run;
+        EXPECT_EQ(metrics->find("mix_deviation") == std::string::npos, std::string(run) == "table") << "numbers have no classes";
+        EXPECT_EQ(call({"eval", path(run)}).status, 0);
+    }
+}
+
 TEST_F(OwnData, OneTextFileIsCutIntoParts) {
     std::string text;
     for (int i = 0; i < 3000; ++i) text += i % 3 == 0 ? "one " : i % 3 == 1 ? "two " : "three ";
