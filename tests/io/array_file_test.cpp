@@ -41,6 +41,32 @@ TEST(ArrayFile, DamageIsRefused) {
     EXPECT_NE(npy_refusal("cut.npy").find("truncated"), std::string::npos);
 }
 
+TEST(ArrayFile, AFileIsReadPartByPart) {
+    for (const char* name : {"u8.npy", "f8.npy", "i8.npy", "i4.npy", "none.npy"}) {
+        const auto bytes = bytes_of_file(name);
+        const auto whole = parse_npy(bytes, name), file = open_npy(kArrays / name);
+        ASSERT_TRUE(file.ok()) << file.error().text();
+        EXPECT_TRUE(file->values.empty()) << "elements stay in the file";
+        ASSERT_EQ(file->count(), whole->count());
+        std::vector<std::byte> memory, none;
+        for (std::uint64_t i = 0; i + 1 < file->count(); ++i)
+            for (const std::uint64_t count : {1, 2}) {
+                const auto part = file->part(i, count, memory), same = whole->part(i, count, none);
+                ASSERT_TRUE(part.ok() && same.ok());
+                EXPECT_EQ(part->count(), count);
+                EXPECT_EQ(part->at(count - 1), whole->at(i + count - 1)) << name << " " << i;
+                EXPECT_EQ(same->at(0), part->at(0));
+            }
+    }
+    for (const char* name :
+         {"fortran.npy", "big-endian.npy", "objects.npy", "lying.npy", "overflow.npy", "cut.npy", "stored.npz"}) {
+        const auto refused = open_npy(kArrays / name);
+        ASSERT_FALSE(refused.ok()) << name;
+        EXPECT_NE(refused.error().text().find(name), std::string::npos) << refused.error().text();
+    }
+    EXPECT_FALSE(open_npy(kArrays).ok()) << "a folder";
+}
+
 TEST(ArrayFile, ArchivesStoredAndPacked) {
     for (const char* name : {"stored.npz", "packed.npz"}) {
         const auto members = parse_npz(bytes_of_file(name), name, 1 << 20);
