@@ -26,9 +26,9 @@ public:
         const tape::Value x = builder.activation(rows, pixels_, "x", /*needs_gradient=*/false);
         const tensor::View labels = source.gather(builder, part, rows, {{"image", x.view}, {"label"}})[1];
         const tape::Value logits = out_.forward(builder, norm_.forward(builder, hidden_.forward(builder, x)));
-        nn::cross_entropy(builder, logits, labels);
+        const tensor::View predicted = nn::cross_entropy(builder, logits, labels);
         if (builder.training()) builder.backward();
-        return {logits, {}, labels};
+        return {logits, {}, labels, predicted};
     }
 
 private:

@@ -29,6 +29,8 @@ struct EvalArguments {
     bool json = false;
 };
 
+constexpr std::size_t kWidestConfusion = 1024;  ///< classes; of more, a list per label takes too much room
+
 /// Figures whose denominator is 0 are null.
 void add_classes(nlohmann::ordered_json& to, const models::ClassReport& report, const std::vector<std::string>& names) {
     const auto figure = [](double value, std::uint64_t denominator) {
@@ -46,13 +48,16 @@ void add_classes(nlohmann::ordered_json& to, const models::ClassReport& report, 
         entry["recall"] = figure(c.recall, c.samples);
         entry["f1"] = figure(c.f1, c.samples + c.predicted);
         classes.push_back(std::move(entry));
-        const auto row = report.confusion.begin() + static_cast<std::ptrdiff_t>(i * count);
-        confusion.push_back(std::vector<std::uint64_t>(row, row + static_cast<std::ptrdiff_t>(count)));
+        if (count > kWidestConfusion) continue;
+        auto& row = confusion.emplace_back(nlohmann::ordered_json::array());
+        for (std::size_t prediction = 0; prediction < count; ++prediction) row.push_back(report.at(i, prediction));
     }
     to["macro_f1"] = report.macro_f1;
     to["mcc"] = report.mcc;
     to["classes"] = std::move(classes);
-    to["confusion"] = std::move(confusion);
+    if (count > kWidestConfusion)
+        for (const auto& [pair, rows] : report.confusion) confusion.push_back({pair.first, pair.second, rows});
+    to[count > kWidestConfusion ? "confusion_counts" : "confusion"] = std::move(confusion);
 }
 
 void print_json(const train::EvaluateReport& report, const std::vector<std::string>& plots) {

@@ -25,6 +25,11 @@ Fields fields_of(const SampleSet& set) {
         answer.scaling = std::make_shared<const Scaling>(
             Scaling{{static_cast<float>(prepared.target->mean)}, {static_cast<float>(prepared.target->deviation)}});
         answer.names = {prepared.target->name};
+    } else {
+        auto classes = std::make_shared<Classes>();
+        classes->names = prepared.class_names;
+        classes->counts = set.class_counts(Part::train);
+        answer.classes = std::move(classes);
     }
     return {std::move(input), std::move(answer)};
 }

@@ -26,6 +26,13 @@ base::Status SampleSet::for_inputs(const std::function<void(std::int32_t first, 
     return base::ok();
 }
 
+std::vector<std::int64_t> SampleSet::class_counts(Part of) const {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(preparation.classes));
+    if (labels.empty()) return counts;
+    for (const std::int32_t sample : part(of)) counts[static_cast<std::size_t>(labels[static_cast<std::size_t>(sample)])] += 1;
+    return counts;
+}
+
 base::Status measure_channels(SampleSet& set) {
     const auto channels = static_cast<std::size_t>(set.preparation.shape.channels), width = static_cast<std::size_t>(set.width);
     std::vector<std::array<std::uint64_t, 256>> histograms(channels);

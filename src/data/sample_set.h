@@ -43,6 +43,8 @@ struct SampleSet {
     [[nodiscard]] base::Status read(std::int32_t first, std::span<std::byte> inputs) const;
     /// Calls body(first, inputs) for some samples after the other, all in their order.
     base::Status for_inputs(const std::function<void(std::int32_t first, std::span<const std::byte> inputs)>& body) const;
+    /// Of a classification: samples of each class in a part.
+    [[nodiscard]] std::vector<std::int64_t> class_counts(Part part) const;
 };
 
 /// Sets mean and deviation of each channel over the images of the training part, in shares of 255, by exact counts. Channels

@@ -27,17 +27,18 @@ std::string class_text(const Preparation& prepared, std::size_t label) {
 
 std::string classes_text(const SampleSet& set) {
     const auto classes = static_cast<std::size_t>(set.preparation.classes);
-    std::vector<std::array<std::size_t, kPartCount>> counts(classes);
-    for (const Part part : kAllParts)
-        for (const std::int32_t sample : set.part(part))
-            ++counts[static_cast<std::size_t>(set.labels[static_cast<std::size_t>(sample)])][index_of(part)];
+    std::array<std::vector<std::int64_t>, kPartCount> counts;
+    for (const Part part : kAllParts) counts[index_of(part)] = set.class_counts(part);
+    const auto number = [&](std::size_t part, std::size_t label) {
+        return counted(static_cast<std::size_t>(counts[part][label]));
+    };
     std::size_t width = std::string_view("class").size();
     for (std::size_t label = 0; label < std::min(classes, kMostListed); ++label)
         width = std::max(width, class_text(set.preparation, label).size());
     std::string text = fmt::format("{:{}} {:>10} {:>10} {:>10}\n", "class", width, "train", "validation", "test");
     for (std::size_t label = 0; label < std::min(classes, kMostListed); ++label)
-        text += fmt::format("{:{}} {:>10} {:>10} {:>10}\n", class_text(set.preparation, label), width, counted(counts[label][0]),
-                            counted(counts[label][1]), counted(counts[label][2]));
+        text += fmt::format("{:{}} {:>10} {:>10} {:>10}\n", class_text(set.preparation, label), width, number(0, label),
+                            number(1, label), number(2, label));
     return classes > kMostListed ? text + fmt::format("and {} more classes\n", classes - kMostListed) : text;
 }
 

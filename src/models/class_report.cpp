@@ -36,24 +36,20 @@ std::string figure(double value, std::uint64_t denominator) { return denominator
 
 }  // namespace
 
-ClassReport class_report(std::span<const std::int32_t> labels, std::span<const std::int32_t> predictions, std::int32_t classes) {
-    MILLRACE_ASSERT(labels.size() == predictions.size(), "one prediction per label");
-    const auto count = static_cast<std::size_t>(classes);
+ClassReport class_report(Confusion confusion, std::int32_t classes) {
     ClassReport report;
-    report.samples = labels.size();
-    report.classes.resize(count);
-    report.confusion.resize(count * count);
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-        MILLRACE_ASSERT(labels[i] >= 0 && labels[i] < classes && predictions[i] >= 0 && predictions[i] < classes,
-                        "no such class");
-        const auto label = static_cast<std::size_t>(labels[i]), prediction = static_cast<std::size_t>(predictions[i]);
-        report.confusion[label * count + prediction] += 1;
-        report.classes[label].samples += 1;
-        report.classes[prediction].predicted += 1;
+    report.classes.resize(static_cast<std::size_t>(classes));
+    for (const auto& [pair, rows] : confusion) {
+        const auto [label, prediction] = pair;
+        MILLRACE_ASSERT(label >= 0 && label < classes && prediction >= 0 && prediction < classes, "no such class");
+        report.samples += rows;
+        report.classes[static_cast<std::size_t>(label)].samples += rows;
+        report.classes[static_cast<std::size_t>(prediction)].predicted += rows;
         if (label != prediction) continue;
-        report.classes[label].correct += 1;
-        report.correct += 1;
+        report.classes[static_cast<std::size_t>(label)].correct += rows;
+        report.correct += rows;
     }
+    report.confusion = std::move(confusion);
     double sum = 0, present = 0;
     for (ClassFigures& figures : report.classes) {
         const auto correct = static_cast<double>(figures.correct);
@@ -85,7 +81,7 @@ std::string class_table(const ClassReport& report, const std::vector<std::string
     text += fmt::format("{:{}} {:>28.4f}\n", "MCC", width, report.mcc);
     if (count > kWidestMatrix) return text + fmt::format("confusion matrix of {} classes: too wide to print\n", count);
     std::size_t cell = std::to_string(count).size();
-    for (const std::uint64_t entry : report.confusion) cell = std::max(cell, std::to_string(entry).size());
+    for (const auto& [pair, rows] : report.confusion) cell = std::max(cell, std::to_string(rows).size());
     text += fmt::format("{:{}}  {}\n{:{}}", "label", width, "predicted as", "", width);
     for (std::size_t i = 0; i < count; ++i) text += fmt::format("  {:>{}}", i, cell);
     for (std::size_t label = 0; label < count; ++label) {
@@ -93,6 +89,23 @@ std::string class_table(const ClassReport& report, const std::vector<std::string
         for (std::size_t i = 0; i < count; ++i) text += fmt::format("  {:>{}}", report.at(label, i), cell);
     }
     return text + "\n";
+}
+
+std::vector<std::pair<Confusion::key_type, std::uint64_t>> most_confused(const ClassReport& report, std::size_t most) {
+    std::vector<std::pair<Confusion::key_type, std::uint64_t>> wrong;
+    for (const auto& entry : report.confusion)
+        if (entry.first.first != entry.first.second) wrong.emplace_back(entry);
+    std::ranges::stable_sort(wrong, std::ranges::greater{}, [](const auto& entry) { return entry.second; });
+    wrong.resize(std::min(most, wrong.size()));
+    return wrong;
+}
+
+std::vector<std::string> class_names(const data::Fields& wants, const data::Fields& has, std::size_t classes) {
+    for (const data::Field& wanted : wants) {
+        const data::Field* field = data::find_field(has, wanted.name);
+        if (field != nullptr && field->names.size() == classes) return field->names;
+    }
+    return {};
 }
 
 }  // namespace millrace::models

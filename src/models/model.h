@@ -39,9 +39,9 @@ struct StepWork {
 struct Outputs {
     tape::Value prediction;          ///< [K,1,rows,width]
     std::vector<tensor::View> kept;  ///< what the host may read after a run (Builder::keep): of evaluation what scoring() takes
-    /// Of a classifier: the classes that the columns of `prediction` are scores of, i32 [K,1,rows,1]. Absent: there is no report
-    /// per class.
-    tensor::View labels = {};
+    /// Of a classifier in evaluation: the right classes and those with the largest scores, the columns of `prediction`, i32
+    /// [K,1,rows,1]. Absent: there is no report per class.
+    tensor::View labels = {}, predicted = {};
 };
 
 class Model {

@@ -35,6 +35,8 @@ struct Family {
     /// is better.
     std::vector<std::string> measures = {"validation_accuracy", "validation_loss"};
 
+    bool weighs_classes = false;  ///< reads train.class_weights (class_weights.h)
+
     std::span<const record::MetricInfo> metrics = {};  ///< that its scoring and components bring along
 
     // What a family may offer (capabilities.h); null: it does not.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "models/class_weights.h"
 #include "nn/losses.h"
 
 namespace millrace::models {
@@ -48,6 +49,11 @@ private:
 
 }  // namespace
 
+void Task::declare(tape::Store& store) {
+    if (!class_weights.empty())
+        weights = store.add_vector({"loss.weights"}, outputs, tape::Init::blocks(class_weights), tape::kSettings);
+}
+
 data::Fields Task::wants() const {
     return {input,
             regression ? data::Field{"target", data::Field::Kind::real, 1} : data::Field{"label", data::Field::Kind::integer, 1}};
@@ -65,7 +71,9 @@ Outputs Task::judge(tape::Builder& builder, const tape::Value& prediction, const
         if (!builder.training()) left.kept = {prediction.view, answers};
         for (const tensor::View& view : left.kept) builder.keep(view);
     } else {
-        nn::cross_entropy(builder, prediction, answers);
+        const bool weighted = builder.training() && !class_weights.empty();
+        left.predicted =
+            nn::cross_entropy(builder, prediction, answers, weighted ? builder.store().parameter(weights) : tensor::View{});
         left.labels = answers;
     }
     if (builder.training()) builder.backward();
@@ -77,8 +85,9 @@ std::unique_ptr<Scoring> Task::scoring() const {
     return std::make_unique<RegressionScoring>(deviation, name);
 }
 
-Task task_of(const data::Fields& fields) {
+base::Result<Task> task_of(const base::Recipe& recipe, const data::Fields& fields) {
     Task task;
+    MILLRACE_SET(task.class_weights, class_weights(recipe, fields));
     for (const char* each : {"vector", "image"})
         if (const data::Field* input = data::find_field(fields, each)) {
             task.input = {each, data::Field::Kind::real, input->width};

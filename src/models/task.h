@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/recipe.h"
 #include "data/fields.h"
 #include "models/model.h"
 #include "record/metric_table.h"
@@ -14,10 +15,15 @@ namespace millrace::models {
 
 struct Task {
     data::Field input{"image", data::Field::Kind::real, 784};
-    std::int32_t outputs = 10;       ///< classes, or 1
-    bool regression = false;         ///< answers are numbers
-    double mean = 0, deviation = 1;  ///< of these: what is predicted is (number - mean) / deviation
-    std::string name = {};           ///< what is predicted, for people: "price"
+    std::int32_t outputs = 10;                       ///< classes, or 1
+    bool regression = false;                         ///< answers are numbers
+    double mean = 0, deviation = 1;                  ///< of these: what is predicted is (number - mean) / deviation
+    std::string name = {};                           ///< what is predicted, for people: "price"
+    std::vector<double> class_weights = {};          ///< of the training loss; empty: all rows count alike
+    tape::ParameterId weights = tape::kNoParameter;  ///< those, once declared
+
+    /// As Model::declare().
+    void declare(tape::Store& store);
 
     [[nodiscard]] data::Fields wants() const;
     /// Gathers inputs to `x` and gives the answers.
@@ -30,7 +36,8 @@ struct Task {
 };
 
 /// Of data with an image or a vector, and a label or a target. What is missing is as above, for require_fields() to refuse.
-Task task_of(const data::Fields& fields);
+/// Refuses train.class_weights for a target.
+base::Result<Task> task_of(const base::Recipe& recipe, const data::Fields& fields);
 
 /// Figures of scoring().
 std::span<const record::MetricInfo> regression_metrics();

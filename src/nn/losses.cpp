@@ -5,9 +5,14 @@
 
 namespace millrace::nn {
 
-void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels) {
+tensor::View cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels,
+                           const tensor::View& weights) {
+    tensor::View predicted;
+    if (!builder.training())
+        predicted = builder.buffer(1, logits.view.rows, 1, tensor::DType::i32, tape::Role::activation, "predicted");
     builder.append(record_of(&ops::cross_entropy::kDef, ops::LossParams{builder.share()}, "cross_entropy",
-                             {logits, labels, builder.store().state(), only_loss_of(builder, logits)}));
+                             {logits, labels, builder.store().state(), only_loss_of(builder, logits), weights, predicted}));
+    return predicted;
 }
 
 namespace {

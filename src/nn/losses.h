@@ -9,8 +9,10 @@
 
 namespace millrace::nn {
 
-/// Mean cross-entropy of logits [K,1,B,C] against labels i32 [K,1,B,1]. The only consumer of the logits' gradient.
-void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels);
+/// Mean cross-entropy of logits [K,1,B,C] against labels i32 [K,1,B,1], each row times the weight of its label, stat [K,1,1,C],
+/// where there are weights. The only consumer of the logits' gradient. In evaluation gives the predicted classes, i32 [K,1,B,1].
+tensor::View cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels,
+                           const tensor::View& weights = {});
 
 /// Mean squared error of prediction [K,1,B,C] against target real [K,1,B,C].
 void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& target);

@@ -26,7 +26,7 @@ struct EngineOptions {
     tape::Precision precision = tape::Precision::f32;
     bool training = true;  ///< false: evaluation programs alone, no optimizer state
     std::uint32_t ring_capacity = 4096;
-    bool class_reports = false;    ///< evaluate() gives classifiers a report per class, which reads every row's prediction
+    bool class_reports = false;    ///< evaluate() gives classifiers a report per class
     comm::Group* group = nullptr;  ///< ops::BackendOptions::group of the backend; null: this process alone
     bool* no_room = nullptr;       ///< set when the plan did not fit into the memory; borrowed
 };
@@ -145,11 +145,11 @@ private:
     /// What the host collects of one member in an evaluation pass.
     struct Collected {
         bool wanted = true;
-        std::unique_ptr<models::Scoring> scoring;       ///< null: the family has none
-        std::unique_ptr<models::Scoring> domain;        ///< of the section alone, where there are several
-        std::vector<std::int32_t> labels, predictions;  ///< with class_reports_
-        Score sums, section;                            ///< loss and accuracy before they are divided by the rows; of the section
-        std::uint32_t rows = 0;                         ///< of the section
+        std::unique_ptr<models::Scoring> scoring;  ///< null: the family has none
+        std::unique_ptr<models::Scoring> domain;   ///< of the section alone, where there are several
+        models::Confusion confusion;               ///< where classes are reported
+        Score sums, section;                       ///< loss and accuracy before they are divided by the rows; of the section
+        std::uint32_t rows = 0;                    ///< of the section
         std::vector<Score> domains;
     };
     /// Returns when rows [first, first + rows) of a pass, batch number `batch` of it, have their data.
@@ -164,8 +164,9 @@ private:
                                         bool wants_kept) const;
     /// Adds it to what the members collected. `batch` is one like it.
     void add_batch(const Pass::Batch& batch, const BatchScores& scores, std::vector<Collected>& members) const;
-    /// Labels and predictions of the batch that has just run, with class_reports_.
-    void collect_classes(const Pass::Batch& batch, std::vector<Collected>& members) const;
+    [[nodiscard]] bool reports_classes(const models::Outputs& outputs) const {
+        return class_reports_ && outputs.labels.present() && outputs.predicted.present();
+    }
     /// Of the ranks of group_, in their order; `own` is absent where this rank had no batch.
     base::Result<std::vector<BatchScores>> exchange(const std::optional<BatchScores>& own) const;
     [[nodiscard]] std::vector<tape::Program*> programs() const;

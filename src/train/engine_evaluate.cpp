@@ -16,8 +16,10 @@ struct BatchSums {
 };
 
 struct Engine::BatchScores {
-    std::vector<BatchSums> sums;            ///< by member
-    std::vector<std::vector<double>> kept;  ///< Outputs::kept, each of all members; empty where no member is scored by them
+    std::vector<BatchSums> sums;  ///< by member
+    /// Outputs::kept, each of all members; empty where no member is scored by them. Behind them labels and predictions where the
+    /// engine reports classes.
+    std::vector<std::vector<double>> kept;
 
     [[nodiscard]] std::string bytes() const {
         std::string out(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(BatchSums));
@@ -84,6 +86,9 @@ Engine::BatchScores Engine::run_batch(const Pass::Batch& batch, std::int64_t pos
     for (const ops::MemberState& state : store_->read_states()) scores.sums.push_back({state.loss, state.rows, state.correct});
     if (wants_kept)
         for (const tensor::View& view : batch.outputs.kept) scores.kept.push_back(read_all(*batch.program, view, members));
+    if (reports_classes(batch.outputs))
+        for (const tensor::View& view : {batch.outputs.labels, batch.outputs.predicted})
+            scores.kept.push_back(read_all(*batch.program, view, members));
     return scores;
 }
 
@@ -95,28 +100,18 @@ void Engine::add_batch(const Pass::Batch& batch, const BatchScores& scores, std:
             sum->accuracy += scores.sums[k].correct;
         }
         member.rows += scores.sums[k].rows;
+        if (member.wanted && reports_classes(batch.outputs)) {
+            const std::int64_t rows = of_one(batch.outputs.labels);
+            const auto labels = of_member(scores.kept.end()[-2], rows, k), predicted = of_member(scores.kept.back(), rows, k);
+            for (std::size_t row = 0; row < labels.size(); ++row)
+                member.confusion[{static_cast<std::int32_t>(labels[row]), static_cast<std::int32_t>(predicted[row])}] += 1;
+        }
         if (!member.scoring) continue;
         std::vector<std::vector<double>> own;
-        for (std::size_t i = 0; i < scores.kept.size(); ++i)
+        for (std::size_t i = 0; i < batch.outputs.kept.size(); ++i)
             own.push_back(of_member(scores.kept[i], of_one(batch.outputs.kept[i]), k));
         member.scoring->add(own);
         if (member.domain) member.domain->add(own);
-    }
-}
-
-void Engine::collect_classes(const Pass::Batch& batch, std::vector<Collected>& members) const {
-    const tensor::View &prediction = batch.outputs.prediction.view, &label = batch.outputs.labels;
-    if (!class_reports_ || !label.present()) return;
-    const std::vector<double> scores = read_all(*batch.program, prediction, members.size()),
-                              labels = read_all(*batch.program, label, members.size());
-    for (std::size_t k = 0; k < members.size(); ++k) {
-        if (!members[k].wanted) continue;
-        const std::vector<double> own = of_member(scores, of_one(prediction), k);
-        for (auto row = own.begin(); row != own.end(); row += prediction.cols) {
-            const auto largest = std::max_element(row, row + prediction.cols);  // the first of equals, as the loss
-            members[k].predictions.push_back(static_cast<std::int32_t>(largest - row));
-        }
-        for (const double one : of_member(labels, of_one(label), k)) members[k].labels.push_back(static_cast<std::int32_t>(one));
     }
 }
 
@@ -161,7 +156,6 @@ base::Status Engine::score_section(Part part, std::size_t section, const std::fu
                                      own < of.batches ? eval_batch_ : of.rows % eval_batch_));
             scores = run_batch(batch, position, members.size(), wants_kept);
             MILLRACE_TRY(backend_->check());
-            collect_classes(batch, members);
         }
         MILLRACE_LET(all, exchange(scores));
         for (std::size_t i = 0; i < all.size(); ++i)
@@ -200,9 +194,9 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
         scores.back().domains = std::move(member.domains);
         for (const models::Figure& value : scores.back().more.chosen)
             models::write_fixed(*store_, value.name, static_cast<int>(k), value.value);
-        if (!member.labels.empty()) {
+        if (!member.confusion.empty()) {
             const models::Outputs& outputs = (pass.whole.program ? pass.whole : pass.sections.front().tail).outputs;
-            scores.back().classes = models::class_report(member.labels, member.predictions, outputs.prediction.view.cols);
+            scores.back().classes = models::class_report(std::move(member.confusion), outputs.prediction.view.cols);
         }
     }
     return scores;

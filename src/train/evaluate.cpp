@@ -55,16 +55,6 @@ base::Status move_data(base::Recipe& recipe, const std::string& path) {
     return base::ok();
 }
 
-/// Of the field that the model is scored against: the one that has a name for every class.
-std::vector<std::string> class_names(Engine& engine, const Score& score) {
-    if (!score.classes) return {};
-    for (const data::Field& wanted : engine.model().wants()) {
-        const data::Field* field = data::find_field(engine.source().fields(), wanted.name);
-        if (field != nullptr && field->names.size() == score.classes->classes.size()) return field->names;
-    }
-    return {};
-}
-
 }  // namespace
 
 base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path) {
@@ -116,7 +106,8 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     report.data = setup.data.name;
     report.unit = setup.unit;
     report.classifies = setup.engine->model().classifies();
-    report.class_names = class_names(*setup.engine, report.members.front());
+    if (const auto& classes = report.members.front().classes)
+        report.class_names = models::class_names(setup.engine->model().wants(), source.fields(), classes->classes.size());
     for (const data::Domain& domain : setup.settings.domains) report.domains.push_back(domain.name);
     report.part = part;
     report.step = step_of(best);

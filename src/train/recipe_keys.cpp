@@ -138,6 +138,9 @@ base::Schema general_schema(const models::Family& family) {
     data::add_data_keys(schema, family.data);
     if (family.data == data::DataKind::text) add_domain_keys(schema);
     add_train_keys(schema);
+    if (family.weighs_classes)
+        schema.choice("train.class_weights", "none", {"none", "balanced"},
+                      "balanced: in the training loss a class of n rows counts N / (classes n), as much as any other");
     add_optim_keys(schema);
     add_telemetry_keys(schema);
     add_run_keys(schema, family.measures);

@@ -94,10 +94,8 @@ tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::B
     tape::Builder builder(store, options);
     builder.restart_op_numbers();
     models::Outputs built = model.build(builder, source, part, rows);
-    if (keep_predictions && built.labels.present()) {
-        builder.keep(built.prediction.view);
-        builder.keep(built.labels);
-    }
+    for (const tensor::View& view : {built.labels, built.predicted})
+        if (keep_predictions && view.present()) builder.keep(view);
     if (outputs != nullptr) *outputs = std::move(built);
     const ops::MicroEndParams end{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(source.samples(part)), false};
     builder.append(record_of(&ops::micro_end::kDef, end, "step", {store.state()}));

@@ -133,7 +133,7 @@ TEST_P(ConvTraining, DetectorsTrainedTogetherEqualThoseTrainedAlone) {
 TEST_P(ConvTraining, ImageNetworksTrainedTogetherEqualThoseTrainedAlone) {
     const auto images = testing::tiny_set(100, 20);
     CnnConfig config;
-    config.task = task_of(data::ResidentSamples(images).fields());
+    config.task = task_of({}, data::ResidentSamples(images).fields()).value();
     config.channels = {3, 6};
     config.hidden = 11;
     data::ResidentSamples source(images);

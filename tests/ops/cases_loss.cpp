@@ -33,6 +33,37 @@ OpCase entropy(const Shape& s, const std::string& note, Values logits, Values la
     return c;
 }
 
+/// With a weight for each class.
+OpCase with_weights(OpCase c, Values weights = uniform(0.3, 20)) {
+    const Slot& logits = c.slots[cross_entropy::logits];
+    c.name.replace(0, c.name.find('/'), "cross_entropy/weights");
+    return c.slot(cross_entropy::weights, Element::stat, c.members, 1, 1, logits.cols, std::move(weights));
+}
+
+void add_weighted_entropy(std::vector<OpCase>& cases) {
+    for (const Shape& s : {Shape{1, 1, 2}, Shape{3, 5, 10}, Shape{2, 37, 1}, Shape{3, 257, 10}, Shape{2, 131, 67},
+                           Shape{1, 5, 1000}, Shape{1, 0, 10}})
+        cases.push_back(with_weights(entropy(s, "plain", uniform(-3, 3), integers(0, s.cols - 1), 0.5)));
+    const Shape small{2, 6, 10};
+    cases.push_back(with_weights(entropy(small, "loss_only", uniform(-3, 3), integers(0, 9), 1, false)));
+    cases.push_back(with_weights(entropy(small, "windows", uniform(-3, 3), integers(0, 9), 1, true, kWindow)));
+    cases.push_back(with_weights(entropy(small, "zeros", uniform(-3, 3), integers(0, 9)), given({0, 1, 2})));
+    cases.push_back(with_weights(entropy({2, 3, 10}, "label_outside", uniform(-3, 3), given({4, 10, -1, 2, 3, 2147483647}))));
+}
+
+OpCase with_predictions(OpCase c) {
+    c.name.replace(0, c.name.find('/'), "cross_entropy/predictions");
+    return c.slot(cross_entropy::predicted, Element::i32, c.members, 1, c.slots[cross_entropy::logits].rows, 1, poison());
+}
+
+void add_predictions(std::vector<OpCase>& cases) {
+    for (const Shape& s : {Shape{3, 5, 10}, Shape{2, 37, 1}, Shape{3, 257, 10}, Shape{2, 131, 67}, Shape{1, 0, 10}})
+        cases.push_back(with_predictions(entropy(s, "plain", uniform(-3, 3), integers(0, s.cols - 1), 1, false)));
+    cases.push_back(with_predictions(entropy({1, 4, 5}, "ties", given({1, 3, 3, 2, 3}), given({1, 2, 4, 0}))));
+    cases.push_back(with_predictions(entropy({1, 4, 5}, "masked", given({1, -kInfinity, 3, 2, 0.5}), given({2, 2, 0, 3}))));
+    cases.push_back(with_predictions(entropy({2, 3, 10}, "label_outside", uniform(-3, 3), given({4, 10, -1, 2, 3, 99}))));
+}
+
 void add_cross_entropy(std::vector<OpCase>& cases) {
     for (const Shape& s : {Shape{1, 1, 10}, Shape{1, 2, 10}, Shape{3, 5, 10}, Shape{1, 32, 10}, Shape{1, 128, 10},
                            Shape{2, 300, 7}, Shape{1, 4, 1}, Shape{1, 5, 1000}, Shape{1, 0, 10}, Shape{16, 32, 10}})
@@ -190,6 +221,8 @@ OpCase diversity(const Groups& s, const std::string& note, Values o, bool gradie
 
 void add_loss_cases(std::vector<OpCase>& cases) {
     add_cross_entropy(cases);
+    add_weighted_entropy(cases);
+    add_predictions(cases);
     add_weighted(cases);
     add_totals(cases);
 

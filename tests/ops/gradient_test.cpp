@@ -208,6 +208,17 @@ TEST(CrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
     }
 }
 
+TEST(CrossEntropyGradient, EqualsCentralDifferencesOfTheMeanWithWeights) {
+    namespace at = cross_entropy;
+    RefProgram p;
+    const auto logits = p.random(2, 1, 4, 6, -2, 2), dlogits = p.tensor(2, 1, 4, 6), weights = p.random(2, 1, 1, 6, 0.1, 9);
+    const auto labels = p.indices(2, 4, {0, 5, 2, 2, 3, 1, 0, 4}), state = p.states(std::vector<MemberState>(2));
+    p.add(&cross_entropy::kDef, LossParams{0.25},
+          {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}, {at::weights, weights}});
+    const auto objective = [&] { return (p.state(state, 0).loss + p.state(state, 1).loss) * 0.25 / 4; };
+    EXPECT_LT(p.gradient_error(logits, dlogits, objective), kTolerance);
+}
+
 TEST(WeightedCrossEntropyGradient, EqualsCentralDifferences) {
     namespace at = weighted_cross_entropy;
     for (const bool by_rows : {false, true})

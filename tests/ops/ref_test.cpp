@@ -103,15 +103,34 @@ TEST(CrossEntropy, CountsRowsLossAndTiesInFavourOfTheLowestIndex) {
     namespace at = cross_entropy;
     RefProgram p;
     const auto logits = p.tensor(1, 1, 3, 2, {0, 0, 0, 0, 0, std::log(3.0)}), labels = p.indices(1, 3, {0, 1, 1});
-    const auto dlogits = p.tensor(1, 1, 3, 2), state = p.states(std::vector<MemberState>(1));
+    const auto dlogits = p.tensor(1, 1, 3, 2), predicted = p.indices(1, 3, {7, 7, 7}),
+               state = p.states(std::vector<MemberState>(1));
     p.add(&cross_entropy::kDef, LossParams{1},
-          {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
+          {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}, {at::predicted, predicted}});
     p.run();
     EXPECT_EQ(p.state(state).rows, 3u);
     EXPECT_EQ(p.state(state).correct, 2u);  // the tie of row 0 goes to class 0, that of row 1 as well
     EXPECT_EQ(p.state(state).nonfinite, 0u);
+    EXPECT_EQ(p.integers(predicted), (std::vector<std::int32_t>{0, 0, 1}));
     EXPECT_NEAR(p.state(state).loss, 2 * std::log(2.0) - std::log(0.75), 1e-14);
     EXPECT_NEAR(p.values(dlogits)[5], (0.75 - 1) / 3, 1e-15);
+}
+
+TEST(CrossEntropy, WeightsMultiplyTheRowsAndTheMeanStaysThatOverRows) {
+    namespace at = cross_entropy;
+    RefProgram p;
+    // The rows' losses are log 2, log 4 and log 4/3.
+    const auto logits = p.tensor(1, 1, 3, 2, {0, 0, 0, std::log(3.0), 0, std::log(3.0)}), labels = p.indices(1, 3, {0, 0, 1});
+    const auto dlogits = p.tensor(1, 1, 3, 2), weights = p.tensor(1, 1, 1, 2, {10, 0.5});
+    const auto state = p.states(std::vector<MemberState>(1));
+    p.add(&cross_entropy::kDef, LossParams{1},
+          {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}, {at::weights, weights}});
+    p.run();
+    EXPECT_EQ(p.state(state).rows, 3u);
+    EXPECT_EQ(p.state(state).correct, 2u) << "an accuracy has no weights";
+    EXPECT_NEAR(p.state(state).loss, 10 * std::log(2.0) + 10 * std::log(4.0) + 0.5 * std::log(4.0 / 3), 1e-13);
+    const std::vector<double> wanted{10 * -0.5 / 3, 10 * 0.5 / 3, 10 * -0.75 / 3, 10 * 0.75 / 3, 0.5 * 0.25 / 3, 0.5 * -0.25 / 3};
+    for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(p.values(dlogits)[i], wanted[i], 1e-14) << i;
 }
 
 TEST(CrossEntropy, LabelOutsideSetsNonfiniteAndLeavesLossAndGradientZero) {

@@ -36,7 +36,7 @@ const std::map<std::string, std::string> kFree = {
     {"conv_forward", "bias.absent chosen.absent"},
     {"copy", "in.dtype in.floating out.dtype out.floating"},
     {"cosine_diversity", "dout.absent o.cols o.floating o.g o.rows"},
-    {"cross_entropy", "dlogits.absent logits.cols logits.floating"},
+    {"cross_entropy", "dlogits.absent logits.cols logits.floating predicted.absent weights.absent"},
     {"dense_backward", "dbeta.absent dbias.absent dgamma.absent"},
     {"dense_forward", "bias.absent saved.absent y.floating"},
     {"fill", "out.cols out.dtype out.floating out.g out.k out.rows"},

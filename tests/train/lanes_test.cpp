@@ -138,9 +138,18 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LanesAlone,
                          ::testing::Values(std::vector<std::string>{},
                                            std::vector<std::string>{"optim.name=sgd", "train.accumulate=2", "train.batch=32",
                                                                     "data.augment=true", "optim.decay_biases=false"},
+                                           std::vector<std::string>{"train.class_weights=balanced"},
                                            std::vector<std::string>{"device=cuda", "deterministic=true", "precision=bf16"},
                                            std::vector<std::string>{"device=cuda", "deterministic=true", "precision=f16"},
                                            std::vector<std::string>{"device=cuda", "deterministic=true", "precision=f32"}));
+
+TEST_F(LanesRun, ATrialWithOtherClassWeightsNeedsLanesOfItsOwn) {
+    const auto table = lanes(2);
+    const base::Recipe other = recipe({"train.class_weights=balanced"});
+    const base::Status refused = table->fill(0, other);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("train.class_weights"), std::string::npos) << refused.error().text();
+}
 
 TEST_F(LanesRun, AFilledLaneHasNoTraceOfTheTrialBefore) {
     const auto table = lanes(3);

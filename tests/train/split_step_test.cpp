@@ -58,19 +58,35 @@ struct Subject {
     std::vector<TableSource::Table> (*tables)();
 };
 
-std::unique_ptr<models::Model> leak(LossKind loss) {
+std::unique_ptr<models::Model> leak(LossKind loss, bool balanced = false) {
     models::LeakCnnConfig config;
     config.bands = 16;
     config.channels = {4, 6};
     config.hidden = 8;
     config.dropout = 0;
     config.loss = loss;
+    config.balanced = balanced;
     config.boost = {1, 7};
     config.classes = {{"NOLEAK", "LEAK"}, {25, 6}, 1, {}};
     return std::make_unique<models::LeakCnn>(config);
 }
 std::vector<TableSource::Table> recordings() {
     return {{{"features", Field::Kind::real, 16}, numbers(16, 1)}, {{"label", Field::Kind::integer, 1, 2}, labels()}};
+}
+
+std::unique_ptr<models::Model> images(std::vector<double> class_weights) {
+    models::CnnConfig config;
+    config.task.input = {"image", data::Field::Kind::real, 36};
+    config.task.input.shape = {6, 6, 1};
+    config.task.outputs = 2;
+    config.task.class_weights = std::move(class_weights);
+    config.channels = {4};
+    config.hidden = 8;
+    config.dropout = 0;
+    return std::make_unique<models::Cnn>(config);
+}
+std::vector<TableSource::Table> pictures() {
+    return {{{"image", Field::Kind::real, 36}, numbers(36, 1)}, {{"label", Field::Kind::integer, 1, 2}, labels()}};
 }
 
 models::LanguageConfig language() {
@@ -117,20 +133,13 @@ const Subject kSubjects[] = {
          return std::make_unique<models::EnergyFlow>(flow(), models::TextShape{tokenizer, kTokens, kTokens});
      },
      sentences},
-    {"classes", 1,
-     []() -> std::unique_ptr<models::Model> {
-         models::CnnConfig config;
-         config.task.input = {"image", data::Field::Kind::real, 36};
-         config.task.input.shape = {6, 6, 1};
-         config.task.outputs = 2;
-         config.channels = {4};
-         config.hidden = 8;
-         config.dropout = 0;
-         return std::make_unique<models::Cnn>(config);
+    {"classes", 1, [] { return images({}); }, pictures},
+    {"balanced", 2,
+     [] {
+         return images({0.62, 2.58});
      },
-     []() -> std::vector<TableSource::Table> {
-         return {{{"image", Field::Kind::real, 36}, numbers(36, 1)}, {{"label", Field::Kind::integer, 1, 2}, labels()}};
-     }},
+     pictures},
+    {"balanced_leak", 2, [] { return leak(LossKind::plain, true); }, recordings},
 };
 
 struct Where {

@@ -36,7 +36,7 @@ template <BaselineKind kKind>
 base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, const data::Fields& fields) {
     BaselineConfig config;
     config.residual = is_residual(kKind);
-    config.task = task_of(fields);
+    MILLRACE_SET(config.task, task_of(recipe, fields));
     config.dropout = static_cast<float>(recipe.real("model.dropout"));
     for (std::int64_t width : recipe.integers("model.widths")) config.widths.push_back(static_cast<std::int32_t>(width));
     if (config.widths.empty()) {
@@ -52,6 +52,7 @@ template <BaselineKind kKind>
 Family family() {
     Family family{name_of(kKind), {"debug", "phase1"}, schema_of, make_baseline<kKind>};
     family.metrics = regression_metrics();
+    family.weighs_classes = true;
     return family;
 }
 
@@ -61,6 +62,7 @@ base::Status Baseline::declare(tape::Store& store) {
     if (config_.widths.empty()) return base::Error{"model.widths is empty; at least one hidden layer would be right"};
     for (std::int32_t width : config_.widths)
         if (width < 1) return base::Error{fmt::format("model.widths holds {}; at least 1 would be right", width)};
+    config_.task.declare(store);
     layers_.clear();
     std::int32_t in = config_.task.input.width;
     for (std::size_t i = 0; i < config_.widths.size(); ++i) {

@@ -25,7 +25,7 @@ base::Schema schema_of(const std::string& preset) {
 
 base::Result<std::unique_ptr<Model>> make_cnn(const base::Recipe& recipe, const data::Fields& fields) {
     CnnConfig config;
-    config.task = task_of(fields);
+    MILLRACE_SET(config.task, task_of(recipe, fields));
     if (config.task.input.shape.size() == 0)
         return recipe.bad("model.name", fmt::format("cnn needs images; the data has {}", data::text_of(fields)));
     config.channels.clear();
@@ -42,6 +42,7 @@ base::Result<std::unique_ptr<Model>> make_cnn(const base::Recipe& recipe, const 
 }  // namespace
 
 base::Status Cnn::declare(tape::Store& store) {
+    config_.task.declare(store);
     convs_.clear();
     const data::Shape& image = config_.task.input.shape;
     std::int32_t height = image.height, width = image.width, in = image.channels;
@@ -80,6 +81,7 @@ Outputs Cnn::build(tape::Builder& builder, data::BatchSource& source, data::Part
 Family cnn_family() {
     Family family{"cnn", {"debug", "base"}, schema_of, make_cnn};
     family.metrics = regression_metrics();
+    family.weighs_classes = true;
     return family;
 }
 

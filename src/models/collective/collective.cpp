@@ -90,6 +90,7 @@ void UnitFamily::forward(tape::Builder& builder, const tape::Value& x, std::opti
 
 base::Status Collective::declare(tape::Store& store) {
     MILLRACE_TRY(validate(config_));
+    config_.task.declare(store);
     const CollectiveConfig& c = config_;
     experts_ = declare_units(store, "experts", c.experts, c.features(), c.expert, c.vary_experts, c.unit_dropout);
     encoder_ = declare_encoder(store, "encoder", c.opinions_width(), c.summary_width(), c.encoder_dropout);

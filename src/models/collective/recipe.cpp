@@ -53,7 +53,7 @@ UnitShape shape_of(const base::Recipe& recipe, const std::string& role) {
 base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe, const data::Fields& fields) {
     CollectiveConfig config;
     config.revision = recipe.text("model.revision") == "r2" ? Revision::r2 : Revision::r1;
-    config.task = task_of(fields);
+    MILLRACE_SET(config.task, task_of(recipe, fields));
     const auto total = static_cast<std::int32_t>(recipe.integer("model.n_total"));
     config.experts = static_cast<std::int32_t>(recipe.integer("model.n_experts"));
     if (config.experts == 0) config.experts = expert_count(total, recipe.real("model.expert_ratio"), config.revision);
@@ -85,6 +85,7 @@ base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe,
 Family collective_family() {
     Family family{"collective", {"debug", "phase1", "debug-r2", "phase1-r2"}, schema_of, make_collective};
     family.metrics = regression_metrics();
+    family.weighs_classes = true;
     return family;
 }
 

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
+#include <algorithm>
 
+#include "models/class_weights.h"
 #include "models/leak_cnn/ops/lines.h"
 #include "models/leak_cnn/ops/weighted.h"
 #include "models/leak_cnn/stored.h"
@@ -37,12 +38,13 @@ std::vector<double> class_weights(const LeakCnnConfig& config, std::size_t membe
         std::fill(weights.begin(), weights.end(), (1 - alpha) / static_cast<double>(std::max<std::size_t>(count - 1, 1)));
         weights[positive] = alpha;
     }
-    if (config.loss != LossKind::weighted || classes.counts.size() != count) return weights;
-    const double all = static_cast<double>(std::accumulate(classes.counts.begin(), classes.counts.end(), std::int64_t{0}));
+    const bool weighted = config.loss == LossKind::weighted;
+    if ((!weighted && !config.balanced) || classes.counts.size() != count) return weights;
+    weights = balanced_weights(classes.counts);
+    if (!weighted) return weights;
     double sum = 0, present = 0;
     for (std::size_t c = 0; c < count; ++c) {
         if (classes.counts[c] == 0) continue;
-        weights[c] = all / static_cast<double>(classes.counts[c]);
         sum += weights[c];
         present += 1;
     }
@@ -82,7 +84,7 @@ base::Status LeakCnn::declare(tape::Store& store) {
     std::vector<std::vector<double>> weights;
     for (std::size_t k = 0; k < static_cast<std::size_t>(store.members()); ++k) weights.push_back(class_weights(config_, k));
     weights_ = store.add_vector({"loss.weights"}, classes, tape::Init::blocks(std::move(weights)), tape::kSettings);
-    gamma_ = declare_value(store, "loss.gamma", by_rows() ? config_.gamma : std::vector<double>{0});
+    gamma_ = declare_value(store, "loss.gamma", config_.loss == LossKind::focal ? config_.gamma : std::vector<double>{0});
     auxiliary_ = declare_value(store, "loss.auxiliary", config_.auxiliary);
     threshold_ = declare_value(store, "threshold", {0.5});
     return base::ok();
@@ -99,8 +101,8 @@ Outputs LeakCnn::build(tape::Builder& builder, data::BatchSource& source, data::
     value = hidden_.forward(builder, value);
     const tape::Value logits = classes_.forward(builder, value), leak = leak_.forward(builder, value);
     if (!builder.training()) {
-        nn::cross_entropy(builder, logits, labels);
-        Outputs outputs{logits, {logits.view, leak.view, labels}, labels};
+        const tensor::View predicted = nn::cross_entropy(builder, logits, labels);
+        Outputs outputs{logits, {logits.view, leak.view, labels}, labels, predicted};
         for (const tensor::View& view : outputs.kept) builder.keep(view);
         return outputs;
     }

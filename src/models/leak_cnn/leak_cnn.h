@@ -21,6 +21,7 @@ struct LeakCnnConfig {
     std::vector<std::int32_t> channels{32, 64, 128};
     float dropout = 0.25f;
     LossKind loss = LossKind::weighted;
+    bool balanced = false;  ///< plain: with train.class_weights
     // One value, or one of each member.
     std::vector<double> boost{1};        ///< weighted: factor on the weight of the positive class
     std::vector<double> gamma{2};        ///< focal
@@ -45,8 +46,8 @@ public:
     [[nodiscard]] VotingRules rules(data::Part part, int member) const;
 
 private:
-    /// Focal losses are means over rows, the others over the weights of their classes.
-    [[nodiscard]] bool by_rows() const { return config_.loss == LossKind::focal; }
+    /// Focal losses and balanced ones are means over rows, the others over the weights of their classes.
+    [[nodiscard]] bool by_rows() const { return config_.loss == LossKind::focal || config_.balanced; }
 
     LeakCnnConfig config_;
     tape::Store* store_ = nullptr;
@@ -57,8 +58,8 @@ private:
     tape::ParameterId auxiliary_ = tape::kNoParameter, threshold_ = tape::kNoParameter;
 };
 
-/// The weight of each class in a member's loss. Weighted: (N / n) over its mean, times `boost` for the positive one; 1 for
-/// classes that do not occur.
+/// The weight of each class in a member's loss. Balanced: balanced_weights(). Weighted: these over their mean, times `boost` for
+/// the positive one. 1 for classes that do not occur.
 std::vector<double> class_weights(const LeakCnnConfig& config, std::size_t member);
 
 }  // namespace millrace::models

@@ -1,5 +1,8 @@
 #include "models/leak_cnn/recipe.h"
 
+#include <fmt/format.h>
+
+#include "models/class_weights.h"
 #include "models/families.h"
 #include "models/leak_cnn/stored.h"
 
@@ -78,6 +81,13 @@ base::Result<LeakCnnConfig> leak_cnn_config(const base::Recipe& recipe, const da
     config.dropout = static_cast<float>(recipe.real("model.dropout"));
     const std::string& loss = recipe.text("model.loss");
     config.loss = loss == "focal" ? LossKind::focal : loss == "weighted" ? LossKind::weighted : LossKind::plain;
+    MILLRACE_LET(balanced, class_weights(recipe, fields));
+    config.balanced = !balanced.empty();
+    if (config.balanced && config.loss != LossKind::plain)
+        return recipe.bad("train.class_weights",
+                          fmt::format("train.class_weights = \"{}\", but model.loss = \"{}\" weighs the classes itself; "
+                                      "\"none\", or model.loss = \"plain\", would be right",
+                                      recipe.text("train.class_weights"), loss));
     config.boost = recipe.reals("model.boost");
     config.gamma = recipe.reals("model.gamma");
     config.alpha = recipe.reals("model.alpha");
@@ -99,6 +109,7 @@ Family leak_cnn_family() {
     family.classify = classify_sounds;
     family.classify_columns = kClassifyColumns;
     family.metrics = kMetrics;
+    family.weighs_classes = true;
     family.measures = {"file_f1", "validation_loss", "file_mcc", "segment_f1", "validation_accuracy"};
     return family;
 }

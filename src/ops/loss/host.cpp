@@ -10,12 +10,10 @@ namespace {
 
 using tensor::Operand;
 
-/// Loss of one row of logits, in double; `gradient` (may be null) receives (softmax - onehot) * factor.
+/// Loss of one row of logits, in double, the largest of which is number `best`; `gradient` (may be null) receives
+/// (softmax - onehot) * factor.
 template <class T>
-double cross_entropy_row(const T* logits, int classes, std::int32_t label, T* gradient, double factor, bool& correct) {
-    int best = 0;
-    for (int c = 1; c < classes; ++c) best = logits[c] > logits[best] ? c : best;
-    correct = best == label;
+double cross_entropy_row(const T* logits, int classes, std::ptrdiff_t best, std::int32_t label, T* gradient, double factor) {
     const auto top = static_cast<double>(logits[best]);
     double sum = 0;
     for (int c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(logits[c]) - top);
@@ -37,14 +35,17 @@ void cross_entropy_of(const Bound& b, int member) {
     for (int row = 0; row < in.rows; ++row) {
         const std::int32_t label = *b[labels].at<std::int32_t>(member, 0, row);
         T* gradient = b[dlogits].present() ? b[dlogits].at<T>(member, 0, row) : nullptr;
+        const T* values = in.at<T>(member, 0, row);
+        const std::ptrdiff_t best = std::max_element(values, values + in.cols) - values;
+        if (b[predicted].present()) *b[predicted].at<std::int32_t>(member, 0, row) = static_cast<std::int32_t>(best);
         if (label < 0 || label >= in.cols) {
             strange = true;
             if (gradient != nullptr) std::fill_n(gradient, in.cols, T{});
             continue;
         }
-        bool correct = false;
-        total += cross_entropy_row(in.at<T>(member, 0, row), in.cols, label, gradient, share, correct);
-        s.correct += correct ? 1 : 0;
+        const double weight = b[weights].present() ? static_cast<double>(b[weights].at<T>(member)[label]) : 1;
+        total += weight * cross_entropy_row(values, in.cols, best, label, gradient, share * weight);
+        s.correct += best == label ? 1 : 0;
     }
     s.loss += total;
     s.rows += static_cast<std::uint32_t>(in.rows);

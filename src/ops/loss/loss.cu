@@ -41,8 +41,9 @@ constexpr int kEntropyThreads = 512;
 /// is zero again afterwards.
 template <int kLanes, class T>
 __global__ void __launch_bounds__(kEntropyThreads)
-    cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits, int rows, int classes,
-                         float scale, EntropyPart* parts, unsigned* finished) {
+    cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits,
+                         Mat<const float> weights, Mat<std::int32_t> predicted, int rows, int classes, float scale,
+                         EntropyPart* parts, unsigned* finished) {
     __shared__ double sums[32];
     __shared__ std::uint32_t counts[32];
     begin_kernel();
@@ -65,8 +66,10 @@ __global__ void __launch_bounds__(kEntropyThreads)
         for (int d = kLanes / 2; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
         const bool known = label >= 0 && label < classes;
         if (!real) continue;
+        const float weight = weights && known ? weights.row(k, 0, 0)[label] : 1.0f;
         if (lane == 0) {
-            const float row_loss = known ? logf(total) - (load(l + label) - most) : 0;
+            if (predicted) *predicted.row(k, 0, r) = best;
+            const float row_loss = known ? weight * (logf(total) - (load(l + label) - most)) : 0;
             bad = bad || !known || !isfinite(row_loss);
             loss += row_loss;
             correct += known && best == label;
@@ -74,7 +77,7 @@ __global__ void __launch_bounds__(kEntropyThreads)
         if (!dlogits) continue;
         for (int c = lane; c < classes; c += kLanes)
             store(dlogits.row(k, 0, r) + c,
-                  known ? (expf(load(l + c) - most) / total - (c == label ? 1.0f : 0.0f)) * scale : 0.0f);
+                  known ? (expf(load(l + c) - most) / total - (c == label ? 1.0f : 0.0f)) * (scale * weight) : 0.0f);
     }
     loss = block_sum(loss, sums);
     correct = block_sum(correct, counts);
@@ -167,8 +170,8 @@ KernelResult make_cross_entropy(Context& c, const Bound& b) {
         const std::size_t members = static_cast<std::size_t>(l.k), bytes = members * blocks * sizeof(EntropyPart);
         MILLRACE_LET(parts, zero_table(c, bytes + members * sizeof(unsigned)));
         auto* finished = reinterpret_cast<unsigned*>(static_cast<std::byte*>(parts) + bytes);
-        return make_launch(c, kernel, dim3(blocks, l.k), dim3(kEntropyThreads), 0, l, y, s, d, l.rows, l.cols, scale, parts,
-                           finished);
+        return make_launch(c, kernel, dim3(blocks, l.k), dim3(kEntropyThreads), 0, l, y, s, d, b[weights], b[predicted], l.rows,
+                           l.cols, scale, parts, finished);
     });
 }
 

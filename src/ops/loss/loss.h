@@ -13,8 +13,10 @@ namespace millrace::ops {
 /// state.rows += B, state.correct += rows whose largest logit (lowest index on ties) is the label. dlogits (optional, real)
 /// = (softmax - onehot) * scale / B, where `scale` is the micro-batch's share of the step's rows (1 without accumulation).
 /// A non-finite loss sets state.nonfinite. logits real [K,1,B,C], labels i32 [K,1,B,1]; a label outside [0, C) sets nonfinite, loss 0, gradient 0.
+/// weights (optional) stat [K,1,1,C]: a row's loss and gradient are multiplied by weights[label]. The mean stays that over rows.
+/// predicted (optional) i32 [K,1,B,1]: the index of a row's largest logit, the lowest on ties.
 struct LossParams { double scale = 1; bool as_loss = true; };
-namespace cross_entropy { enum Slot { logits, labels, state, dlogits, slots }; extern const OpDef kDef; }
+namespace cross_entropy { enum Slot { logits, labels, state, dlogits, weights, predicted, slots }; extern const OpDef kDef; }
 
 /// loss_total. What a mean over all rows of a step divides by when the step runs in parts, before the first of them. total[0] = sum over rows of weights[v] where v is
 /// in [0, C), 0 elsewhere; without weights of v cut to [0, most], which counts tokens. total[1] = B. Slots: values i32 [K,1,B,1] (labels, lengths), weights stat
