@@ -23,11 +23,23 @@ std::vector<models::Figure> figures_in(const json& list) {
     return all;
 }
 
+json encode(const models::ClassReport& report) {
+    json rows = json::array();
+    for (const auto& [pair, count] : report.confusion) rows.push_back({pair.first, pair.second, count});
+    return {report.classes.size(), std::move(rows)};
+}
+models::ClassReport classes_in(const json& from) {
+    models::Confusion confusion;
+    for (const json& row : from.at(1)) confusion[{row.at(0).get<std::int32_t>(), row.at(1).get<std::int32_t>()}] = row.at(2);
+    return models::class_report(std::move(confusion), from.at(0).get<std::int32_t>());
+}
+
 json encode(const Score& score) {
     json domains = json::array();
     for (const Score& domain : score.domains) domains.push_back(encode(domain));
-    return {number(score.loss), number(score.accuracy),     figures(score.more.figures), score.more.summary,
-            score.more.notes,   figures(score.more.chosen), score.more.refused,          std::move(domains)};
+    return {number(score.loss), number(score.accuracy), figures(score.more.figures),
+            score.more.summary, score.more.notes,       figures(score.more.chosen),
+            score.more.refused, std::move(domains),     score.classes ? encode(*score.classes) : json()};
 }
 Score decode(const json& from) {
     Score score{number_in(from.at(0)), number_in(from.at(1))};
@@ -37,6 +49,7 @@ Score decode(const json& from) {
     score.more.chosen = figures_in(from.at(5));
     score.more.refused = from.at(6).get<std::string>();
     for (const json& domain : from.at(7)) score.domains.push_back(decode(domain));
+    if (!from.at(8).is_null()) score.classes = classes_in(from.at(8));
     return score;
 }
 

@@ -93,7 +93,7 @@ struct IntervalReport {
 struct Score {
     double loss = 0, accuracy = 0;
     models::Scored more = {};
-    std::optional<models::ClassReport> classes = {};  ///< of `eval`, where the model classifies
+    std::optional<models::ClassReport> classes = {};  ///< where the model classifies
     std::vector<Score> domains = {};                  ///< of each domain by itself, where the data has several
 };
 /// How good a score is by `metric` ("validation_loss", "validation_accuracy" or a figure's name): more is better.
@@ -131,7 +131,8 @@ struct RunResult {
     std::uint32_t epochs = 0;  ///< completed
     std::uint64_t step = 0, dropped = 0;
     std::vector<MemberResult> members;
-    std::optional<std::size_t> chosen = {};  ///< the member that did best on what was set aside to select by
+    std::optional<std::size_t> chosen = {};           ///< the member that did best on what was set aside to select by
+    std::optional<models::ClassReport> classes = {};  ///< of best_member(), where the model classifies
     bool classifies = true;
     bool tested = true;                               ///< the data has a test part
     std::int64_t held = 0;                            ///< samples of the part that the members' scores are of

@@ -139,6 +139,7 @@ base::Status Selection::on_stop(RunResult& result) {
         if (k < scores.size()) member.more = scores[k].more;
         result.members.push_back(std::move(member));
     }
+    if (const std::size_t best = best_member(result); best < scores.size()) result.classes = scores[best].classes;
     return base::ok();
 }
 

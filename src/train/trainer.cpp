@@ -13,6 +13,7 @@
 #include "models/registry.h"
 #include "models/weights.h"
 #include "train/checkpoints.h"
+#include "train/confusion_picture.h"
 #include "train/domain_scores.h"
 #include "train/initial_weights.h"
 #include "train/loop.h"
@@ -125,6 +126,7 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Prepared& run, R
                         [&](const io::LoadedCheckpoint& checkpoint) { return structure.engine_of(checkpoint); });
     Patience patience(loop, state.staleness, state.complete);
     DomainScores domains(std::move(course), held.path());
+    ConfusionPicture confusion(loop, selection, held.path());
     RunLog log(loop, directory.metrics(), *telemetry, clock);
     Checkpoints saver({loop, recipe, &checkpoints, selection, patience, domains, &log, directory.events(), clock, request.saves},
                       state.members.empty() ? std::nullopt : std::optional(state.step));
@@ -133,8 +135,8 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Prepared& run, R
     // before its row is written: the machine, then the scores. Rows come before the checkpoint that holds their offset in the
     // file. The console and other listeners from outside see what is on the disk. Warnings are printed below the line of their
     // epoch.
-    for (Listener* part :
-         std::initializer_list<Listener*>{&structure, &files, telemetry.get(), &selection, &patience, &domains, &log, &saver})
+    for (Listener* part : std::initializer_list<Listener*>{&structure, &files, telemetry.get(), &selection, &patience, &domains,
+                                                           &log, &saver, &confusion})
         loop.add(*part);
     for (Listener* listener : listeners) loop.add(*listener);
     loop.add(warnings);
@@ -202,7 +204,7 @@ base::Result<Prepared> prepare(base::Recipe recipe, const TrainRequest& request,
     base::Recipe own = recipe;
     if (ranks != nullptr) MILLRACE_SET(own, ranks->own_part(recipe));
     // The same split and forms as before, even if more memory is free or others are faster now: these round differently.
-    SetUpOptions options{request.adapt_source, standing.state.micro_batch, run.stored, false, standing.state.forms, ranks};
+    SetUpOptions options{request.adapt_source, standing.state.micro_batch, run.stored, true, standing.state.forms, ranks};
     if (options.forms.empty()) options.forms = begin.forms;
     MILLRACE_SET(run.setup, set_up(own, true, options));
     return run;

@@ -131,6 +131,31 @@ TEST_F(OwnData, WhatDoesNotFitIsStreamed) {
     }
 }
 
+TEST_F(OwnData, OfMoreThanAThousandClassesThePairsThatOccurAreCounted) {
+    std::string table = "place,kind\n";
+    for (int i = 0; i < 12 * 1030; ++i)
+        table += std::to_string(i % 1030 + i / 1030 % 3) + ",kind" + std::to_string(i % 1030) + "\n";
+    write("kinds.csv", table);
+    const char* recipe = "[model]\nname = \"shallow\"\npreset = \"debug\"\nwidths = [8]\n[train]\nbatch = 512\n";
+    trained(recipe, "kinds.csv", "run", {"train.epochs=1", "data.target=kind"});
+    const Said evaluated = call({"eval", path("run"), "--json"});
+    ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+    const Json json = Json::parse(evaluated.out);
+    EXPECT_EQ(json.at("classes").size(), 1030u);
+    EXPECT_FALSE(json.contains("confusion"));
+    std::int64_t rows = 0, right = 0;
+    for (const Json& pair : json.at("confusion_counts")) {
+        rows += pair.at(2).get<std::int64_t>();
+        right += pair.at(0) == pair.at(1) ? pair.at(2).get<std::int64_t>() : 0;
+    }
+    EXPECT_EQ(rows, json.at("samples").get<std::int64_t>());
+    EXPECT_NEAR(static_cast<double>(right) / static_cast<double>(rows), json.at("accuracy").get<double>(), 1e-9);
+    const auto picture = io::read_text(path("run") + "/confusion.svg");
+    ASSERT_TRUE(picture.ok());
+    EXPECT_NE(picture->find("taken for kind"), std::string::npos);
+    EXPECT_EQ(picture->find("<path"), std::string::npos);
+}
+
 TEST_F(OwnData, OneTextFileIsCutIntoParts) {
     std::string text;
     for (int i = 0; i < 3000; ++i) text += i % 3 == 0 ? "one " : i % 3 == 1 ? "two " : "three ";

@@ -38,6 +38,7 @@ TEST_F(Runs, AreListedComparedAndLeaveAReport) {
     std::ifstream report(folder_ / "runs/fast/report.html");
     const std::string page((std::istreambuf_iterator<char>(report)), {});
     EXPECT_NE(page.find("<title>Millrace run: fast</title>"), std::string::npos);
+    EXPECT_NE(page.find(R"("name":"confusion.svg","data":"data:image/svg+xml;base64,)"), std::string::npos);
 }
 
 TEST_F(Runs, ModelsShowNamesLayersWithTheirWork) {

@@ -31,7 +31,9 @@ protected:
 
 TEST_F(ClassReports, AgreeWithTheAccuracyOfTheDevice) {
     ASSERT_TRUE(run("one", {"train.epochs=1"}).ok());
-    EXPECT_FALSE(observer_.epochs.at(0).validation.at(0).classes) << "training reads no predictions";
+    const Score& validation = observer_.epochs.at(0).validation.at(0);
+    ASSERT_TRUE(validation.classes);
+    EXPECT_EQ(validation.classes->accuracy, validation.accuracy);
     expect_reports("one", 1);
 }
 
@@ -40,6 +42,34 @@ TEST_F(ClassReports, OfEveryFamilyAndMember) {
         ASSERT_TRUE(run(name, {"model.name=" + name, "model.preset=debug", "members=3", "train.epochs=1"}).ok());
         expect_reports(name, 3);
     }
+}
+
+TEST_F(ClassReports, ArePicturesOfFinishedAndOfStoppedRuns) {
+    ASSERT_TRUE(run("finished", {"train.epochs=1", "members=2"}).ok());
+    const std::string tested = bytes("finished/confusion.svg");
+    EXPECT_NE(tested.find("101 images of test, best weights of member "), std::string::npos) << tested.substr(0, 2000);
+    for (const std::string_view name : data::kGarmentNames)
+        EXPECT_NE(tested.find(">" + std::string(name) + "</text>"), std::string::npos) << name;
+
+    // Stopped in the second epoch: the best weights so far.
+    struct Stopper final : Listener {
+        base::Status on_epoch(EpochReport&) override {
+            request_stop();
+            return base::ok();
+        }
+    } stopper;
+    TrainRequest request;
+    request.out = folder_ / "stopped";
+    request.command = {"test"};
+    const auto stopped = train(recipe({"train.epochs=3"}), request, {&stopper});
+    ASSERT_TRUE(stopped.ok()) << stopped.error().text();
+    EXPECT_TRUE(stopped->stopped);
+    EXPECT_NE(bytes("stopped/confusion.svg").find("images of validation, best weights"), std::string::npos);
+}
+
+TEST_F(ClassReports, WithoutATestPartThePictureIsOfValidation) {
+    ASSERT_TRUE(run("numbers", {"train.epochs=1", "data.validation=0"}).ok());
+    EXPECT_NE(bytes("numbers/confusion.svg").find("images of test"), std::string::npos) << "nothing was set aside";
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ class RunView {
 
   /** names below the folder, or {name, data} of a report */
   showPictures(pictures) {
-    const names = JSON.stringify(pictures.map((one) => one.name || one)), now = Date.now();
+    const names = JSON.stringify([this.run.state, ...pictures.map((one) => one.name || one)]), now = Date.now();
     this.shown.hidden = pictures.length === 0;
     if (names === this.names && !(this.run.state === "running" && now - this.loaded > 10000)) return;
     this.names = names;
