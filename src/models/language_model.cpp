@@ -41,10 +41,11 @@ public:
         scored.figures = {{"perplexity", perplexity}, {"token_accuracy", accuracy}};
         scored.summary = fmt::format("perplexity {:.2f}, {:.2f} % of the tokens right", perplexity, 100 * accuracy);
         if (!text_) return scored;
-        scored.figures.push_back({"unigram_perplexity", text_->unigram_perplexity});
+        const std::string unknown = fmt::format("{:.2f} % unknown", 100 * text_->unknown_share());
+        const double alone = text_->unigram_perplexity;  // 0: there is no training part
+        if (alone > 0) scored.figures.push_back({"unigram_perplexity", alone});
         scored.figures.push_back({"unknown_share", text_->unknown_share()});
-        scored.summary += fmt::format(" (frequencies alone: {:.1f}; {:.2f} % unknown)", text_->unigram_perplexity,
-                                      100 * text_->unknown_share());
+        scored.summary += alone > 0 ? fmt::format(" (frequencies alone: {:.1f}; {})", alone, unknown) : " (" + unknown + ")";
         return scored;
     }
 
@@ -78,8 +79,10 @@ Outputs LanguageModel::build(tape::Builder& builder, data::BatchSource& source, 
     Outputs outputs{x, {}};
     if (!builder.training()) {
         options.tally = builder.buffer(1, 1, ops::kTallyColumns, builder.stat(), tape::Role::activation, "tally");
+        options.losses = builder.buffer(1, x.view.rows, 1, builder.stat(), tape::Role::activation, "losses");
         builder.keep(options.tally);
-        outputs.kept = {options.tally};
+        builder.keep(options.losses);
+        outputs = {{options.losses}, {options.tally}};
     }
     head_.loss(builder, x, wanted, 0, options);
     if (builder.training()) builder.backward();

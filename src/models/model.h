@@ -37,7 +37,8 @@ struct StepWork {
 
 /// What a program of a model leaves behind: views into that program.
 struct Outputs {
-    tape::Value prediction;          ///< [K,1,rows,width]
+    /// [K,1,rows,width]: scores of classes or predicted numbers. Of tokens, in evaluation, -log p of each: [K,1,rows * tokens,1].
+    tape::Value prediction;
     std::vector<tensor::View> kept;  ///< what the host may read after a run (Builder::keep): of evaluation what scoring() takes
     /// Of a classifier in evaluation: the right classes and those with the largest scores, the columns of `prediction`, i32
     /// [K,1,rows,1]. Absent: there is no report per class.

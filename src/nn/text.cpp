@@ -86,7 +86,8 @@ void VocabularyHead::loss(tape::Builder& builder, const tape::Value& x, const Se
     const std::int32_t rows = x.view.rows, positions = targets.count() > 0 ? rows / targets.count() : 0;
     MILLRACE_ASSERT(rows == positions * targets.count() && (rows == 0 || first + targets.tokens() <= positions), name_);
     const tape::Store& store = builder.store();
-    const tensor::View logsumexp = builder.buffer(1, rows, 1, builder.stat(), tape::Role::scratch, name_ + ".logsumexp");
+    tensor::View losses = options.losses;
+    if (!losses.present()) losses = builder.buffer(1, rows, 1, builder.stat(), tape::Role::scratch, name_ + ".losses");
     const Mean mean = step_mean(builder, name_, "a mean over tokens");
     Slot dx, dweight, dbias;
     if (builder.training()) {
@@ -97,7 +98,7 @@ void VocabularyHead::loss(tape::Builder& builder, const tape::Value& x, const Se
     builder.append(record_of(&ops::vocabulary_loss::kDef,
                              ops::TokenLossParams{options.weight * mean.scale, first, options.as_loss}, name_,
                              {x, store.weight(linear_.weight()), store.parameter(linear_.bias()), targets.ids, targets.lengths,
-                              store.state(), logsumexp, dx, dweight, dbias, options.tally, mean.total}));
+                              store.state(), losses, dx, dweight, dbias, options.tally, mean.total}));
 }
 
 void token_choose(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,

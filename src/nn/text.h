@@ -58,9 +58,10 @@ private:
 tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sequences& sequences, const std::string& name);
 
 struct TokenLossOptions {
-    double weight = 1;     ///< of this term in the step's objective
-    bool as_loss = false;  ///< counts as the step's loss and rows; else its share of the objective joins state.penalty
-    tensor::View tally{};  ///< stat [K,1,1,ops::kTallyColumns], optional: sums of losses, tokens, right tokens, right sequences
+    double weight = 1;      ///< of this term in the step's objective
+    bool as_loss = false;   ///< counts as the step's loss and rows; else its share of the objective joins state.penalty
+    tensor::View tally{};   ///< stat [K,1,1,ops::kTallyColumns], optional: sums of losses, tokens, right tokens, right sequences
+    tensor::View losses{};  ///< stat [K,1,B*N,1], optional, of a VocabularyHead: each position's, 0 where it predicts nothing
     std::string name = "token_cross_entropy";
 };
 

@@ -46,7 +46,7 @@ OpCase loss(const Head& h, const std::string& note, const TokenLossParams& param
     c.slot(at::lengths, Element::i32, h.k, 1, h.sentences, 1,
            given({h.tokens * 1.0, h.tokens - 1.0, 0, h.tokens + 5.0, h.tokens / 2 * 1.0, -3, 1}));
     c.state(at::state);
-    c.slot(at::logsumexp, Element::stat, h.k, 1, h.rows(), 1, poison());
+    c.slot(at::losses, Element::stat, h.k, 1, h.rows(), 1, poison());
     c.slot(at::dx, Element::real, h.k, 1, h.rows(), h.cols, poison(), layout);
     c.slot(at::dweight, Element::stat, h.k, 1, h.vocabulary, h.cols, poison(), layout);
     c.slot(at::dbias, Element::stat, h.k, 1, 1, h.vocabulary, poison());
@@ -164,8 +164,7 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
     c = without(loss(both, "nan_in_a_row", {1, 0, true}), {at::tally});
     c.slots[at::x].values = c.slots[at::x].values.with(500 * both.cols + 5, std::numeric_limits<double>::quiet_NaN());
     c.makes_nan = true;
-    for (const int slot : {at::logsumexp, at::dx, at::dweight, at::dbias})
-        c.slots[static_cast<std::size_t>(slot)].compare = false;
+    for (const int slot : {at::losses, at::dx, at::dweight, at::dbias}) c.slots[static_cast<std::size_t>(slot)].compare = false;
     cases.push_back(c);
     c = loss(small, "large", {1, 1, true});  // of numbers whose sums are exact
     c.slots[at::x].values = given({1, 0, -1, 0, 0});
@@ -180,7 +179,7 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
         c = loss(small, std::isnan(value) ? "nan" : "infinite", {1, 1, true});
         c.slots[at::x].values = c.slots[at::x].values.with(3 * small.cols + 5, value);
         c.makes_nan = true;
-        for (const int slot : {at::logsumexp, at::dx, at::dweight, at::dbias, at::tally})
+        for (const int slot : {at::losses, at::dx, at::dweight, at::dbias, at::tally})
             c.slots[static_cast<std::size_t>(slot)].compare = false;
         cases.push_back(c);
     }

@@ -126,7 +126,7 @@ void loss_of_sequence(const Bound& b, int member, int sequence, const Loops& loo
         T* gradient = dlogits.present() ? dlogits.at<T>(member, 0, row) : nullptr;
         if (row >= first && row < end)
             found[row] = token_loss<T>(loops, logits.cols, logits.at<T>(member, 0, row), rows.id(sequence, row - first),
-                                       rows.share, gradient, nullptr);
+                                       rows.share, gradient);
         else if (gradient != nullptr)
             std::fill_n(gradient, dlogits.cols, T{});
     }

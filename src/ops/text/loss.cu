@@ -65,7 +65,7 @@ __device__ Largest block_join(Largest own) {
 /// runs of logits.
 template <class T, int V>
 __global__ void token_loss_kernel(Mat<const T> logits, Mat<T> gradients, Mat<const float> bias, Mat<const std::int32_t> ids,
-                                  Mat<float> logsumexp, const __grid_constant__ TokenSums a, int begin) {
+                                  Mat<float> losses, const __grid_constant__ TokenSums a, int begin) {
     __shared__ int counts[32];
     begin_kernel();
     const int k = blockIdx.z, row = begin + blockIdx.x, sequence = row / a.shape.positions,
@@ -80,7 +80,7 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<T> gradients, Mat<con
         constexpr float kNothing[V] = {};
         for (int c = first; gradient != nullptr && c < a.shape.vocabulary; c += step) store_run<V>(gradient + c, kNothing);
         if (threadIdx.x == 0) out = {0, 0, asked};
-        if (threadIdx.x == 0 && logsumexp) *logsumexp.row(k, 0, row) = 0;
+        if (threadIdx.x == 0 && losses) *losses.row(k, 0, row) = 0;
         return;
     }
     const float* shift = bias ? bias.row(k, 0, 0) : nullptr;
@@ -103,7 +103,7 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<T> gradients, Mat<con
     if (threadIdx.x == 0) {
         const float loss = logf(found.total) - (wanted - found.most);
         out = {loss, found.best == id, !isfinite(loss)};
-        if (logsumexp) *logsumexp.row(k, 0, row) = found.most + logf(found.total);
+        if (losses) *losses.row(k, 0, row) = loss;
     }
     if (gradient == nullptr) return;
     const float share = static_cast<float>(a.params.scale / block_divisor(a, k, counts)) * a.state[k].loss_scale,
@@ -197,7 +197,7 @@ constexpr int kFewThreads = 320, kMostThreads = 512;
 template <class T, int V, int kThreads>
 __global__ void __launch_bounds__(kThreads, kThreads == kFewThreads ? 2 : 1)
     token_rows_kernel(Mat<const T> logits, Mat<T> gradients, Mat<const float> bias, Mat<const std::int32_t> ids,
-                      Mat<float> logsumexp, const __grid_constant__ TokenSums a, int begin, int rows, int rows_each,
+                      Mat<float> losses, const __grid_constant__ TokenSums a, int begin, int rows, int rows_each,
                       float* partial) {
     __shared__ int counts[32], best;
     __shared__ float largest[32], totals[32];
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kThreads, kThreads == kFewThreads ? 2 : 1)
             constexpr float kNothing[V] = {};
             for (int c = held.first; gradient != nullptr && c < words; c += held.step) store_run<V>(gradient + c, kNothing);
             if (threadIdx.x == 0) out = {0, 0, asked};
-            if (threadIdx.x == 0 && logsumexp) *logsumexp.row(k, 0, row) = 0;
+            if (threadIdx.x == 0 && losses) *losses.row(k, 0, row) = 0;
             continue;
         }
         const float wanted = threadIdx.x == 0 ? load(l + id) + (shift != nullptr ? shift[id] : 0) : 0;
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, kThreads == kFewThreads ? 2 : 1)
             const float loss = logf(total) - (wanted - most);
             out = {loss, best == id, !isfinite(loss)};
             best = INT_MAX;
-            if (logsumexp) *logsumexp.row(k, 0, row) = most + logf(total);
+            if (losses) *losses.row(k, 0, row) = loss;
         }
         if (gradient != nullptr) held.put_gradients(gradient, share / total, share, id, sums);
     }
@@ -293,7 +293,7 @@ int token_loss_parts(const Operand& logits, const Operand& gradients, const Oper
 }
 
 void launch_token_losses(cudaStream_t stream, const Operand& logits, const Operand& gradients, const Operand& bias,
-                         const Operand& ids, const Operand& logsumexp, const TokenSums& to, int begin, float* partial) {
+                         const Operand& ids, const Operand& losses, const TokenSums& to, int begin, float* partial) {
     if (logits.rows == 0) return;
     const int parts = token_loss_parts(logits, gradients, bias);
     by_real(logits.dtype, [&]<class T>(T) {
@@ -302,14 +302,14 @@ void launch_token_losses(cudaStream_t stream, const Operand& logits, const Opera
             const int threads = rows_threads(logits.cols);
             const auto kernel =
                 threads <= kFewThreads ? token_rows_kernel<T, kRun, kFewThreads> : token_rows_kernel<T, kRun, kMostThreads>;
-            launch(kernel, dim3(parts, 1, logits.k), dim3(threads), 0, stream, logits, gradients, bias, ids, logsumexp, to, begin,
+            launch(kernel, dim3(parts, 1, logits.k), dim3(threads), 0, stream, logits, gradients, bias, ids, losses, to, begin,
                    logits.rows, rows_of_block(logits), partial);
             return;
         }
         const bool whole = has_whole_runs(logits, gradients, bias);
         const auto kernel = whole ? token_loss_kernel<T, kRun> : token_loss_kernel<T, 1>;
         launch(kernel, dim3(logits.rows, 1, logits.k), threads_for(to.shape.vocabulary), 0, stream, logits, gradients, bias, ids,
-               logsumexp, to, begin);
+               losses, to, begin);
     });
 }
 

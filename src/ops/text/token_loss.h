@@ -33,9 +33,8 @@ struct PlainRows {
 };
 
 /// Of a row of `count` logits about token `id`. gradient: null, or gets that of the loss times `share`; it may be the logits.
-/// logsumexp: null, or gets that of the row, unless the id is outside of the vocabulary.
 template <class T, class Loops>
-FoundToken token_loss(const Loops& loops, int count, const T* logits, std::int32_t id, double share, T* gradient, T* logsumexp) {
+FoundToken token_loss(const Loops& loops, int count, const T* logits, std::int32_t id, double share, T* gradient) {
     if (id < 0 || id >= count) {
         if (gradient != nullptr) std::fill_n(gradient, count, T{});
         return {0, false, true};
@@ -48,7 +47,6 @@ FoundToken token_loss(const Loops& loops, int count, const T* logits, std::int32
         loops.scale_row(count, static_cast<T>(share / sum), gradient);
         gradient[id] = own;
     }
-    if (logsumexp != nullptr) *logsumexp = static_cast<T>(top + std::log(sum));
     const double loss = std::log(sum) - (target - top);
     return {loss, best == id, !std::isfinite(loss)};
 }

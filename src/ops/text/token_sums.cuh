@@ -94,10 +94,10 @@ __device__ void add_token_sums(const TokenSums& a, int k, int warps, TokenSum* p
 
 /// In how many parts launch_token_losses can leave the sums of a member's gradients over rows, 0: it cannot.
 int token_loss_parts(const tensor::Operand& logits, const tensor::Operand& gradients, const tensor::Operand& bias);
-/// What rows from `begin` on leave behind; gradients, bias and logsumexp are optional, logits may lie where gradients go. partial
+/// What rows from `begin` on leave behind; gradients, bias and losses are optional, logits may lie where gradients go. partial
 /// [K][parts][vocabulary], optional: those sums.
 void launch_token_losses(cudaStream_t stream, const tensor::Operand& logits, const tensor::Operand& gradients,
-                         const tensor::Operand& bias, const tensor::Operand& ids, const tensor::Operand& logsumexp,
+                         const tensor::Operand& bias, const tensor::Operand& ids, const tensor::Operand& losses,
                          const TokenSums& to, int begin, float* partial = nullptr);
 /// Its sums, one block per member.
 void launch_token_sums(cudaStream_t stream, int members, const TokenSums& sums);

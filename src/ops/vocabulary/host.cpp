@@ -22,7 +22,7 @@ bool wants_gradients(const Bound& b) { return b[at::dx].present() || b[at::dweig
 /// Zeros for what is added to.
 template <class T>
 void clear_outputs(const Bound& b, int member) {
-    for (const int slot : {at::logsumexp, at::dx, at::dweight, at::dbias}) {
+    for (const int slot : {at::losses, at::dx, at::dweight, at::dbias}) {
         const Operand& out = b[slot];
         if (!out.present() || b.accumulates(slot)) continue;
         for (int row = 0; row < out.rows; ++row) std::fill_n(out.at<T>(member, 0, row), out.cols, T{});
@@ -61,8 +61,9 @@ void run_vocabulary_loss(const Bound& bound) {
         const TokenRows<double> rows(bound, kTokenSlots, m);
         rows.add_up([&](int row, std::int32_t id) {
             for (int v = 0; double& value : logits) value = logit(bound, m, row, v++);
-            const FoundToken found = token_loss(PlainRows{}, bound[at::weight].rows, logits.data(), id, rows.share,
-                                                trains ? logits.data() : nullptr, bound[at::logsumexp].at<double>(m, 0, row));
+            const FoundToken found =
+                token_loss(PlainRows{}, bound[at::weight].rows, logits.data(), id, rows.share, trains ? logits.data() : nullptr);
+            *bound[at::losses].at<double>(m, 0, row) = found.loss;
             for (int v = 0; trains && v < bound[at::weight].rows; ++v)
                 add_gradients(bound, m, row, v, logits[static_cast<std::size_t>(v)]);
             return found;
@@ -208,9 +209,10 @@ private:
             return;
         }
         if (b_[at::bias].present()) context_.simd.add_rows(vocabulary, logits, b_[at::bias].at<float>(member_), logits, false);
-        found_[static_cast<std::size_t>(row->row)] =
-            token_loss(context_.simd, vocabulary, logits, row->id, share_, wants_gradients(b_) ? logits : nullptr,
-                       b_[at::logsumexp].at<float>(member_, 0, row->row));
+        const FoundToken found =
+            token_loss(context_.simd, vocabulary, logits, row->id, share_, wants_gradients(b_) ? logits : nullptr);
+        *b_[at::losses].at<float>(member_, 0, row->row) = static_cast<float>(found.loss);
+        found_[static_cast<std::size_t>(row->row)] = found;
     }
 
     void add_bias_gradient() noexcept {

@@ -64,8 +64,8 @@ KernelResult make_plain(Context& c, const Bound& b, const TokenSums& found) {
             bias_sums.partial = static_cast<float*>(table);
         }
         auto losses = make_kernel([stream = c.stream, logits, gradients, bias = b[at::bias], ids = b[at::ids],
-                                   logsumexp = b[at::logsumexp], found, begin, partial = bias_sums.held] {
-            launch_token_losses(stream, logits, gradients, bias, ids, logsumexp, found, begin, static_cast<float*>(partial));
+                                   each = b[at::losses], found, begin, partial = bias_sums.held] {
+            launch_token_losses(stream, logits, gradients, bias, ids, each, found, begin, static_cast<float*>(partial));
         });
         MILLRACE_TRY(then(with_sums(c, std::move(losses), std::span(&bias_sums, parts > 0 ? 1 : 0))));
         if (dx.present())

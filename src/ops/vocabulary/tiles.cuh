@@ -39,7 +39,7 @@ struct Args : TokenSums {
     Mat<const Bits> x, weight;
     Mat<const float> bias;
     Mat<const std::int32_t> ids;
-    Mat<float> logsumexp;
+    Mat<float> losses;
     Mat<Bits> dx;               ///< optional
     Mat<float> dweight, dbias;  ///< each optional
     int members = 0, rows = 0, cols = 0;
@@ -75,7 +75,7 @@ __device__ inline void put_row(const Args& a, int k, int row, int target, float 
     if (row >= a.rows) return;
     a.found[std::int64_t{k} * a.rows + row] =
         target < 0 ? Found{0, 0, target == -2} : Found{loss, best == target, !isfinite(loss)};
-    *a.logsumexp.row(k, 0, row) = target < 0 ? 0 : top + log_sum;
+    *a.losses.row(k, 0, row) = target < 0 ? 0 : loss;
 }
 
 /// The sum over a warp is number `part` of member k's sums of squares.
@@ -90,7 +90,7 @@ struct Maps;  // warpgroups.cuh
 }
 /// How many clusters of `parts` blocks of the forward kernel run at once.
 int active_clusters(const Context& c, int parts);
-/// Logits and their sums: info, found, shares, logsumexp and dx. `type`: of the elements.
+/// Logits and their sums: info, found, shares, losses and dx. `type`: of the elements.
 KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);
 /// dweight and dbias from info; the warps that copy also add up what was found.
 KernelResult make_weight_gradient(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type);

@@ -17,7 +17,7 @@ std::int64_t count_flops(const Record& record) {
 }  // namespace
 
 MILLRACE_OPERATOR_WITH(vocabulary_loss, Phase::loss, count_flops, {"x"}, {"weight"}, {"bias"}, {"ids"}, {"lengths"},
-                       {"state", update}, {"logsumexp", write}, {"dx", add}, {"dweight", add}, {"dbias", add}, {"tally", add},
+                       {"state", update}, {"losses", write}, {"dx", add}, {"dweight", add}, {"dbias", add}, {"tally", add},
                        {"total"});
 
 void vocabulary_loss::check(Checker& c) {
@@ -25,7 +25,7 @@ void vocabulary_loss::check(Checker& c) {
     const int words = c.shape(weight).rows;
     c.require({x}, real, {k, 1, rows, cols}).allow({dx}, real, {k, 1, rows, cols}).require({weight}, real, {k, 1, words, cols});
     c.allow({dweight}, stat, {k, 1, words, cols}).allow({bias, dbias}, stat, {k, 1, 1, words});
-    c.require({logsumexp}, stat, {k, 1, rows, 1}).allow({tally}, stat, {k, 1, 1, kTallyColumns}).state(state, k);
+    c.require({losses}, stat, {k, 1, rows, 1}).allow({tally}, stat, {k, 1, 1, kTallyColumns}).state(state, k);
     c.allow({total}, stat, {k, 1, 1, 2});
     check_tokens(c, x, ids, lengths, c.params<TokenLossParams>().first).that(words > 0, "the vocabulary is empty");
 }

@@ -94,7 +94,7 @@ KernelResult make_tiles(Context& c, const Bound& b) {
     MILLRACE_ASSERT(make_maps(b, maps), "refuses_tiles has made them");
     MILLRACE_LET(tokens, make_tokens(c, b));
     const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight], &dbias = b[at::dbias];
-    Args args{tokens.sums, x,     weight, b[at::bias], b[at::ids], b[at::logsumexp],      dx,
+    Args args{tokens.sums, x,     weight, b[at::bias], b[at::ids], b[at::losses],      dx,
               dweight,     dbias, x.k,    x.rows,      x.cols,     b[at::tally].present()};
     args.add_dx = b.accumulates(at::dx);
     args.add_weight = b.accumulates(at::dweight);
