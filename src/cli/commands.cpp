@@ -31,6 +31,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace sweep recipes/study-NAME.toml
   millrace runs
   millrace eval runs/slow
+  millrace predict runs/slow INPUT --out predicted.csv
   millrace tune recipes/NAME.toml
   millrace watch --plot run.svg -- python train.py
   millrace record -o runs/mine -- python train.py
@@ -56,6 +57,7 @@ base::Result<int> parse_and_run(Context& context) {
     add_runs(program);
     add_ui(program);
     add_eval(program);
+    add_predict(program);
     add_classify(program);
     add_models(program);
     add_data(program);

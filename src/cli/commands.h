@@ -30,6 +30,7 @@ void say(const std::string& text);
 void add_train(const Command& program, Context& context);
 void add_sweep(const Command& program, Context& context);
 void add_eval(const Command& program);
+void add_predict(const Command& program);
 void add_classify(const Command& program);
 void add_models(const Command& program);
 void add_data(const Command& program);

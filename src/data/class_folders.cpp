@@ -17,6 +17,13 @@ class Search {
 public:
     Search(const Path& root, std::span<const std::string_view> endings) : root_(root), endings_(endings) {}
 
+    /// Without classes: copies under another name are files of their own.
+    void run_flat() {
+        flat_ = true;
+        follow(root_, 0);
+        for (std::size_t i = 0; i < links_.size(); ++i) follow(Path(links_[i].first), 0);
+        std::ranges::sort(found_.files, {}, [](const ClassFile& file) -> const std::string& { return file.path.native(); });
+    }
     Status run() {
         MILLRACE_LET(classes, entries_of(root_));
         (void)first_visit(root_, true);  // for links that lead back
@@ -100,6 +107,7 @@ private:
             skip(path, "cannot be looked at");
             return nullptr;
         }
+        if (flat_ && !folder) return &last_;
         const auto [known, is_new] = met_.try_emplace({last_.st_dev, last_.st_ino}, name_of(path));
         if (!is_new) skip(path, fmt::format("is the same {} as {}", folder ? "folder" : "file", known->second));
         return is_new ? &last_ : nullptr;
@@ -109,6 +117,7 @@ private:
     void skip(const Path& path, const std::string& reason) { found_.skipped.push_back({name_of(path), reason}); }
 
     Path root_;
+    bool flat_ = false;
     std::span<const std::string_view> endings_;
     ClassFolders found_;
     std::vector<std::pair<Path, std::uint32_t>> links_;  ///< and the class that they lie in
@@ -122,6 +131,21 @@ bool has_ending(const Path& path, std::span<const std::string_view> endings) {
     std::string ending = path.extension().string();
     std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return std::ranges::find(endings, ending) != endings.end();
+}
+
+Result<std::vector<Path>> find_files(const std::vector<Path>& paths, std::span<const std::string_view> endings,
+                                     const char* what) {
+    std::vector<Path> files;
+    for (const Path& path : paths) {
+        std::error_code failure;
+        if (!fs::exists(path, failure)) return Error{"no such file or folder", path.string()};
+        Search search(path, endings);
+        search.run_flat();
+        const ClassFolders found = std::move(search).take();
+        if (found.files.empty()) return Error{fmt::format("holds no {}", what), path.string()};
+        for (const ClassFile& file : found.files) files.push_back(file.path);
+    }
+    return files;
 }
 
 Result<ClassFolders> find_class_files(const Path& root, std::span<const std::string_view> endings) {

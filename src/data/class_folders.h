@@ -37,4 +37,8 @@ bool has_ending(const Path& path, std::span<const std::string_view> endings);
 /// skipped.
 Result<ClassFolders> find_class_files(const Path& root, std::span<const std::string_view> endings);
 
+/// Files with one of `endings` at `paths`, which are such files or folders; of a folder by their path, at any depth. Links are
+/// followed, names that begin with a dot and what cannot be listed are passed over. Refuses a path without one; `what` they are.
+Result<std::vector<Path>> find_files(const std::vector<Path>& paths, std::span<const std::string_view> endings, const char* what);
+
 }  // namespace millrace::data

@@ -15,7 +15,6 @@
 #include "data/recordings/load_recordings.h"
 #include "data/recordings/resident_recordings.h"
 #include "data/recordings/streamed_recordings.h"
-#include "data/text/resident_text.h"
 #include "data/text/words.h"
 #include "io/checksum.h"
 
@@ -163,14 +162,8 @@ base::Result<LoadedData> load_text(const base::Recipe& recipe, bool training, St
     const auto length = static_cast<std::int32_t>(recipe.integer("data.length"));
     MILLRACE_LET(loaded, load_texts(recipe, training, folders, length, stored));
     auto set = std::make_shared<const TextSet>(std::move(loaded));
-    LoadedData data;
     MILLRACE_LET(stages, text_stages(recipe, ResidentText(set, length).domains()));
-    auto source = std::make_unique<ResidentText>(set, length, stages);
-    data.domains = source->domains();
-    data.identity = {set->name, source->samples(Part::train), source->samples(Part::validation), source->samples(Part::test),
-                     set->checksum()};
-    data.source = std::move(source);
-    return data;
+    return windows_of(std::move(set), length, stages);
 }
 
 DataIdentity identify(const RecordingSet& set) {
@@ -276,6 +269,28 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
     schema.text("data.path", "data/pairs", "folder with pairs.safetensors and pairs.jsonl");
     schema.real("data.validation", 0.1, "share of the pairs set aside to select the best weights").at_least(0).below(1);
     schema.integer("data.split_seed", 42, "decides which pairs are set aside").at_least(0);
+}
+
+LoadedData windows_of(std::shared_ptr<const TextSet> set, std::int32_t length, const TextStages& stages) {
+    LoadedData data;
+    data.unit = unit_of(DataKind::text);
+    auto source = std::make_unique<ResidentText>(set, length, stages);
+    data.domains = source->domains();
+    data.identity = {set->name, source->samples(Part::train), source->samples(Part::validation), source->samples(Part::test),
+                     set->checksum()};
+    data.source = std::move(source);
+    return data;
+}
+
+base::Result<std::shared_ptr<const TextSet>> load_whole_text(const base::Recipe& recipe, const io::Path& path,
+                                                             const StoredData& stored) {
+    const auto vocabulary = static_cast<std::int32_t>(recipe.integer("data.vocabulary"));
+    const auto length = static_cast<std::int32_t>(recipe.integer("data.length"));
+    if (const FormWords& found = words_of(form_of(path)); found.form != Form::unknown && found.kind != DataKind::text)
+        return Error{fmt::format("holds {}; text would be right", found.holds), path.string()};
+    MILLRACE_LET(text, read_text_file(path));
+    MILLRACE_LET(set, number_texts({path, {"", "", std::move(text)}}, stored.tokenizer, vocabulary, length));
+    return std::make_shared<const TextSet>(std::move(set));
 }
 
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,

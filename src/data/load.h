@@ -10,6 +10,7 @@
 #include "data/batch_source.h"
 #include "data/data_set.h"
 #include "data/domain.h"
+#include "data/text/resident_text.h"
 
 namespace millrace::data {
 
@@ -26,6 +27,12 @@ void add_data_keys(base::Schema& schema, DataKind kind);
 /// Whether a set that would take so much device memory is streamed. Asked before features of recordings are read, and behind the
 /// reading of samples; of kinds that can be streamed (can_stream()).
 using ChooseStream = std::function<base::Result<bool>(std::uint64_t bytes)>;
+
+/// All of the text at `path` as a test part, numbered by the tokenizer of a checkpoint.
+base::Result<std::shared_ptr<const TextSet>> load_whole_text(const base::Recipe& recipe, const io::Path& path,
+                                                             const StoredData& stored);
+/// A text as windows of `length` tokens.
+LoadedData windows_of(std::shared_ptr<const TextSet> set, std::int32_t length, const TextStages& stages = {});
 
 /// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
 /// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the model reads no texts. They are

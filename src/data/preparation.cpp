@@ -47,6 +47,12 @@ Column column_of(const nlohmann::json& json) {
 
 }  // namespace
 
+std::size_t Preparation::width() const {
+    std::size_t width = shape.size() > 0 ? static_cast<std::size_t>(shape.size()) : mean.size();
+    for (const Column& column : columns) width += column.width();
+    return width;
+}
+
 std::string encode(const Preparation& p) {
     Json json;
     if (p.shape.size() > 0) json["shape"] = {p.shape.height, p.shape.width, p.shape.channels};

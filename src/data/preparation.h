@@ -41,6 +41,8 @@ struct Preparation {
     std::vector<std::string> class_names = {};  ///< one for each class, or none
     std::optional<Target> target = {};
 
+    /// Elements of an input.
+    [[nodiscard]] std::size_t width() const;
     bool operator==(const Preparation&) const = default;
 };
 

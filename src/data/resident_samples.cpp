@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "base/philox.h"
 #include "ops/gather/gather.h"
@@ -142,6 +143,31 @@ base::Status ResidentSamples::upload(tape::Store& store) {
         store.write_stat(to, std::vector<float>(numbers, numbers + inputs.size() / sizeof(float)));
     }));
     return ResidentSource::upload(store);
+}
+
+void ResidentSamples::write_inputs(tape::Store& store, const InputRows& rows) const {
+    if (set_->has_images())
+        store.write(tables_[0], rows.bytes);
+    else
+        store.write_stat(tables_[0], rows.numbers);
+}
+
+std::unique_ptr<ResidentSamples> placeholders(const Preparation& prepared, std::int32_t count) {
+    auto set = std::make_shared<SampleSet>();
+    set->preparation = prepared;
+    set->count = count;
+    const std::size_t rows = static_cast<std::size_t>(count), width = prepared.width();
+    set->width = static_cast<std::int32_t>(width);
+    if (prepared.shape.size() > 0)
+        set->bytes.resize(rows * width);
+    else
+        set->numbers.resize(rows * width);
+    set->labels.resize(rows);
+    set->targets.resize(rows);
+    set->part(Part::train) = {0};  // a set without it is refused
+    set->part(Part::test).resize(rows);
+    std::iota(set->part(Part::test).begin(), set->part(Part::test).end(), 0);
+    return std::make_unique<ResidentSamples>(std::move(set));
 }
 
 std::vector<tensor::View> ResidentSamples::gather(tape::Builder& builder, Part part, std::int32_t rows,

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "data/images/image_set.h"
+#include "data/inputs.h"
 #include "data/resident_source.h"
 #include "data/sample_set.h"
 #include "data/stream/streamed_source.h"
@@ -34,6 +35,9 @@ public:
     [[nodiscard]] const SampleSet& set() const { return *set_; }
 
     base::Status upload(tape::Store& store) override;
+    /// Replaces the first inputs of the set on the device, all of which has been launched before.
+    void write_inputs(tape::Store& store, const InputRows& rows) const;
+
     std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
                                      std::span<const Wanted> fields) override;
     using BatchSource::gather;
@@ -52,5 +56,8 @@ private:
 /// ResidentSamples does.
 base::Result<StreamedSet> streamed(const std::shared_ptr<const SampleSet>& set, const Augmentation& augmentation,
                                    std::uint64_t seed);
+
+/// `count` samples of nothing, the test part, whose inputs write_inputs() replaces.
+std::unique_ptr<ResidentSamples> placeholders(const Preparation& prepared, std::int32_t count);
 
 }  // namespace millrace::data

@@ -11,6 +11,7 @@
 #include "base/recipe.h"
 #include "base/result.h"
 #include "io/checkpoint.h"
+#include "io/row_writer.h"
 #include "models/model.h"
 
 namespace millrace::models {
@@ -86,9 +87,9 @@ struct PromptReport {
 
 /// Files for a trained model to classify.
 struct ClassifyRequest : CheckpointRequest {
-    std::size_t member = 0;                                           ///< of the checkpoint
-    io::Path in;                                                      ///< folder
-    std::function<void(const std::vector<std::string>& fields)> row;  ///< takes the rows in their order
+    std::size_t member;        ///< of the checkpoint
+    std::vector<io::Path> in;  ///< folders, and single files
+    io::RowWriter& rows;       ///< takes a row for each file
     std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 struct ClassifyReport {

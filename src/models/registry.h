@@ -47,7 +47,6 @@ struct Family {
     base::Result<TextReport> (*answer)(const TextRequest& request) = nullptr;
     base::Result<PromptReport> (*go_on)(const PromptRequest& request) = nullptr;
     base::Result<ClassifyReport> (*classify)(const ClassifyRequest& request) = nullptr;
-    std::vector<std::string> classify_columns = {};  ///< of the rows that it gives
     Structure structure = {};
     RunReport (*run_report)(const Model& model, tape::Store& store) = nullptr;
     std::vector<data::DataCommand> data_commands = {};  ///< below `millrace data`: they make the family's data

@@ -26,7 +26,7 @@ struct EngineOptions {
     tape::Precision precision = tape::Precision::f32;
     bool training = true;  ///< false: evaluation programs alone, no optimizer state
     std::uint32_t ring_capacity = 4096;
-    bool class_reports = false;    ///< evaluate() gives classifiers a report per class
+    bool class_reports = false;    ///< evaluate() gives classifiers a report per class; read_outputs() has what they score
     comm::Group* group = nullptr;  ///< ops::BackendOptions::group of the backend; null: this process alone
     bool* no_room = nullptr;       ///< set when the plan did not fit into the memory; borrowed
 };
@@ -71,6 +71,12 @@ public:
     /// something; empty: all.
     base::Result<std::vector<Score>> evaluate(data::Part part, const std::atomic<int>* stop = nullptr,
                                               const std::vector<bool>& wanted = {});
+
+    /// Takes Outputs::prediction of all members, [K, rows of it, width], of samples [first, first + rows) of a part.
+    using TakeOutputs = std::function<base::Status(std::int64_t first, std::int64_t rows, const std::vector<double>& values)>;
+    /// Of the first `samples` of `part` batch by batch, and of what else the last batch has. The data is one whole. Waits for the
+    /// device; the members' state is as before afterwards.
+    base::Status read_outputs(data::Part part, std::int64_t samples, const TakeOutputs& take);
 
     using Build = std::function<models::Outputs(tape::Builder& builder, data::BatchSource& source, data::Part part)>;
     /// What a program of one row that `build` writes keeps after a run on sample number `position` of `part`, from 0. Plans and

@@ -202,6 +202,24 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
     return scores;
 }
 
+base::Status Engine::read_outputs(Part part, std::int64_t samples, const TakeOutputs& take) {
+    MILLRACE_ASSERT(domains_.empty() && samples <= source_->samples(part), "outputs of one whole");
+    const Pass& pass = passes_[data::index_of(part)];
+    const std::vector<ops::MemberState> before = store_->read_states();
+    std::uint64_t number = 0;
+    for (std::int64_t first = 0; first < samples; first += eval_batch_) {
+        const std::int64_t rows = std::min<std::int64_t>(eval_batch_, source_->samples(part) - first);
+        const Pass::Batch& batch = rows == eval_batch_ ? pass.whole : pass.sections.front().tail;
+        MILLRACE_TRY(await_batch(part, number++, first, rows));
+        (void)run_batch(batch, first, before.size(), false);
+        const std::vector<double> values = read_all(*batch.program, batch.outputs.prediction.view, before.size());
+        MILLRACE_TRY(backend_->check());
+        MILLRACE_TRY(take(first, rows, values));
+    }
+    store_->write_states(before);
+    return backend_->check();
+}
+
 base::Result<std::vector<std::vector<double>>> Engine::run_sample(Part part, std::int32_t position, const Build& build) {
     MILLRACE_ASSERT(position >= 0 && position < source_->samples(part), "no such sample");
     tape::BuildOptions options;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 
 #include "base/recipe_toml.h"
 #include "io/checkpoint.h"
@@ -55,14 +56,23 @@ base::Status move_data(base::Recipe& recipe, const std::string& path) {
     return base::ok();
 }
 
+/// One file of text is all scored, unless it is the run's own, wherever that lies now.
+base::Result<data::LoadedData> load_text_file(const BestWeights& best, const data::StoredData& stored) {
+    auto cut = data::load_data(best.recipe, best.family->data, best.family->token_keys, false, stored);
+    if (cut.ok() && cut->identity.checksum == best.state.data.checksum) return cut;
+    MILLRACE_LET(text, data::load_whole_text(best.recipe, best.recipe.text("data.path"), stored));
+    return data::windows_of(std::move(text), static_cast<std::int32_t>(best.recipe.integer("data.length")));
+}
+
 }  // namespace
 
-base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path) {
+base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path,
+                                    std::vector<std::string> sets) {
     MILLRACE_TRY(record::read_manifest(run));
     MILLRACE_LET(checkpoint, io::load_checkpoint(run / "checkpoints" / "best", io::LoadParts::kModelOnly));
     const std::string place = (checkpoint.folder / "state.json").string();
     MILLRACE_LET(state, decode_state(checkpoint.state, place));
-    base::RecipeOverrides overrides;
+    base::RecipeOverrides overrides{std::move(sets), {}};
     if (!device.empty()) overrides.flags.push_back("device=" + device);
     MILLRACE_LET(recipe, parse_recipe(state.recipe, place, overrides));
     if (!data_path.empty()) MILLRACE_TRY(move_data(recipe, data_path));
@@ -77,7 +87,11 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     MILLRACE_LET(best, load_best(run, device, data_path));
     const RunState& state = best.state;
     MILLRACE_LET(stored, models::stored_data(best.recipe, best.checkpoint));
-    MILLRACE_LET(setup, set_up(best.recipe, false, {.stored = stored, .class_reports = true}));
+    SetUpOptions options{.stored = stored, .class_reports = true};
+    std::error_code ignored;
+    if (best.family->data == data::DataKind::text && std::filesystem::is_regular_file(data_path, ignored))
+        options.load = [&] { return load_text_file(best, stored); };
+    MILLRACE_LET(setup, set_up(best.recipe, false, options));
     MILLRACE_TRY(models::load_weights(setup.engine->store(), best.checkpoint, false, setup.engine->attachments()));
 
     EvaluateReport report;

@@ -37,8 +37,9 @@ struct BestWeights {
     base::Recipe recipe;
     const models::Family* family;
 };
-/// `device` and `data_path` replace what the recipe says unless empty.
-base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path);
+/// `device` and `data_path` replace what the recipe says unless empty; so do `sets`, each "key=value".
+base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path,
+                                    std::vector<std::string> sets = {});
 /// Which member did best on what was set aside to select by; 0 where nothing was.
 std::size_t best_member(const BestWeights& best);
 
@@ -48,6 +49,7 @@ struct PictureRequest {
     std::vector<models::EvalOption> options;
 };
 
+/// One file of text at `data_path` that is not the run's own is the test part as a whole, and all of its windows are scored.
 /// Scores `run`/checkpoints/best. `part` absent: test, or validation where the data has no test part. `device` and `data_path` as
 /// above. `pictures`: also draws that sample; refused, before anything is scored, for families that draw none and samples that
 /// are not there.

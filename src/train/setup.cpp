@@ -103,14 +103,15 @@ base::Result<Setup> set_up_as(const Request& request, Loading& loading, ops::Dev
     const bool on_host = !backend->memory(), recordings = family->data == data::DataKind::recordings;
     const data::Form form = data::form_of(recipe.text("data.path"));
     // Pictures and arrays stay in files, and so may features of recordings; what else can be streamed is read once.
-    if (!recordings && form != data::Form::pictures && form != data::Form::arrays)
+    if (!given.load && !recordings && form != data::Form::pictures && form != data::Form::arrays)
         MILLRACE_TRY(check_room(recipe, on_host && !data::can_stream(family->data)));
     const auto choose = [&](std::uint64_t bytes) -> base::Result<bool> {
         if (loading.reason.empty()) MILLRACE_SET(loading, choose_loading(recipe, bytes, given.stored, *backend));
         if (recordings && !loading.stream) MILLRACE_TRY(check_room(recipe, on_host));
         return loading.stream;
     };
-    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, given.stored, choose));
+    MILLRACE_LET(data, given.load ? given.load()
+                                  : data::load_data(recipe, family->data, family->token_keys, training, given.stored, choose));
     if (!loading.reason.empty()) {
         const std::string more = data.source->loading();
         setup.loading =
@@ -119,7 +120,9 @@ base::Result<Setup> set_up_as(const Request& request, Loading& loading, ops::Dev
     setup.data = data.identity;
     setup.unit = data.unit;
     setup.notes = data.source->notes();
-    MILLRACE_SET(setup.settings, read_settings(recipe, static_cast<std::int32_t>(setup.data.train)));
+    // What is not trained on may be less than a batch of training.
+    const std::int64_t least = training ? 0 : recipe.integer("train.batch");
+    MILLRACE_SET(setup.settings, read_settings(recipe, static_cast<std::int32_t>(std::max(setup.data.train, least))));
     setup.settings.domains = std::move(data.domains);
     if (given.ranks != nullptr) MILLRACE_TRY(share_rows(recipe, *given.ranks, setup.settings, given.micro_batch));
     if (setup.settings.micro_batch == 0 && given.micro_batch > 0 && setup.settings.rank_rows() % given.micro_batch == 0)

@@ -7,6 +7,7 @@
 
 #include "base/recipe.h"
 #include "data/data_set.h"
+#include "data/load.h"
 #include "train/engine.h"
 #include "train/run_settings.h"
 #include "train/run_state.h"
@@ -35,6 +36,7 @@ struct SetUpOptions {
     bool class_reports = false;           ///< EngineOptions::class_reports
     std::vector<std::string> forms = {};  ///< what that checkpoint says about kernels (ops::Backend::forms())
     Ranks* ranks = nullptr;               ///< that train together, the recipe being of this rank's members; borrowed
+    std::function<base::Result<data::LoadedData>()> load = {};  ///< in the place of loading data.path, when set
 };
 /// Loads the data, chooses the device, builds the model and everything it needs. `training` false leaves out what only training
 /// needs.

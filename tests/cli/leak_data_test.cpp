@@ -6,6 +6,7 @@
 
 #include "cli/folder.h"
 #include "data/makers.h"
+#include "io/file.h"
 #include "io/hdf5_writer.h"
 #include "io/sound_file.h"
 #include "ops/backend.h"
@@ -91,6 +92,12 @@ TEST_F(LeakData, ATrainedDetectorDecidesAboutFiles) {
         EXPECT_EQ(line.find("nan"), std::string::npos) << line;
     }
     EXPECT_EQ(rows, 72);
+    ASSERT_EQ(call({"predict", path("run"), path("wav"), "--out", path("same.csv")}).status, 0);
+    EXPECT_EQ(io::read_text(path("same.csv")).value(), io::read_text(path("table.csv")).value());
+    ASSERT_EQ(call({"predict", path("run"), path("wav/LEAK"), path("wav/huge.wav"), "--out", path("some.jsonl")}).status, 0);
+    const std::string objects = io::read_text(path("some.jsonl")).value();
+    EXPECT_NE(objects.find("huge.wav\", \"is_leak\": null, \"leak_conf_mean\": null"), std::string::npos) << objects;
+    EXPECT_NE(objects.find("\"is_leak\": 1, \"leak_conf_mean\": 0."), std::string::npos) << objects;
     EXPECT_EQ(errors, 2);
     EXPECT_GE(right, 50);              // always NOLEAK would have 40
     if (ops::cuda_available().ok()) {  // which makes the features itself, and may compute in bf16
@@ -109,6 +116,13 @@ TEST_F(LeakData, ATrainedDetectorDecidesAboutFiles) {
     }
     expect_refusal(call({"classify", path("run"), "--in", path("set"), "--out", path("x.csv")}), {"holds no WAV or FLAC file"});
     EXPECT_FALSE(std::filesystem::exists(folder_ / "x.csv"));
+    // Columns are named after the class that the run looks for.
+    ASSERT_EQ(call({"train", path("leak.toml"), "--out", path("other"), "--device", "cpu", "--set", "data.positive=NOLEAK",
+                    "--set", "train.epochs=1"})
+                  .status,
+              0);
+    ASSERT_EQ(call({"classify", path("other"), "--in", path("wav/LEAK"), "--out", path("other.csv")}).status, 0);
+    EXPECT_TRUE(io::read_text(path("other.csv")).value().starts_with("filepath,is_noleak,noleak_conf_mean,long_pos_frac,"));
 }
 
 TEST_F(LeakData, BadInput) {

@@ -1,6 +1,7 @@
 #include "data/arrays/array_set.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -46,6 +47,18 @@ Status add_file(const Path& file, Arrays& arrays) {
     return base::ok();
 }
 
+Result<Arrays> read_arrays(const Path& path) {
+    Arrays arrays;
+    std::error_code failure;
+    if (!std::filesystem::is_directory(path, failure)) {
+        MILLRACE_TRY(add_file(path, arrays));
+        return arrays;
+    }
+    for (std::filesystem::directory_iterator at(path, failure), end; !failure && at != end; at.increment(failure))
+        if (form_of(at->path()) == Form::arrays && !at->is_directory()) MILLRACE_TRY(add_file(at->path(), arrays));
+    return arrays;
+}
+
 /// Inputs and answers of one part.
 struct ArrayPair {
     Part part;
@@ -60,11 +73,12 @@ const io::NumberArray* find_array(const Arrays& arrays, std::span<const std::str
     return nullptr;
 }
 
+constexpr std::pair<const char*, Part> kArrayParts[] = {
+    {"", Part::train}, {"train", Part::train}, {"valid", Part::validation}, {"val", Part::validation}, {"test", Part::test}};
+
 Result<std::vector<ArrayPair>> pairs_of(const Arrays& arrays, const Path& place) {
-    constexpr std::pair<const char*, Part> kNames[] = {
-        {"", Part::train}, {"train", Part::train}, {"valid", Part::validation}, {"val", Part::validation}, {"test", Part::test}};
     std::vector<ArrayPair> pairs;
-    for (const auto& [name, part] : kNames) {
+    for (const auto& [name, part] : kArrayParts) {
         const io::NumberArray *x = find_array(arrays, kInputs, name), *y = find_array(arrays, kAnswers, name);
         if (x == nullptr && y == nullptr) continue;
         if (x == nullptr || y == nullptr || x->shape[0] != y->shape[0])
@@ -196,17 +210,58 @@ Status add_answers(const std::vector<ArrayPair>& pairs, const SampleRequest& req
     return base::ok();
 }
 
+/// Rows of an array as a model reads them.
+Result<InputRows> read_rows(const io::NumberArray& x, const Preparation& prepared, std::uint64_t first, std::uint64_t count) {
+    const std::size_t width = prepared.width();
+    std::vector<std::byte> memory;
+    MILLRACE_LET(part, x.part(first * width, count * width, memory));
+    InputRows rows;
+    for (std::uint64_t i = 0; i < count * width; ++i) {
+        const double value = part.at(i);
+        if (!std::isfinite(value)) rows.unreadable[i / width] = "has a number that is not finite";
+        if (prepared.shape.size() > 0)
+            rows.bytes.push_back(static_cast<std::uint8_t>(value));
+        else
+            rows.numbers.push_back((static_cast<float>(value) - prepared.mean[i % width]) / prepared.deviation[i % width]);
+    }
+    return rows;
+}
+
+Result<Inputs> inputs_of(const io::NumberArray& x, const Preparation& prepared, const Path& place) {
+    const Shape& shape = prepared.shape;
+    const bool images = shape.size() > 0;
+    const std::uint64_t width = x.shape[0] > 0 ? x.count() / x.shape[0] : 0;
+    const bool fits =
+        !images || (is_image(x) && std::cmp_equal(x.shape[1], shape.height) && std::cmp_equal(x.shape[2], shape.width));
+    if (!fits || width != prepared.width())
+        return Error{fmt::format("has {} inputs of shape [{}]; {} would be right", name_of(x.type),
+                                 fmt::join(x.shape.begin() + 1, x.shape.end(), ", "),
+                                 images ? fmt::format("U8 of [{}, {}, {}]", shape.height, shape.width, shape.channels)
+                                        : fmt::format("[{}]", prepared.width())),
+                     place.string()};
+    Inputs inputs{images ? "images" : "rows", static_cast<std::int64_t>(x.shape[0])};
+    inputs.read = [x, prepared](std::int64_t first, std::int64_t count) {
+        return read_rows(x, prepared, static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(count));
+    };
+    return inputs;
+}
+
 }  // namespace
 
+Result<std::vector<Inputs>> open_arrays(const Path& path, const Preparation& prepared) {
+    MILLRACE_LET(arrays, read_arrays(path));
+    std::vector<const io::NumberArray*> found;
+    for (const auto& [name, part] : kArrayParts)
+        if (const io::NumberArray* x = find_array(arrays, kInputs, name)) found.push_back(x);
+    if (found.empty() && arrays.size() == 1) found.push_back(&arrays.begin()->second);
+    if (found.empty()) return Error{"has several arrays, and none is called x, images or vectors", path.string()};
+    std::vector<Inputs> all;
+    for (const io::NumberArray* x : found) MILLRACE_SET(all.emplace_back(), inputs_of(*x, prepared, path));
+    return all;
+}
+
 Result<SampleSet> load_array_set(const SampleRequest& request) {
-    Arrays arrays;
-    std::error_code failure;
-    if (std::filesystem::is_directory(request.path, failure)) {
-        for (std::filesystem::directory_iterator at(request.path, failure), end; !failure && at != end; at.increment(failure))
-            if (form_of(at->path()) == Form::arrays && !at->is_directory()) MILLRACE_TRY(add_file(at->path(), arrays));
-    } else {
-        MILLRACE_TRY(add_file(request.path, arrays));
-    }
+    MILLRACE_LET(arrays, read_arrays(request.path));
     MILLRACE_LET(pairs, pairs_of(arrays, request.path));
     std::uint64_t count = 0;
     for (const ArrayPair& pair : pairs) count += pair.x.shape[0];

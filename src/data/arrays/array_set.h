@@ -1,6 +1,7 @@
 #pragma once
 // NumPy's arrays as samples.
 
+#include "data/inputs.h"
 #include "data/sample_request.h"
 
 namespace millrace::data {
@@ -10,5 +11,8 @@ namespace millrace::data {
 /// or 4 dimensions are images [N, height, width] or [N, height, width, channels of 1 to 4]; others become vectors, of which each
 /// column is scaled by the training part. Answers of whole numbers are classes, others are predicted as they are.
 Result<SampleSet> load_array_set(const SampleRequest& request);
+
+/// As open_inputs(), of such a file or folder: its inputs by part, or the one array that it holds.
+Result<std::vector<Inputs>> open_arrays(const Path& path, const Preparation& prepared);
 
 }  // namespace millrace::data

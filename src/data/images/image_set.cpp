@@ -1,6 +1,7 @@
 #include "data/images/image_set.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -165,6 +166,29 @@ SampleSet samples_of(const ImageSet& set) {
     samples.part(Part::test).resize(set.test.count);
     std::iota(samples.part(Part::test).begin(), samples.part(Part::test).end(), static_cast<std::int32_t>(set.train.count));
     return samples;
+}
+
+Result<std::vector<Inputs>> open_images(const Path& path, const Preparation& prepared) {
+    std::error_code ignored;
+    const bool folder = std::filesystem::is_directory(path, ignored);
+    std::vector<Inputs> all;
+    for (const Path& file : folder ? std::vector{path / kTrainImages, path / kTestImages} : std::vector{path}) {
+        if (!std::filesystem::exists(file, ignored) && !std::filesystem::exists(Path(file) += ".gz", ignored)) continue;
+        MILLRACE_LET(read, read_idx(file));
+        const auto images = std::make_shared<const IdxArray>(std::move(read));
+        const auto& [height, width, channels] = prepared.shape;
+        if (images->shape.size() != 3 || channels != 1 || std::cmp_not_equal(images->shape[1], height) ||
+            std::cmp_not_equal(images->shape[2], width))
+            return Error{fmt::format("has the shape [{}]; images of {} x {} x {} would be right", fmt::join(images->shape, ", "),
+                                     height, width, channels),
+                         file.string()};
+        Inputs& inputs = all.emplace_back(Inputs{"images", static_cast<std::int64_t>(images->shape[0])});
+        inputs.read = [images, bytes = prepared.width()](std::int64_t begin, std::int64_t count) {
+            const auto from = images->values.begin() + begin * static_cast<std::int64_t>(bytes);
+            return InputRows{{from, from + count * static_cast<std::int64_t>(bytes)}, {}};
+        };
+    }
+    return all;
 }
 
 Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint64_t split_seed) {

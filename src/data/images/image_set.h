@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/images/idx.h"
+#include "data/inputs.h"
 #include "data/sample_set.h"
 #include "data/split.h"
 
@@ -51,5 +52,8 @@ SampleSet samples_of(const ImageSet& set);
 /// Loads and checks a folder: counts and image sizes match, labels are below the number of classes. `validation` as for
 /// split_validation. Errors name the file and, for a label, its index and value.
 Result<ImageSet> load_image_set(const Path& folder, double validation = 0.1, std::uint64_t split_seed = 42);
+
+/// As open_inputs(), of an IDX file or a folder: those for training first. Labels are not looked at.
+Result<std::vector<Inputs>> open_images(const Path& path, const Preparation& prepared);
 
 }  // namespace millrace::data

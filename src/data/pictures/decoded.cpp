@@ -72,14 +72,15 @@ Status decode_one(const PictureFile& file, const DecodeSettings& settings, std::
 
 using PourRows = std::function<Status(std::span<const std::uint8_t> rows)>;
 
-/// Pours the rows of all files, some at a time. Gives the reason for each that cannot be read, empty for the others.
-Result<std::vector<std::string>> decode_all(const std::vector<PictureFile>& files, const DecodeSettings& settings,
-                                            const PourRows& pour) {
+/// Pours the rows of all files, some at a time. Gives the reason for each that cannot be read, empty for the others. `live`: with
+/// a line of progress on a terminal.
+Result<std::vector<std::string>> decode_all(std::span<const PictureFile> files, const DecodeSettings& settings,
+                                            const PourRows& pour, bool live = true) {
     const std::size_t width = row_bytes(settings),
                       at_once = std::clamp<std::size_t>(kBytesAtOnce / std::max<std::size_t>(1, width), 1, kPicturesAtOnce);
     std::vector<std::uint8_t> rows(at_once * width);
     std::vector<std::string> reasons(files.size());
-    base::LiveLines line(base::stderr_is_terminal());
+    base::LiveLines line(live && base::stderr_is_terminal());
     const auto told = [&](std::size_t first, std::size_t done) {
         line.draw(fmt::format("{} of {} pictures decoded", done, files.size()));
         return pour(std::span(rows).first((done - first) * width));
@@ -156,6 +157,25 @@ Result<io::FileDescriptor> lock_of(const Path& path) {
 
 }  // namespace
 
+DecodeSettings settings_of(const Preparation& prepared) {
+    const auto side = [](std::int32_t extent) { return static_cast<std::uint32_t>(extent); };
+    const Shape& shape = prepared.shape;
+    return {
+        {side(shape.width), side(shape.height)}, prepared.resize == "crop" ? Resize::crop : Resize::fit, side(shape.channels)};
+}
+
+Result<InputRows> decode_rows(std::span<const PictureFile> files, const DecodeSettings& settings, bool live) {
+    InputRows decoded;
+    const PourRows add = [&](std::span<const std::uint8_t> rows) {
+        decoded.bytes.insert(decoded.bytes.end(), rows.begin(), rows.end());
+        return base::ok();
+    };
+    MILLRACE_LET(reasons, decode_all(files, settings, add, live));
+    for (std::size_t i = 0; i < reasons.size(); ++i)
+        if (!reasons[i].empty()) decoded.unreadable[i] = std::move(reasons[i]);
+    return decoded;
+}
+
 std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files) {
     std::vector<io::PictureHead> heads(files.size());
     base::LiveLines line(base::stderr_is_terminal());
@@ -190,14 +210,10 @@ Result<DecodedPictures> decode_pictures(const Path& root, const std::vector<Pict
     if (lock.ok()) fs::remove(lock_path(path), ignored);
     if (kept.ok()) return load_kept(path, files, settings);
     MILLRACE_LOG(warn, "{}\nthe pictures are kept in memory and decoded again next time", kept.error().text());
+    MILLRACE_LET(rows, decode_rows(files, settings, true));
     DecodedPictures decoded;
-    const PourRows add = [&](std::span<const std::uint8_t> rows) {
-        decoded.rows.insert(decoded.rows.end(), rows.begin(), rows.end());
-        return base::ok();
-    };
-    MILLRACE_LET(reasons, decode_all(files, settings, add));
-    for (std::size_t i = 0; i < reasons.size(); ++i)
-        if (!reasons[i].empty()) decoded.unreadable[i] = std::move(reasons[i]);
+    decoded.rows = std::move(rows.bytes);
+    decoded.unreadable = std::move(rows.unreadable);
     return decoded;
 }
 

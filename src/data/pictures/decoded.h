@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "data/inputs.h"
 #include "data/pictures/find_pictures.h"
 #include "data/pictures/resize.h"
 #include "data/sample_set.h"
@@ -26,6 +27,12 @@ struct DecodedPictures {
 /// be written, under a name that other names, sizes or times of the files and other settings change. Of several processes one
 /// decodes while the others wait.
 Result<DecodedPictures> decode_pictures(const Path& root, const std::vector<PictureFile>& files, const DecodeSettings& settings);
+
+/// The same rows, not kept; `live`: with that line.
+Result<InputRows> decode_rows(std::span<const PictureFile> files, const DecodeSettings& settings, bool live);
+
+/// What a checkpoint says of the frame.
+DecodeSettings settings_of(const Preparation& prepared);
 
 /// Heads of all files, in parallel. What cannot be read has width 0 and is left to decode_pictures().
 std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files);

@@ -20,15 +20,9 @@ constexpr std::size_t kMostNamed = 5;
 
 /// What the checkpoint, the recipe or else the files say about the frame.
 Result<DecodeSettings> decode_settings(const SampleRequest& request, const std::vector<PictureFile>& files, SampleSet& set) {
+    if (request.stored != nullptr) return settings_of(*request.stored);
     DecodeSettings settings;
-    const std::string& how = request.stored != nullptr ? request.stored->resize : request.resize;
-    settings.resize = how == "crop" ? Resize::crop : Resize::fit;
-    if (request.stored != nullptr) {
-        const Shape& shape = request.stored->shape;
-        settings.frame = {static_cast<std::uint32_t>(shape.width), static_cast<std::uint32_t>(shape.height)};
-        settings.channels = static_cast<std::uint32_t>(shape.channels);
-        return settings;
-    }
+    settings.resize = request.resize == "crop" ? Resize::crop : Resize::fit;
     if (!request.size.empty()) {
         MILLRACE_LET(size, parse_size(request.size));
         settings.frame = {static_cast<std::uint32_t>(size.first), static_cast<std::uint32_t>(size.second)};
@@ -48,7 +42,7 @@ Result<DecodeSettings> decode_settings(const SampleRequest& request, const std::
         settings.frame = {kUsualSide, kUsualSide};
         set.notes.push_back(fmt::format("pictures of {} are taken at {} x {} ({}); data.size = \"32x32\" asks for another size",
                                         same ? fmt::format("{} x {}", own.width, own.height) : "several sizes", kUsualSide,
-                                        kUsualSide, how));
+                                        kUsualSide, request.resize));
     }
     return settings;
 }
@@ -116,6 +110,22 @@ Result<std::pair<std::int32_t, std::int32_t>> parse_size(const std::string& text
         return Error{
             fmt::format("data.size = \"{}\"; width x height such as \"32x32\", 1 to {} each, would be right", text, kMostSide)};
     return size;
+}
+
+Result<Inputs> open_pictures(const std::vector<Path>& paths, const Preparation& prepared) {
+    if (!io::can_read_pictures()) return io::picture_head({}, paths.front()).error();
+    std::vector<PictureFile> files;
+    Inputs inputs{"pictures"};
+    for (const Path& path : paths) {
+        files.push_back({path, path.string()});
+        inputs.names.push_back(path.string());
+    }
+    inputs.count = static_cast<std::int64_t>(files.size());
+    inputs.read = [files = std::move(files), settings = settings_of(prepared)](std::int64_t first, std::int64_t count) {
+        return decode_rows(std::span(files).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), settings,
+                           false);
+    };
+    return inputs;
 }
 
 Result<SampleSet> load_picture_set(const SampleRequest& request) {

@@ -13,7 +13,6 @@
 namespace millrace::data {
 namespace {
 
-constexpr std::string_view kSoundEndings[] = {".wav", ".flac"};
 constexpr double kSecondsRead = kSoundSeconds + 1;  // what the last samples are interpolated from lies within
 
 /// Another sum when a file was added, removed, renamed or written to.

@@ -1,10 +1,15 @@
 #pragma once
 // Recordings in class folders as the source of a set.
 
+#include <array>
+#include <string_view>
+
 #include "data/sound/resample.h"
 #include "data/sound/sound_set.h"
 
 namespace millrace::data {
+
+inline constexpr std::array<std::string_view, 2> kSoundEndings{".wav", ".flac"};
 
 /// One file at kSoundRate: resampled, cut to 10 s or padded with silence, with `repeat` with itself again and again. From several
 /// threads at once.

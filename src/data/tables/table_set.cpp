@@ -50,27 +50,29 @@ Result<std::vector<TablePart>> read_parts(const Path& path, std::vector<Part>& k
     return parts;
 }
 
-/// All rows of all files, by the columns of the first.
+/// All rows of all files.
 class Rows {
 public:
-    static Result<Rows> of(std::vector<TablePart> parts) {
+    /// `names`: of the columns; `where` others have them, for people.
+    static Result<Rows> of(std::vector<TablePart> parts, std::vector<std::string> names, const std::string& where) {
         Rows rows;
-        const std::vector<std::string> names = parts.front().table.names;  // a copy: the parts move
         for (TablePart& part : parts) {
             for (const std::string& name : names) {
                 const auto at = std::ranges::find(part.table.names, name);
                 if (at == part.table.names.end())
-                    return Error{fmt::format("lacks the column \"{}\" of {}", name, parts.front().path.filename().string()),
-                                 part.path.string()};
+                    return Error{
+                        fmt::format("lacks the column \"{}\" of {}; it has {}", name, where, fmt::join(part.table.names, ", ")),
+                        part.path.string()};
                 part.columns.push_back(static_cast<std::size_t>(at - part.table.names.begin()));
             }
             for (std::size_t row = 0; row < part.table.rows(); ++row) rows.places_.emplace_back(rows.parts_.size(), row);
             rows.counts.push_back(static_cast<std::int32_t>(part.table.rows()));
             rows.parts_.push_back(std::move(part));
         }
+        rows.names_ = std::move(names);
         return rows;
     }
-    [[nodiscard]] const std::vector<std::string>& names() const { return parts_.front().table.names; }
+    [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
     [[nodiscard]] std::size_t size() const { return places_.size(); }
     [[nodiscard]] std::string_view at(std::size_t row, std::size_t column) const {
         const auto [part, below] = places_[row];
@@ -79,6 +81,7 @@ public:
     std::vector<std::int32_t> counts;  ///< of each file
 
 private:
+    std::vector<std::string> names_;
     std::vector<TablePart> parts_;
     std::vector<std::pair<std::size_t, std::size_t>> places_;  ///< file, row
 };
@@ -180,10 +183,31 @@ Result<std::vector<std::size_t>> input_columns(const Rows& rows, std::size_t ans
 
 }  // namespace
 
+Result<Inputs> open_table(const Path& path, const Preparation& prepared) {
+    std::vector<Part> kinds;
+    MILLRACE_LET(parts, read_parts(path, kinds));
+    std::vector<std::string> names;
+    for (const Column& column : prepared.columns) names.push_back(column.name);
+    MILLRACE_LET(table, Rows::of(std::move(parts), std::move(names), "the training data"));
+    Inputs inputs{"rows", static_cast<std::int64_t>(table.size())};
+    inputs.read = [rows = std::make_shared<const Rows>(std::move(table)), prepared](std::int64_t first, std::int64_t count) {
+        InputRows read;
+        read.numbers.assign(static_cast<std::size_t>(count) * prepared.width(), 0);
+        float* to = read.numbers.data();
+        for (std::int64_t row = first; row < first + count; ++row)
+            for (std::size_t i = 0; i < prepared.columns.size(); to += prepared.columns[i++].width())
+                write_cell(prepared.columns[i], rows->at(static_cast<std::size_t>(row), i), to);
+        return read;
+    };
+    return inputs;
+}
+
 Result<SampleSet> load_table_set(const SampleRequest& request) {
     std::vector<Part> kinds;
     MILLRACE_LET(parts, read_parts(request.path, kinds));
-    MILLRACE_LET(rows, Rows::of(std::move(parts)));
+    const std::vector<std::string> names = parts.front().table.names;
+    const std::string first_file = parts.front().path.filename().string();
+    MILLRACE_LET(rows, Rows::of(std::move(parts), names, first_file));
     for (const std::string& name : rows.names())
         if (base::find_broken_utf8(name) != std::string::npos)
             return Error{"the name of a column is not UTF-8", request.path.string()};

@@ -33,6 +33,7 @@ ResidentText::ResidentText(std::shared_ptr<const TextSet> set, std::int32_t leng
             ops::TokenRange range{0, static_cast<std::int32_t>(set_->tokens(part).size()), all, 0};
             if (!domains_.empty()) range.first = set_->domains[d].first[at], range.tokens = set_->domains[d].tokens[at];
             range.windows = part == Part::train ? range.tokens / length_ - 1 : (range.tokens - 1 + length_ - 1) / length_;
+            range.windows = std::max(range.windows, 0);  // of a part that is not there
             if (part != Part::train && stages_.scored > 0) range.windows = std::min(range.windows, stages_.scored);
             if (!domains_.empty()) domains_[d].samples[at] = range.windows;
             all += range.windows;

@@ -18,6 +18,8 @@ constexpr std::size_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::string_view kWhite = " \t\n\v\f\r";
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
+}  // namespace
+
 Result<std::string> read_text_file(const Path& path) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored))
@@ -35,6 +37,8 @@ Result<std::string> read_text_file(const Path& path) {
                      path.string(), zeros, zeros == 1 ? "" : "s");
     return text;
 }
+
+namespace {
 
 /// Lines. What could hold a word too long for SentencePiece is cut at white space, or between two characters where there is none.
 std::vector<std::string> lines_of(std::string_view text) {
@@ -131,6 +135,7 @@ Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Token
                                  vocabulary)};
     TextSet set{folder_name(files.folder), std::move(tokenizer), vocabulary, {}, {}, {}};
     for (const Part part : kAllParts) {
+        if (files.texts[index_of(part)].empty()) continue;
         std::vector<std::int32_t>& tokens = set.parts[index_of(part)];
         for (const std::string& line : lines_of(files.texts[index_of(part)])) {
             const auto more = set.tokenizer->encode(line);
@@ -174,7 +179,7 @@ std::vector<TextStatistics> measure_text(const TextSet& set) {
         part.unknown = std::count(tokens.begin(), tokens.end(), set.tokenizer->unknown());
         double sum = 0;
         for (std::size_t i = 1; i < tokens.size(); ++i) sum += surprise[static_cast<std::size_t>(tokens[i])];
-        part.unigram_perplexity = tokens.size() > 1 ? std::exp(sum / static_cast<double>(tokens.size() - 1)) : 0;
+        if (tokens.size() > 1 && !train.empty()) part.unigram_perplexity = std::exp(sum / static_cast<double>(tokens.size() - 1));
     }
     return statistics;
 }

@@ -25,6 +25,9 @@ struct TextFiles {
 /// mark is left out.
 Result<TextFiles> read_text_files(const Path& path, double validation = 0.1, double test = 0.1);
 
+/// One file, with what read_text_files() refuses.
+Result<std::string> read_text_file(const Path& path);
+
 /// A tokenizer of the training text alone.
 Result<Tokenizer> word_tokenizer(const TextFiles& files, std::int32_t vocabulary);
 Result<Tokenizer> piece_tokenizer(const TextFiles& files, std::int32_t vocabulary);
@@ -50,7 +53,7 @@ struct TextSet {
 };
 
 /// The texts as tokens. Refuses a tokenizer of more than `vocabulary` tokens and texts that give too few for windows of `length`:
-/// two windows to train on and two tokens elsewhere.
+/// two windows to train on and two tokens elsewhere; a text that is empty is a part that is not there.
 Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocabulary,
                              std::int32_t length);
 
@@ -58,7 +61,7 @@ Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Token
 Result<TextSet> join_texts(const std::vector<TextSet>& texts);
 
 /// Counts tokens and unknown ones, and asks the unigram model of the training part, (count + 1) / (tokens + vocabulary), for each
-/// part's perplexity over all tokens but the first, which nothing predicts.
+/// part's perplexity over all tokens but the first, which nothing predicts; 0 without a training part.
 std::vector<TextStatistics> measure_text(const TextSet& set);
 
 }  // namespace millrace::data

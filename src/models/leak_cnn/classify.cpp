@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <thread>
 
@@ -30,20 +31,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBatch = 64;  // recordings at once: 5120 windows fill a GPU
 
-base::Result<std::vector<fs::path>> find_sounds(const fs::path& folder) {
-    std::error_code failed;
-    if (!fs::is_directory(folder, failed)) return base::Error{"is no folder that can be listed", folder.string()};
-    std::vector<fs::path> found;
-    fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, failed), end;
-    for (; !failed && entry != end; entry.increment(failed)) {
-        std::string ending = entry->path().extension().string();
-        std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-        if ((ending == ".wav" || ending == ".flac") && !entry->is_directory(failed)) found.push_back(entry->path());
-    }
-    if (failed) return base::Error{fmt::format("cannot be listed: {}", failed.message()), folder.string()};
-    if (found.empty()) return base::Error{"holds no WAV or FLAC file", folder.string()};
-    std::ranges::sort(found);
-    return found;
+/// Named after the class that is looked for.
+std::vector<std::string> columns_of(const data::Classes& classes) {
+    std::string name = classes.names[static_cast<std::size_t>(classes.positive)];
+    for (char& letter : name)
+        letter = std::isalnum(static_cast<unsigned char>(letter)) != 0 ? static_cast<char>(std::tolower(letter)) : '_';
+    return {"filepath", "is_" + name, name + "_conf_mean", "long_pos_frac", "per_long_probs_json", "notes"};
 }
 
 /// One recording of a batch.
@@ -191,8 +184,8 @@ std::vector<double> Detector::votes(const Batch& batch) {
 }
 
 /// The row of a recording that was read.
-std::vector<std::string> row_of(const std::string& path, const double* votes, const Detector& detector, const Heard& heard,
-                                bool& found) {
+std::vector<io::Cell> row_of(const std::string& path, const double* votes, const Detector& detector, const Heard& heard,
+                             bool& found) {
     const auto count = static_cast<std::size_t>(detector.rules().votes);
     const double threshold = *detector.rules().threshold;
     found = decides(votes, count, threshold);
@@ -207,9 +200,9 @@ std::vector<std::string> row_of(const std::string& path, const double* votes, co
                        : heard.fit == data::Fit::cut  ? "longer than 10 s"
                                                       : "";
     return {path,
-            found ? "1" : "0",
-            fmt::format("{:.6f}", sum / static_cast<double>(count)),
-            fmt::format("{:.6f}", static_cast<double>(above) / static_cast<double>(count)),
+            std::int64_t{found},
+            sum / static_cast<double>(count),
+            static_cast<double>(above) / static_cast<double>(count),
             fmt::format("[{}]", each),
             note};
 }
@@ -217,7 +210,7 @@ std::vector<std::string> row_of(const std::string& path, const double* votes, co
 }  // namespace
 
 base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
-    MILLRACE_LET(files, find_sounds(request.in));
+    MILLRACE_LET(files, data::find_files(request.in, data::kSoundEndings, "WAV or FLAC file"));
     MILLRACE_LET(stored, stored_recordings(request.checkpoint));
     MILLRACE_LET(detector, Detector::create(request, stored));
     ClassifyReport report;
@@ -226,6 +219,7 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
     data::Resamplers resamplers(data::kSoundRate);
     Batch batch = detector->batch();
     std::uint64_t positives = 0;
+    MILLRACE_TRY(request.rows.begin(columns_of(stored.classes), files.size(), 1));
     for (std::size_t first = 0; first < files.size(); first += kBatch) {
         std::vector<Heard> heard(std::min(kBatch, files.size() - first));
         hear(files, first, resamplers, stored.classes.repeats, heard, batch);
@@ -237,10 +231,11 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
             if (heard[i].error.empty() && !std::ranges::all_of(own, [](double vote) { return std::isfinite(vote); }))
                 heard[i].error = "the model's answer is not a number; samples far beyond full scale have no finite features";
             bool found = false;
-            if (heard[i].error.empty())
-                request.row(row_of(path, own.data(), *detector, heard[i], found));
-            else
-                request.row({path, "", "", "", "", "error: " + heard[i].error});
+            std::vector<io::Cell> row{path, {}, {}, {}, {}, "error: " + heard[i].error};
+            if (heard[i].error.empty()) row = row_of(path, own.data(), *detector, heard[i], found);
+            const auto* mean = std::get_if<double>(&row[2]);
+            const float value = mean != nullptr ? static_cast<float>(*mean) : std::numeric_limits<float>::quiet_NaN();
+            MILLRACE_TRY(request.rows.add(row, std::span(&value, 1)));
             report.failed += heard[i].error.empty() ? 0 : 1;
             positives += found ? 1 : 0;
         }

@@ -107,7 +107,6 @@ Family leak_cnn_family() {
     family.stored_data = stored_data_of;
     family.data_commands = {build_leak_command(), pack_command()};
     family.classify = classify_sounds;
-    family.classify_columns = kClassifyColumns;
     family.metrics = kMetrics;
     family.weighs_classes = true;
     family.measures = {"file_f1", "validation_loss", "file_mcc", "segment_f1", "validation_accuracy"};

@@ -14,10 +14,8 @@ base::Result<LeakCnnConfig> leak_cnn_config(const base::Recipe& recipe, const da
 data::DataCommand build_leak_command();
 data::DataCommand pack_command();
 
-inline const std::vector<std::string> kClassifyColumns{
-    "filepath", "is_leak", "leak_conf_mean", "long_pos_frac", "per_long_probs_json", "notes"};
-
 /// One row for each WAV and FLAC file at any depth below `request.in`, by name; a file that cannot be read has its error as note.
+/// Columns are named after the class that is looked for: "is_leak".
 base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request);
 
 }  // namespace millrace::models
