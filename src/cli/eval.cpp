@@ -270,7 +270,7 @@ void add_eval(const Command& program) {
     command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
     command.option("--split", given->split, "test or validation; test where the data has such a part unless given")
         .one_of({"test", "validation"});
-    command.option("--data", given->data, "folder of the data set when it has moved").placeholder("DIR");
+    command.option("--data", given->data, "the data set when it has moved, or another one").placeholder("PATH");
     std::string drawing;
     for (const models::Family& family : models::families()) {
         if (family.pictures == nullptr) continue;

@@ -73,7 +73,8 @@ TEST_F(EnergyFlowCommands, WrongDataAndSettingsAreRefused) {
 TEST_F(EnergyFlowCommands, EvaluationRefusesATestPartAndVectorsOfAnotherWidth) {
     ASSERT_EQ(flow("run", {"--quiet", "--set", "train.steps=1"}).status, 0);
     expect_refusal(call({"eval", path("run"), "--split", "test"}), {"no test part", "--split validation"});
-    expect_refusal(call({"predict", path("run"), path("pairs"), "--out", path("x.csv")}), {"predicts nothing about pairs", "eval"});
+    expect_refusal(call({"predict", path("run"), path("pairs"), "--out", path("x.csv")}),
+                   {"predicts nothing about pairs", "eval"});
     ASSERT_EQ(call({"data", "make", "pairs", "--out", path("narrow"), "--count", "61", "--dimensions", "12"}).status, 0);
     expect_refusal(call({"eval", path("run"), "--data", path("narrow")}), {"mapper.weight"});
 }
