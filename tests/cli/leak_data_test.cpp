@@ -117,12 +117,10 @@ TEST_F(LeakData, ATrainedDetectorDecidesAboutFiles) {
     expect_refusal(call({"classify", path("run"), "--in", path("set"), "--out", path("x.csv")}), {"holds no WAV or FLAC file"});
     EXPECT_FALSE(std::filesystem::exists(folder_ / "x.csv"));
     // Columns are named after the class that the run looks for.
-    ASSERT_EQ(call({"train", path("leak.toml"), "--out", path("other"), "--device", "cpu", "--set", "data.positive=NOLEAK",
-                    "--set", "train.epochs=1"})
-                  .status,
-              0);
+    ASSERT_EQ(
+        call({"train", path("leak.toml"), "--out", path("other"), "--device", "cpu", "--set", "data.positive=CRACK"}).status, 0);
     ASSERT_EQ(call({"classify", path("other"), "--in", path("wav/LEAK"), "--out", path("other.csv")}).status, 0);
-    EXPECT_TRUE(io::read_text(path("other.csv")).value().starts_with("filepath,is_noleak,noleak_conf_mean,long_pos_frac,"));
+    EXPECT_TRUE(io::read_text(path("other.csv")).value().starts_with("filepath,is_crack,crack_conf_mean,long_pos_frac,"));
 }
 
 TEST_F(LeakData, BadInput) {
