@@ -43,8 +43,11 @@ Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Ban
     if (study.step_count < study.policy.few_steps) confidence *= 0.7;
     if (study.replay_error > study.policy.replay_error) confidence *= std::max(0.3, 1 - 2 * study.replay_error);
     if (study.is_profiled()) confidence *= std::max(0.5, study.base_ms / study.recorded_ms);
+    // By steps, not by windows: a longer recording of the same program has more of these.
+    double unsure = 0;
     for (const WindowSteps& window : study.steps)
-        if (!window.steps.empty() && window.match < 0.9) confidence *= 0.9;
+        if (window.match < 0.9) unsure += static_cast<double>(window.steps.size());
+    confidence *= 1 - 0.1 * unsure / static_cast<double>(study.step_count);
     if (study.is_shapeless()) confidence *= 0.5;
     finding.confidence = std::max(0.05, confidence);
     return finding;
