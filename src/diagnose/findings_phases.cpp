@@ -158,6 +158,16 @@ std::string evidence_of(const Study& study, const Breakdown& breakdown, const Ro
     return text;
 }
 
+/// What lies in both.
+std::vector<Window> common_parts(const std::vector<Window>& some, const std::vector<Window>& others) {
+    std::vector<Window> parts;
+    for (const Window& one : some)
+        for (const Window& other : others)
+            if (const Time begin = std::max(one.begin, other.begin), end = std::min(one.end, other.end); end > begin)
+                parts.push_back({begin, end});
+    return parts;
+}
+
 }  // namespace
 
 void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
@@ -196,20 +206,28 @@ void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
 
 void find_stragglers(Chart& chart) {
     const Study& study = chart.study;
-    // Time in collectives per rank, over the windows of the busiest one.
     std::map<std::pair<std::uint32_t, std::uint16_t>, double> ranks;
-    for (const Work& work : study.timeline.work) {
-        if (!work.communication) continue;
-        for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-            const std::vector<Step>& steps = study.steps[lane].steps;
-            if (steps.empty()) continue;
-            const Time begin = std::max(work.begin, steps.front().begin), end = std::min(work.end, steps.back().end);
-            if (end > begin)
-                ranks[{work.process, work.device}] +=
-                    static_cast<double>(end - begin) * 1e-6 / static_cast<double>(study.step_count);
-        }
-    }
+    for (const Work& work : study.timeline.work)
+        if (work.communication) ranks[{work.process, work.device}] = 0;
     if (ranks.size() < 2) return;
+    // Each process opens its windows when it likes: only where all of them were open do ranks compare.
+    std::vector<Window> together;
+    for (const WindowSteps& window : study.steps)
+        if (!window.steps.empty()) together.push_back({window.steps.front().begin, window.steps.back().end});
+    for (const auto& [rank, ms] : ranks)
+        together = common_parts(together, windows_of(study.timeline, {rank.first, rank.second, 0, {}}));
+    Time covered = 0;
+    for (const Window& part : together) covered += part.end - part.begin;
+    if (covered == 0) {
+        chart.remarks.push_back("ranks were recorded at different times: who waits for whom cannot be told");
+        return;
+    }
+    for (const Work& work : study.timeline.work)
+        for (const Window& part : together)
+            if (const Time shared = std::min(work.end, part.end) - std::max(work.begin, part.begin);
+                work.communication && shared > 0)
+                ranks[{work.process, work.device}] +=
+                    static_cast<double>(shared) / static_cast<double>(covered) * study.recorded_ms;
     const auto least =
         std::min_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     double most = 0, sum = 0;

@@ -332,5 +332,35 @@ TEST(Straggler, TheRankThatNeverWaitsIsNamed) {
     EXPECT_NEAR(finding->lost_ms_per_step, 3.5 * diagnosis.step_ms / 10, 0.3);
 }
 
+/// Three ranks that spend four of ten milliseconds in collectives, recorded in the program's one window and in `windows` of their
+/// own.
+Timeline ranks_recorded_in(const std::vector<Window>& windows) {
+    Timeline timeline = simulate([](SimulatedProgram& p, int, bool) { train(p, {6, 400}); }, false).timeline;
+    const Time end = timeline.windows.front().end;
+    timeline.names.push_back("ncclDevKernel_AllReduce");
+    const auto name = static_cast<std::uint32_t>(timeline.names.size() - 1);
+    for (Time at = 0; at + 10'000'000 < end; at += 10'000'000)
+        for (const std::uint32_t process : {kProcess, 7001u, 7002u})
+            if (process == kProcess || std::ranges::any_of(windows, [&](const Window& window) {
+                    return window.process == process && window.begin <= at && at < window.end;
+                }))
+                timeline.work.push_back({at, at + 4'000'000, process, 0, WorkKind::kKernel, true, 3, name, 0});
+    std::stable_sort(timeline.work.begin(), timeline.work.end(), [](const Work& a, const Work& b) { return a.begin < b.begin; });
+    timeline.windows.insert(timeline.windows.end(), windows.begin(), windows.end());
+    std::ranges::stable_sort(timeline.windows, {}, &Window::begin);
+    return timeline;
+}
+
+TEST(Straggler, RanksAreComparedWhereAllOfThemWereRecorded) {
+    const Time third = 200'000'000;
+    // The second rank's window is open for a third of the time: it would pass for one that hardly waits.
+    const Diagnosis some = diagnose(ranks_recorded_in({{0, third, 7001}, {0, 3 * third, 7002}}));
+    EXPECT_EQ(finding_of(some, Kind::kStraggler), nullptr) << told(some);
+    const Diagnosis apart = diagnose(ranks_recorded_in({{0, third, 7001}, {third, 3 * third, 7002}}));
+    EXPECT_EQ(finding_of(apart, Kind::kStraggler), nullptr) << told(apart);
+    EXPECT_TRUE(
+        std::ranges::any_of(apart.remarks, [](const std::string& remark) { return remark.starts_with("ranks were recorded"); }));
+}
+
 }  // namespace
 }  // namespace millrace::diagnose
