@@ -101,7 +101,8 @@ Cure without_writing(const Study& study, const Roles& roles) {
 }
 
 Cure without_collections(const Study& study) {
-    return [&study](std::size_t lane, Model& model) {
+    return [&study, sampled = without_host_work(study, Doing::kCollecting)](std::size_t lane, Model& model) {
+        sampled(lane, model);
         for (std::uint32_t act = 1; act < model.acts.size(); ++act) cut(model.acts[act], study.host.collecting(lane, act));
     };
 }

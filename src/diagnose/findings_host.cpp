@@ -16,7 +16,6 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr std::size_t kMostFunctions = 5;
-constexpr const char* kCollects = "Python's garbage collector runs inside the steps while the GPU idles.";
 
 struct Amount {
     double ms = 0;  ///< per step
@@ -27,7 +26,6 @@ struct Amount {
     double waiting_ms = 0;         ///< of it, asleep
     std::uint32_t wait = kNoName;  ///< the system call in which most of that
     double wait_most = 0;
-    double collecting_ms = 0;  ///< of it, Python collected garbage
 
     void add_wait(double more, std::uint32_t name) {
         waiting_ms += more;
@@ -48,7 +46,6 @@ std::map<std::uint32_t, Amount> amounts_of(const Study& study, Doing doing) {
                 Amount& amount = amounts[study.places.function(portion.place)];
                 amount.ms += ms;
                 amount.samples = std::max(amount.samples, portion.samples);
-                amount.collecting_ms += ms * portion.collecting;
                 if (portion.waiting) amount.add_wait(ms, portion.wait);
                 if (ms >= amount.most) amount.most = ms, amount.place = place, amount.waiting = portion.waiting;
             }
@@ -60,7 +57,6 @@ Amount sum_of(const std::map<std::uint32_t, Amount>& amounts) {
     for (const auto& [function, amount] : amounts) {
         sum.ms += amount.ms;
         sum.samples += amount.samples;
-        sum.collecting_ms += amount.collecting_ms;
         if (amount.waiting_ms > 0) sum.add_wait(amount.waiting_ms, amount.wait);
         if (amount.ms > sum.most) sum.most = amount.ms, sum.place = amount.place, sum.waiting = amount.waiting;
     }
@@ -76,17 +72,24 @@ std::string replayed(const Judgement& verdict) {
 }
 
 void suspect_collections(Chart& chart) {
-    if (chart.study.timeline.collections.empty()) return;
-    const auto tell = [&chart](const Judgement& verdict) {
-        Finding finding = chart.finding(Kind::kPythonWork, kNoPlace, verdict.lost_ms, chart.study.policy.python_work);
-        finding.what = kCollects;
-        finding.evidence = "Collections were seen between launches; " + replayed(verdict);
+    const Study& study = chart.study;
+    const Amount amount = sum_of(amounts_of(study, Doing::kCollecting));
+    if (amount.ms <= 0 && study.timeline.collections.empty()) return;
+    const auto tell = [&chart, amount](const Judgement& verdict) {
+        Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
+        finding.what = "Python's garbage collector runs inside the steps while the GPU idles.";
+        finding.evidence = amount.samples > 0
+                               ? fmt::format("{:.2f} ms per step in the collector ({} samples); ", amount.ms, amount.samples)
+                               : "Collections were seen between launches; ";
+        finding.evidence += replayed(verdict);
         finding.fix =
-            "`gc.collect(); gc.freeze()` before the loop, `gc.disable()` in it, and `gc.collect()` every thousand steps.";
+            "Collect less often: `gc.collect(); gc.freeze()` before the loop leaves out what stays, `gc.disable()` in it keeps "
+            "the collector from starting by itself, and `gc.collect()` every thousand steps does what is left.";
         finding.assumption = "the objects can wait";
+        if (amount.samples > 0) lower_for_few_samples(finding, amount.samples);
         return finding;
     };
-    chart.suspect(Kind::kPythonWork, Breadth::kWork, chart.study.policy.python_work, without_collections(chart.study), tell);
+    chart.suspect(Kind::kPythonWork, Breadth::kWork, study.policy.python_work, without_collections(study), tell);
 }
 
 /// What a thread waits for in a system call that neither reads nor writes files, and what to do about it.
@@ -135,23 +138,7 @@ Finding tell_of_waiting(const Chart& chart, const Amount& amount, const Judgemen
     return finding;
 }
 
-/// Whether that line asked for it or it came by itself, the cure is the same.
-Finding tell_of_collecting(const Chart& chart, const Amount& amount, const Judgement& verdict) {
-    Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
-    finding.what = kCollects;
-    finding.evidence = fmt::format("{:.2f} ms per step in this code, {:.0f} % of it in the collector ({} samples); ", amount.ms,
-                                   100 * amount.collecting_ms / amount.ms, amount.samples) +
-                       replayed(verdict);
-    finding.fix =
-        "Collect less often: `gc.collect(); gc.freeze()` before the loop leaves out what stays, `gc.disable()` in it keeps the "
-        "collector from starting by itself, and `gc.collect()` every thousand steps does what is left.";
-    finding.assumption = "the objects can wait";
-    lower_for_few_samples(finding, amount.samples);
-    return finding;
-}
-
 Finding tell_of_python(const Chart& chart, const Amount& amount, const Judgement& verdict) {
-    if (amount.collecting_ms > 0.5 * amount.ms) return tell_of_collecting(chart, amount, verdict);
     if (amount.waiting_ms > 0.5 * amount.ms) return tell_of_waiting(chart, amount, verdict);
     Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
     finding.what = "The training thread computes on the CPU while the GPU has nothing to do.";

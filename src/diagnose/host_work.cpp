@@ -62,7 +62,6 @@ private:
 
 struct Seen {
     std::map<std::uint32_t, std::size_t> lines, waits;
-    std::size_t collecting = 0;
 };
 
 struct Tally {
@@ -92,8 +91,6 @@ struct Tally {
             for (const auto& [wait, count] : seen.waits)
                 if (portion.waiting && count > most) most = count, portion.wait = wait;
             portion.share = static_cast<double>(portion.samples) / static_cast<double>(total);
-            portion.collecting =
-                static_cast<double>(seen.collecting) / static_cast<double>(std::max<std::size_t>(1, portion.samples));
             result.push_back(portion);
         }
         return result;
@@ -167,17 +164,13 @@ bool is_waiting(const Timeline& timeline, const Sample& sample) {
     return !reads(wait) || reads_from_process(timeline, sample);
 }
 
-bool is_collecting(const Timeline& timeline, const Sample& sample) {
-    if (sample.stack >= timeline.stacks.size() || timeline.stacks[sample.stack].empty()) return false;
-    const Frame& innermost = timeline.stacks[sample.stack].front();
-    return innermost.native && innermost.function == record::kCollectingFunction && innermost.file == record::kInterpreterFile;
-}
-
 Doing doing_of(const Timeline& timeline, const Sample& sample) {
     static const Stack kEmpty;
+    static const Frame kCollects{std::string(record::kInterpreterFile), 0, std::string(record::kCollectingFunction), true};
     const Stack& stack = sample.stack < timeline.stacks.size() ? timeline.stacks[sample.stack] : kEmpty;
     const std::string_view wait = wait_of(timeline, sample);
     const bool waiting = is_waiting(timeline, sample);
+    if (!stack.empty() && stack.front() == kCollects) return Doing::kCollecting;
     bool loader = false, output = false;
     const Frame* innermost = nullptr;
     for (const Frame& frame : stack) {
@@ -190,7 +183,6 @@ Doing doing_of(const Timeline& timeline, const Sample& sample) {
     if (loader) return Doing::kLoading;
     if (output || writes(wait)) return Doing::kWriting;
     if (reads(wait)) return Doing::kLoading;
-    if (is_collecting(timeline, sample)) return Doing::kComputing;  // wherever it struck
     if (innermost && is_framework(innermost->file)) return Doing::kEnqueuing;
     if (!innermost && sample.state != 'R') return Doing::kUnknown;
     return Doing::kComputing;
@@ -242,7 +234,6 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             Seen& seen = tally.counts[{doing, waiting, places.function(place)}];
             ++seen.lines[place];
             ++seen.waits[sample.wait];
-            seen.collecting += is_collecting(timeline, sample) ? 1 : 0;
             ++tally.total;
             ++samples_;
         }

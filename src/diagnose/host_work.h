@@ -12,10 +12,11 @@
 namespace millrace::diagnose {
 
 enum class Doing : std::uint8_t {
-    kEnqueuing,  ///< the framework on its way to the next launch
-    kLoading,    ///< waits for a batch, or makes one itself
-    kWriting,    ///< files, logs
-    kComputing,  ///< other code of the user's, also where it waits for something
+    kEnqueuing,   ///< the framework on its way to the next launch
+    kLoading,     ///< waits for a batch, or makes one itself
+    kWriting,     ///< files, logs
+    kCollecting,  ///< Python collects garbage, wherever it struck
+    kComputing,   ///< other code of the user's, also where it waits for something
     kUnknown,
 };
 
@@ -27,7 +28,6 @@ struct Portion {
     double share = 0;                ///< of the stretch
     std::size_t samples = 0;
     std::uint32_t wait = kNoName;  ///< while waiting: the system call it was seen in most, in Timeline::names
-    double collecting = 0;         ///< of its samples, the share in which Python collected garbage
 };
 
 /// Portions of the stretches before each call of a lane.
@@ -39,7 +39,7 @@ public:
 
     /// They sum to 1; short stretches are enqueuing as a whole.
     const std::vector<Portion>& portions(std::size_t lane, std::uint32_t call) const { return classes_[class_of_[lane][call]]; }
-    /// Garbage collection within the stretch, in nanoseconds; the portions share the rest.
+    /// Garbage collection that a trace marked within the stretch, in nanoseconds; the portions share the rest.
     Time collecting(std::size_t lane, std::uint32_t call) const { return collecting_[lane][call]; }
     std::size_t samples() const { return samples_; }
 
@@ -61,8 +61,6 @@ private:
 /// What is left of a stretch of host work before `call` without what another profiler's notes in it took.
 Time without_notes(Time stretch, const Call& call, const Policy& policy);
 
-/// Whether Python was collecting garbage.
-bool is_collecting(const Timeline& timeline, const Sample& sample);
 /// What a sampled thread does.
 Doing doing_of(const Timeline& timeline, const Sample& sample);
 bool is_waiting(const Timeline& timeline, const Sample& sample);

@@ -58,8 +58,7 @@ public:
         switch (record.kind) {
             case RecordKind::kCall: return add_call(record);
             case RecordKind::kWork: return add_work(record);
-            case RecordKind::kRange: return add_range(timeline_.ranges, record);
-            case RecordKind::kCollected: return add_range(timeline_.collections, record);
+            case RecordKind::kRange: return add_range(record);
             case RecordKind::kWindow: return mark_window(record);
             case RecordKind::kMemory: return add_memory(record);
             case RecordKind::kArguments: return add_arguments(record, arguments);
@@ -236,9 +235,10 @@ private:
         timeline_.work.push_back(work);
     }
 
-    void add_range(std::vector<Range>& ranges, const Record& record) {
+    void add_range(const Record& record) {
         const Time begin = time_of(record.begin);
-        ranges.push_back({begin, std::max(begin, time_of(record.end)), origin_.pid, record.thread, name_number(record.id)});
+        timeline_.ranges.push_back(
+            {begin, std::max(begin, time_of(record.end)), origin_.pid, record.thread, name_number(record.id)});
     }
 
     void mark_window(const Record& record) {

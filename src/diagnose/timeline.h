@@ -134,7 +134,7 @@ struct Timeline {
     std::vector<Range> ranges;         ///< by begin
     std::vector<Sample> samples;       ///< by time
     std::vector<Memory> memory;        ///< by time
-    std::vector<Range> collections;    ///< garbage collections
+    std::vector<Range> collections;    ///< garbage collections, where a trace marks them; of recordings samples show them
     std::vector<Range> profiler_work;  ///< what another profiler did in the program's time, such as emptying its buffers
     std::vector<Window> windows;       ///< by begin; of a trace, one
     std::vector<Window> left_out;      ///< windows of which nothing else is kept; they took time, too

@@ -21,7 +21,6 @@ enum class RecordKind : std::uint8_t {
     kMemory = 9,      ///< device memory was taken or given back (`what`: CallKind), also outside of windows: `extra`, `bytes`
     kArguments = 10,  ///< of the launch with this correlation: `count` values follow in the next slots as Argument
     kLost = 11,       ///< `bytes` records of this lane, or of CUPTI (flag kLostByCupti), did not fit before this one
-    kCollected = 12,  ///< garbage collection of the interpreter ran in [begin, end]
     kLeft = 13,       ///< CUPTI has left the process for good, from `begin` to `end`
 };
 

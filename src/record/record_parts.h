@@ -22,7 +22,6 @@ constexpr std::optional<std::uint32_t> parts_behind(const Record& record) {
         case RecordKind::kWindow:
         case RecordKind::kMemory:
         case RecordKind::kLost:
-        case RecordKind::kCollected:
         case RecordKind::kLeft: return 0;
         case RecordKind::kText:
             if (record.bytes > kMaxTextBytes) return std::nullopt;

@@ -85,14 +85,17 @@ StepBody collecting(const std::vector<Frame>& library, double milliseconds = 20)
 
 TEST(PythonWork, TheGarbageCollectorIsNamed) {
     const Frame torch{"/usr/lib/python3/dist-packages/torch/optim/adam.py", 120, "step", false};
-    for (const std::vector<Frame>& library : {std::vector<Frame>{}, std::vector<Frame>{torch}}) {
+    const Frame loader = torch_line("utils/data/dataloader.py", "__next__");
+    for (const std::vector<Frame>& library : {std::vector<Frame>{}, std::vector<Frame>{torch}, std::vector<Frame>{loader}}) {
         expect_case(collecting(library), Kind::kPythonWork, 14);
         const Diagnosis diagnosis = diagnose(simulate(collecting(library), false).timeline);
         const Finding* finding = finding_of(diagnosis, Kind::kPythonWork);
         ASSERT_NE(finding, nullptr) << told(diagnosis);
         EXPECT_NE(finding->what.find("garbage collector"), std::string::npos) << finding->what;
         EXPECT_NE(finding->fix.find("gc.freeze()"), std::string::npos) << finding->fix;
-        EXPECT_NE(finding->evidence.find("% of it in the collector"), std::string::npos) << finding->evidence;
+        EXPECT_NE(finding->evidence.find("ms per step in the collector"), std::string::npos) << finding->evidence;
+        EXPECT_GT(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kGarbageCollection)], 0.8 * finding->lost_ms_per_step);
+        EXPECT_EQ(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kLoaderWait)], 0);
     }
     const Diagnosis little = diagnose(simulate(collecting({}, 1), false).timeline);
     for (const Finding& finding : little.findings) EXPECT_EQ(finding.what.find("collector"), std::string::npos) << told(little);

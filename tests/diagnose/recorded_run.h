@@ -108,7 +108,6 @@ inline void write_steps(record::TraceWriter& trace, std::uint32_t pid) {
     record::Record& range = host.add(record::RecordKind::kRange, kBoot + 500, kBoot + 900'000);
     range.id = 8;
     range.thread = 4000;
-    host.add(record::RecordKind::kCollected, kBoot + 950'000, kBoot + 960'000).thread = 4000;
     record::Record& taken = host.add(record::RecordKind::kMemory, kBoot + 700, kBoot + 700);
     taken.extra = 0x7f0000001000;
     taken.bytes = 4096;
