@@ -71,9 +71,12 @@ double match_of_steps(std::span<const std::uint64_t> sequence, std::span<const s
 }  // namespace
 
 bool updates_parameters(std::string_view kernel) {
-    for (std::string_view part :
-         {"multi_tensor_apply", "adam", "Adam", "sgd", "SGD", "adagrad", "Adagrad", "rmsprop", "RMSprop", "Lamb", "Lion"})
-        if (kernel.find(part) != std::string_view::npos) return true;
+    // To the end of the word: a Lambda is no Lamb.
+    const auto ends_word = [&](std::size_t at) { return at >= kernel.size() || kernel[at] < 'a' || kernel[at] > 'z'; };
+    for (std::string_view part : {"multi_tensor_apply", "adam", "adamw", "adamax", "Adam", "Adamax", "sgd", "SGD", "adagrad",
+                                  "Adagrad", "rmsprop", "RMSprop", "Lamb", "Lion"})
+        for (std::size_t at = kernel.find(part); at != std::string_view::npos; at = kernel.find(part, at + 1))
+            if (ends_word(at + part.size())) return true;
     return false;
 }
 

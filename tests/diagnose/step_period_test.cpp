@@ -155,7 +155,12 @@ TEST(StepPeriod, TwoGroupsOfUpdatesInAStepAreOneStep) {
 
 TEST(StepPeriod, KnowsOptimizersByName) {
     EXPECT_TRUE(updates_parameters("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>"));
+    EXPECT_TRUE(updates_parameters("multi_tensor_lamb_LambStage1Functor"));
+    EXPECT_TRUE(updates_parameters("triton_poi_fused_adamw_0"));
+    EXPECT_TRUE(updates_parameters("fused_sgd"));
     EXPECT_FALSE(updates_parameters("sm90_xmma_gemm_bf16bf16"));
+    EXPECT_FALSE(updates_parameters("thrust::for_each<RowLambda>"));
+    EXPECT_FALSE(updates_parameters("void nms_kernel<Lionfish, sgdish>"));
 }
 
 }  // namespace
