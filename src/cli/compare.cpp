@@ -1,5 +1,6 @@
 #include "diagnose/compare.h"
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,13 +32,15 @@ are said when equal runs would part as far in less than one of a thousand cases 
 by --min-spread times what the unrest within runs makes of them, and what runs of such a program differ by: one process is faster than
 the next, by where its memory lies and what else its core has to do. Of one recording of each side that is assumed (--run-spread, of
 the part of a step in which no GPU computes); with more of them (--before, --after) it is measured, and a t test on the recordings
-can decide, too. Small changes of programs whose pace the host sets need that.
+can decide, too. Small changes of programs whose pace the host sets need that: how many is said. A folder that `record --repeat`
+filled stands for all recordings in it.
 
 Examples:
   millrace record -o runs/slow -- python train.py
   millrace record -o runs/cured -- python train_cured.py
   millrace compare runs/slow runs/cured
   millrace compare runs/main runs/branch --fail-if-slower 5%     a gate for CI
+  millrace record --repeat 5 -o runs/main -- python train.py     and the same for runs/branch: five recordings of each side
   millrace compare m1 b1 --before m2 --after b2 --before m3 --after b3     three recordings of each side, made in turn
 
 Exit status: 0 compared, 1 slower by more than --fail-if-slower allows, 2 usage or bad input, 4 nothing to compare: a run without
@@ -67,9 +70,25 @@ base::Result<diagnose::CompareSide> side_of(const std::string& path) {
     return side;
 }
 
-base::Result<std::vector<diagnose::CompareSide>> sides_of(const std::string& first, const std::vector<std::string>& more) {
+/// Of a folder that `record --repeat` filled, the runs in it; else the path itself.
+std::vector<std::string> recordings_in(const io::Path& path) {
+    std::vector<std::string> runs;
+    std::error_code ignored;
+    const auto add = [&](const io::Path& run) {
+        const bool there = std::filesystem::exists(run / "manifest.json", ignored);
+        if (there) runs.push_back(run.string());
+        return there;
+    };
+    if (!add(path))
+        for (int number = 1; add(path / std::to_string(number));) ++number;
+    return runs.empty() ? std::vector{path.string()} : runs;
+}
+
+base::Result<std::vector<diagnose::CompareSide>> sides_of(const std::string& first, std::vector<std::string> paths) {
+    paths.insert(paths.begin(), first);
     std::vector<diagnose::CompareSide> sides;
-    for (std::size_t i = 0; i <= more.size(); ++i) MILLRACE_SET(sides.emplace_back(), side_of(i == 0 ? first : more[i - 1]));
+    for (const std::string& path : paths)
+        for (const std::string& run : recordings_in(path)) MILLRACE_SET(sides.emplace_back(), side_of(run));
     return sides;
 }
 

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
@@ -11,6 +12,7 @@ namespace {
 struct RecordArguments {
     record::RecordSettings settings;
     std::string probe;
+    std::uint32_t repeat = 1;
     bool no_samples = false, quiet = false;
 };
 
@@ -20,6 +22,7 @@ Examples:
   millrace record -- python train.py
   millrace record -o runs/before -- torchrun --nproc-per-node 2 train.py
   millrace record --steps-per-window 20 --every 500 -- ./trainer
+  millrace record --repeat 5 -o runs/main -- python train.py     runs/main/1 to runs/main/5, one side of millrace compare
 
 The command runs unchanged: it has the terminal, its output and its exit status are its own, and what millrace has to say follows on
 stderr when it has ended (--quiet: not at all). Its processes that use CUDA are recorded in full in windows of some steps, at least three
@@ -28,7 +31,7 @@ Where CUPTI cannot be had, because another profiler holds it or no library fits,
 
 Every option has a twin in the environment: MILLRACE_RECORD_OUT=runs/a, MILLRACE_RECORD_EVERY=500; options win.
 
-Exit status: that of the command, whatever was recorded; 128 + n when signal n ended it, 127 when it was not found, 126 when it cannot be
+Exit status: that of the command (with --repeat of the last), whatever was recorded; 128 + n when signal n ended it, 127 when it was not found, 126 when it cannot be
 executed. Before it begins: 2 for bad arguments and a run directory that cannot be written, 3 when there is no probe or no place for
 its memory.)";
 
@@ -39,12 +42,19 @@ base::Result<int> run_record(RecordArguments given, const Context& context) {
     settings.command = *context.command;
     settings.samples = !given.no_samples;
     MILLRACE_SET(settings.probe, given.probe.empty() ? record::find_probe_library() : record::check_probe_library(given.probe));
-    MILLRACE_LET(outcome, record::record_command(settings));
-    if (!given.quiet) {
-        std::fputs(record::summary_text(outcome).c_str(), stderr);
-        std::fflush(stderr);
+    const std::filesystem::path out = settings.out.empty() ? record::default_run_name() : settings.out;
+    std::error_code ignored;
+    if (given.repeat > 1 && std::filesystem::exists(out / "manifest.json", ignored))
+        return base::Error{"holds a run already; --repeat needs a folder for its runs: choose another --out", out.string()};
+    for (std::uint32_t number = 1;; ++number) {
+        settings.out = given.repeat > 1 ? out / std::to_string(number) : out;
+        MILLRACE_LET(outcome, record::record_command(settings));
+        if (!given.quiet) {
+            std::fputs(record::summary_text(outcome).c_str(), stderr);
+            std::fflush(stderr);
+        }
+        if (outcome.status != 0 || number >= given.repeat) return outcome.status;
     }
-    return outcome.status;
 }
 
 }  // namespace
@@ -55,7 +65,7 @@ void add_record(const Command& program, Context& context) {
     const auto option = [&](const char* name, auto& value, const char* meaning, const char* variable) {
         return command.option(name, value, meaning).environment(std::string("MILLRACE_RECORD_") + variable);
     };
-    constexpr std::uint32_t kMostSteps = 100'000, kMostEvery = 1'000'000'000;
+    constexpr std::uint32_t kMostSteps = 100'000, kMostEvery = 1'000'000'000, kMostRepeats = 1'000;
     option("-o,--out", given->settings.out, "run directory to write; by default runs/record-<time>", "OUT").placeholder("RUN");
     option("--steps-per-window", given->settings.schedule.steps_per_window, "steps that are recorded in one go",
            "STEPS_PER_WINDOW")
@@ -75,6 +85,13 @@ void add_record(const Command& program, Context& context) {
               "windows, steps are still counted")
         .environment("MILLRACE_RECORD_FINALIZE_CUPTI")
         .excludes(every);
+    option("--repeat", given->repeat,
+           "run and record the command so many times, into numbered folders below RUN, which `millrace compare` takes as "
+           "recordings of one side; ends with the first run that fails",
+           "REPEAT")
+        .show_default()
+        .between(std::uint32_t{1}, kMostRepeats)
+        .placeholder("N");
     command.flag("--no-samples", given->no_samples, "do not look at the threads of the command")
         .environment("MILLRACE_RECORD_NO_SAMPLES");
     option("--probe", given->probe, "the probe's library, when it is not beside this program", "PROBE").placeholder("FILE");

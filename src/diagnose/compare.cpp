@@ -160,11 +160,15 @@ double most_host_share(std::span<const CompareSide> recordings) {
     return most;
 }
 
-/// Whether the change is larger than chance makes it between as many recordings of one program.
-bool is_beyond_spread(const Comparison& comparison, const CompareSettings& settings) {
+/// What chance makes of a change between as many recordings of one program, as a logarithm.
+double reach_of_chance(const Comparison& comparison, const CompareSettings& settings) {
     const double fewer =
         (1 / static_cast<double>(comparison.recordings_before) + 1 / static_cast<double>(comparison.recordings_after)) / 2;
-    return std::abs(std::log1p(*comparison.change)) >= settings.min_spread * comparison.assumed_spread * std::sqrt(fewer);
+    return settings.min_spread * comparison.assumed_spread * std::sqrt(fewer);
+}
+
+bool is_beyond_spread(const Comparison& comparison, const CompareSettings& settings) {
+    return std::abs(std::log1p(*comparison.change)) >= reach_of_chance(comparison, settings);
 }
 
 RunSpeeds speeds_by_run(std::span<const CompareSide> recordings, const CompareSettings& settings) {
@@ -275,6 +279,15 @@ Comparison compare(std::span<const CompareSide> before, std::span<const CompareS
     if (is_clear(comparison, settings.min_effect, settings))
         comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
     return comparison;
+}
+
+double least_loss_shown(const Comparison& comparison, const CompareSettings& settings) {
+    return comparison.p ? std::max(settings.min_effect, -std::expm1(-reach_of_chance(comparison, settings))) : 0;
+}
+
+std::size_t recordings_needed(const Comparison& comparison, double change, const CompareSettings& settings) {
+    const double times = settings.min_spread * comparison.assumed_spread / std::abs(std::log1p(change));
+    return static_cast<std::size_t>(std::clamp(std::ceil(times * times), 1.0, 1e6));
 }
 
 bool has_run_spread(const Comparison& comparison) { return comparison.recordings_before + comparison.recordings_after > 2; }

@@ -78,6 +78,11 @@ bool has_run_spread(const Comparison& comparison);
 /// Whether the runs differ for certain and by more than runs of one program do; `least` as a share of speed.
 bool is_clear(const Comparison& comparison, double least, const CompareSettings& settings = {});
 
+/// The smallest loss of speed that as many recordings can show, whatever they measure; 0: they were not judged.
+double least_loss_shown(const Comparison& comparison, const CompareSettings& settings = {});
+/// Recordings of each side with which a change of that size is more than runs of one program differ by.
+std::size_t recordings_needed(const Comparison& comparison, double change, const CompareSettings& settings = {});
+
 /// Pure and repeatable: the shuffles are seeded.
 Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings = {});
 /// Each side by its recordings, one at least.

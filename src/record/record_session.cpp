@@ -67,17 +67,6 @@ private:
     std::thread opening_;
 };
 
-/// runs/record-20251104-120000, with a number behind it when that is taken.
-std::string default_name() {
-    std::string name = fmt::format("runs/record-{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
-    std::error_code ignored;
-    for (int number = 2; number < 1000; ++number) {
-        std::string each = number == 2 ? name : fmt::format("{}-{}", name, number - 1);
-        if (!fs::exists(each, ignored)) return each;
-    }
-    return name;
-}
-
 /// Sets what the command's processes need to load the probe; says what stands in the way.
 void set_environment(const RecordSettings& settings, const ProbeFolder& folder, RecordOutcome& outcome) {
     const char* other = ::getenv(kInjection);
@@ -174,9 +163,19 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
 
 }  // namespace
 
+std::string default_run_name() {
+    std::string name = fmt::format("runs/record-{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+    std::error_code ignored;
+    for (int number = 2; number < 1000; ++number) {
+        std::string each = number == 2 ? name : fmt::format("{}-{}", name, number - 1);
+        if (!fs::exists(each, ignored)) return each;
+    }
+    return name;
+}
+
 base::Result<RecordOutcome> record_command(const RecordSettings& settings) {
     RecordOutcome outcome;
-    outcome.run = settings.out.empty() ? default_name() : settings.out;
+    outcome.run = settings.out;
     std::error_code failed;
     MILLRACE_LET(folder, ProbeFolder::create(fs::temp_directory_path(failed)));
     set_environment(settings, folder, outcome);

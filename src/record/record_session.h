@@ -13,7 +13,7 @@
 namespace millrace::record {
 
 struct RecordSettings {
-    std::string out;                   ///< run directory; empty: runs/record-<time>
+    std::string out;                   ///< run directory
     std::vector<std::string> command;  ///< not empty
     std::string probe;                 ///< the probe's library (probe_library.h)
     bool samples = true;               ///< of threads, from outside
@@ -42,6 +42,8 @@ struct RecordOutcome {
 /// The command has our terminal and our standard streams; nothing is written to them while it runs. A signal that was sent to
 /// this process alone is passed on to the command.
 base::Result<RecordOutcome> record_command(const RecordSettings& settings);
+/// "runs/record-20251104-120000", with a number behind it when that is taken.
+std::string default_run_name();
 
 /// A few lines for people.
 std::string summary_text(const RecordOutcome& outcome);

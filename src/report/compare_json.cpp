@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -48,6 +49,12 @@ std::string compare_json(const ComparisonReport& report) {
     json["run_spread_measured"] = diagnose::has_run_spread(comparison);
     json["block_seconds"] = comparison.block_seconds;
     json["more_seconds"] = number(comparison.more_seconds);
+    const double least = diagnose::least_loss_shown(comparison, report.settings);
+    const double change =
+        report.gate ? -std::max(report.gate->allowed, report.settings.min_effect) : comparison.change.value_or(0);
+    json["least_loss_shown"] = least > 0 ? Json(least) : Json(nullptr);
+    json["recordings_needed"] =
+        least > 0 && change != 0 ? Json(diagnose::recordings_needed(comparison, change, report.settings)) : Json(nullptr);
     json["before"] = side_json(report.before, comparison.before, comparison.recordings_before);
     json["after"] = side_json(report.after, comparison.after, comparison.recordings_after);
     json["remarks"] = comparison.remarks;

@@ -83,16 +83,18 @@ private:
         if (comparison_.run_spread >= comparison_.assumed_spread)
             return fmt::format(
                 "no difference: {:+.1f} % is within the noise, less than {:g} times what runs of such a program differ by, "
-                "{:.2g} "
-                "% (assumed, by what the host does of a step: --run-spread); several recordings of each side tell more "
-                "(--before, "
-                "--after)",
-                100 * *comparison_.change, settings.min_spread, 100 * comparison_.run_spread);
+                "{:.2g} % (assumed, by what the host does of a step: --run-spread); a change of that size needs {}",
+                100 * *comparison_.change, settings.min_spread, 100 * comparison_.run_spread, recordings(*comparison_.change));
         return fmt::format(
             "no difference: {:+.1f} % is within the noise, less than {:g} times (--min-spread) the {:.2g} % that two runs of one "
             "program differ by "
             "where blocks within them differ by {:.2g} %",
             100 * *comparison_.change, settings.min_spread, 100 * comparison_.assumed_spread, 100 * comparison_.spread);
+    }
+
+    std::string recordings(double change) const {
+        return fmt::format("{} recordings of each side at most (millrace record --repeat)",
+                           diagnose::recordings_needed(comparison_, change, report_.settings));
     }
 
     void row(const std::string& label, const std::string& before, const std::string& after, const std::string& change,
@@ -179,18 +181,22 @@ private:
 
     void gate() {
         if (!report_.gate) return;
+        const double allowed = report_.gate->allowed, wanted = std::max(allowed, report_.settings.min_effect);
+        std::string blind;
+        if (const double least = diagnose::least_loss_shown(comparison_, report_.settings); least > wanted)
+            blind = fmt::format("; these recordings show no loss below {:.2g} %, one of {:g} % needs {}", 100 * least,
+                                100 * wanted, recordings(-wanted));
         if (comparison_.verdict == Verdict::kTooFewBlocks)
             paragraph("gate: cannot tell, too few blocks", Tone::kCaution);
         else if (diagnose::is_open(comparison_, report_.gate->allowed, report_.settings))
-            paragraph(fmt::format("gate: cannot tell, slower by more than {:g} % but not certainly so; longer runs or several "
-                                  "recordings of each side tell more",
-                                  100 * report_.gate->allowed),
+            paragraph(fmt::format("gate: cannot tell, slower by more than {:g} % but not certainly so{}", 100 * allowed,
+                                  blind.empty() ? "; longer runs tell more" : blind),
                       Tone::kCaution);
         else if (report_.gate->failed)
-            paragraph(fmt::format("gate: failed, slower by more than {:g} %", 100 * report_.gate->allowed), Tone::kBad);
+            paragraph(fmt::format("gate: failed, slower by more than {:g} %", 100 * allowed), Tone::kBad);
         else
-            paragraph(fmt::format("gate: passed, not shown to be slower by more than {:g} %", 100 * report_.gate->allowed),
-                      Tone::kGood);
+            paragraph(fmt::format("gate: passed, not shown to be slower by more than {:g} %{}", 100 * allowed, blind),
+                      blind.empty() ? Tone::kGood : Tone::kCaution);
     }
 
     const ComparisonReport& report_;

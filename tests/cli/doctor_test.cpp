@@ -158,6 +158,17 @@ TEST_F(Doctor, LostOutputIsAnErrorWhateverWasFound) {
     }
 }
 
+TEST_F(Doctor, AFolderOfNumberedRunsIsOneSideOfACompare) {
+    for (const char* name : {"main/1", "main/2", "main/3", "branch/1", "branch/2", "branch/4"}) record(name, 20, 18);
+    const Said said = call({"compare", path("main"), path("branch"), "--after", path("main/3"), "--json"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    const auto json = nlohmann::json::parse(said.out);
+    EXPECT_EQ(json["before"]["recordings"], 3);
+    EXPECT_EQ(json["after"]["recordings"], 3) << "two of the folder, and one that was named";
+    EXPECT_EQ(json["run_spread_measured"], true);
+    expect_refusal({"compare", path("main"), path("empty")}, "does not exist");
+}
+
 TEST_F(Doctor, ARunWithoutStepsIsNoData) {
     record::RunDirectory run = diagnose::new_run(folder_ / "run", "cpu");
     diagnose::write_lines(folder_ / "run" / "metrics.jsonl", "");

@@ -116,6 +116,23 @@ TEST_F(Record, OutputAndExitStatusAreTheCommandsOwn) {
     EXPECT_EQ(run.manifest.command.front(), "sh");
 }
 
+TEST_F(Record, RepeatedRunsAreOneSideOfACompare) {
+    const std::string count = "'" + path("count") + "'";
+    const std::string fails_third = "echo x >> " + count + "; test $(wc -l < " + count + ") -lt 3 || exit 5";
+    const Said said = shell(fails_third, {"--repeat", "4"});
+    EXPECT_EQ(said.status, 5);
+    EXPECT_NE(said.err.find("run/3"), std::string::npos) << said.err;
+    for (const char* number : {"1", "2", "3"}) EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / number / "manifest.json"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run/4")) << "the third one failed";
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run/manifest.json"));
+    EXPECT_EQ(shell("true", {"--repeat", "2"}).status, 2) << "run/1 is taken";
+    // A run that is no folder of runs holds none.
+    EXPECT_EQ(run(folder_.string(), {"record", "-o", path("one"), "--", "true"}, plain()).status, 0);
+    const Said taken = run(folder_.string(), {"record", "--repeat", "2", "-o", path("one"), "--", "true"}, plain());
+    EXPECT_EQ(taken.status, 2);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "one/1"));
+}
+
 TEST_F(Record, HighExitStatusIsNoSignal) {
     EXPECT_EQ(shell("exit 200", {"--quiet"}).status, 200);
     EXPECT_EQ(run_contents().manifest.status, record::RunStatus::kFailed);

@@ -102,6 +102,26 @@ TEST(CompareRuns, OneMoreRecordingLosesNoVerdict) {
     EXPECT_EQ(compare(restless, faster).verdict, Verdict::kNoDifference);
 }
 
+TEST(CompareRuns, HowManyRecordingsAreNeededIsSaid) {
+    const Comparison one = compare(recording(100, 1), recording(95, 2));
+    EXPECT_NEAR(least_loss_shown(one), 1 - std::exp(-3 * 0.08 * 0.95), 1e-9);
+    EXPECT_FALSE(is_slower_by(one, 0.05));
+    // 3 * 7.6 % against a logarithm of 0.051, by the root of their number.
+    EXPECT_EQ(recordings_needed(one, -0.05), 20u);
+    EXPECT_EQ(recordings_needed(one, -0.5), 1u);
+    const std::size_t needed = recordings_needed(one, -0.10);
+    ASSERT_EQ(needed, 5u);
+    int seen = 0;
+    for (std::uint64_t seed = 0; seed < 50; ++seed)
+        seen += is_slower_by(compare(recordings(needed, 100, 0.02, 2 * seed), recordings(needed, 87, 0.02, 2 * seed + 1)), 0.05);
+    EXPECT_GE(seen, 45);
+    const auto before = recordings(needed, 100, 0.02, 1), after = recordings(needed, 100, 0.02, 2);
+    EXPECT_LT(least_loss_shown(compare(before, after)), 0.10);
+    // Where the GPU sets the pace one recording does, and of too little nothing is known.
+    EXPECT_LT(least_loss_shown(compare(recording(100, 1, 0.05), recording(100, 2, 0.05))), 0.03);
+    EXPECT_EQ(least_loss_shown(compare(CompareSide{}, CompareSide{})), 0);
+}
+
 TEST(CompareRuns, ShortRecordingsAreNotJudged) {
     const std::vector<CompareSide> before{recording(100, 1), recording(100, 2, 0.95, 2)}, after{recording(300, 3)};
     EXPECT_EQ(compare(before, after).verdict, Verdict::kTooFewBlocks);

@@ -65,6 +65,28 @@ TEST(CompareText, GateSaysHowItWent) {
     EXPECT_TRUE(holds(compare_text(report, {}), "gate: cannot tell"));
 }
 
+TEST(CompareText, AGateThatCannotFailSaysSo) {
+    // A program whose pace the host sets: one recording of each side shows no small loss.
+    ComparisonReport report = made(20, 20, 20);
+    for (auto* side : {&report.before, &report.after}) {
+        side->breakdown_ms->fill(0);
+        (*side->breakdown_ms)[static_cast<std::size_t>(diagnose::Owner::kLaunchBound)] = 10;
+    }
+    report.comparison = diagnose::compare(report.before, report.after);
+    report.gate = SpeedGate{0.05, false};
+    std::string text = compare_text(report, {});
+    std::ranges::replace(text, '\n', ' ');
+    EXPECT_TRUE(holds(text, "these recordings show no loss below 21 %")) << text;
+    EXPECT_TRUE(holds(text, "22 recordings of each")) << text;
+    EXPECT_TRUE(holds(text, "--repeat")) << text;
+    const Json json = Json::parse(compare_json(report));
+    EXPECT_NEAR(json["least_loss_shown"].get<double>(), 0.213, 0.001);
+    EXPECT_EQ(json["recordings_needed"], 22);
+    report.gate->allowed = 0.25;
+    EXPECT_FALSE(holds(compare_text(report, {}), "no loss below"));
+    EXPECT_TRUE(Json::parse(compare_json({}))["least_loss_shown"].is_null());
+}
+
 TEST(CompareText, RunsThatAreTooShortToBeCertainLeaveTheGateOpen) {
     ComparisonReport report = made(20, 21.5, 18);
     report.comparison.verdict = diagnose::Verdict::kNoDifference;
