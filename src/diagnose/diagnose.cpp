@@ -56,6 +56,9 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
     diagnosis.unseen_loading_ms = study.unseen_loading_ms();
     diagnosis.undisturbed_evaluation_ms = study.undisturbed_evaluation_ms;
     if (const auto pace = study.pace(); pace && *pace > 0) diagnosis.window_overhead_share = std::max(0.0, 1 / *pace - 1);
+    if (study.blocks.empty() && !study.timeline.blocks.empty())
+        diagnosis.remarks.push_back(
+            "steps counted outside of windows are not those in windows: the pace without recording is not known");
     if (study.replay_error > study.policy.replay_error)
         diagnosis.remarks.push_back(
             fmt::format("the replay of the recording is off by {:.0f} %: costs are less sure", 100 * study.replay_error));

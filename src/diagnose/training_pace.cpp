@@ -8,7 +8,7 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr std::size_t kCallKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
-constexpr double kSeveralSteps = 1.5, kWhole = 0.15;  ///< counted steps are whole training steps, as far as windows can tell
+constexpr double kDiffer = 0.02;  ///< what `compare` calls no difference
 
 /// Calls by kind and training steps of one stretch.
 struct PaceStretch {
@@ -50,20 +50,20 @@ std::array<double, kCallKinds> calls_per_step(const Study& study) {
 
 std::vector<Block> in_training_steps(const Study& study) {
     std::vector<Block> blocks = study.timeline.blocks;
-    const bool counted = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) { return block.calls_per_step > 0; });
-    if (!counted) return blocks;
     const std::array<double, kCallKinds> calls = calls_per_step(study);
     std::vector<Block> converted;
     for (Block& block : blocks) {
         const double each = calls[std::min(static_cast<std::size_t>(block.call), kCallKinds - 1)];
-        const double times = block.calls_per_step > 0 && each > 0 ? block.calls_per_step / each : 1, whole = std::round(times);
-        if (times >= kSeveralSteps && std::abs(times / whole - 1) < kWhole) block.steps *= whole;
-        // Windows may be short because the program ended: what takes as long as a step is none of its parts.
+        const double times = block.calls_per_step > 0 && each > 0 ? block.calls_per_step / each : 1;
+        const double whole = times >= 1 ? std::round(times) : 1 / std::round(1 / times);
+        if (std::abs(times / whole - 1) > kDiffer) continue;
+        // Of both ways to count them, the one by which they take about as long as those in windows.
         const double counted_ms = static_cast<double>(block.end - block.begin) * 1e-6 / block.steps;
-        const bool in_parts = study.parts > 0 && times * kSeveralSteps <= 1 && counted_ms * kSeveralSteps <= study.recorded_ms;
-        if (in_parts) block.steps *= times;
+        const bool other =
+            std::abs(std::log(counted_ms / whole / study.recorded_ms)) < std::abs(std::log(counted_ms / study.recorded_ms));
+        if (other) block.steps *= whole;
         // Turns of a loop inside of a step show how fast that loop is.
-        if (!in_parts || block.steps >= 1) converted.push_back(block);
+        if (!other || block.steps >= 1) converted.push_back(block);
     }
     return converted;
 }

@@ -7,10 +7,9 @@
 
 namespace millrace::diagnose {
 
-/// The timeline's blocks. What the recorder counts as a step is what returns: training with an evaluation after every tenth step
-/// returns after ten. Where windows show that a counted step holds several training steps, each of them counts; where
-/// windows and counted steps are parts of one (a loop over layers), they count as such, and blocks of less than a step are left
-/// out.
+/// The timeline's blocks. What the recorder counts as a step is what returns: several training steps with an evaluation, or one
+/// turn of a loop inside of a step. Where windows show that it is a whole multiple or part of a training step, training steps
+/// count; where it is neither, nobody knows the pace, and such blocks are left out.
 std::vector<Block> in_training_steps(const Study& study);
 
 }  // namespace millrace::diagnose
