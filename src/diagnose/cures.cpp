@@ -108,19 +108,35 @@ Cure without_collections(const Study& study) {
 }
 
 Cure without_launches(const Study& study, const Roles& roles) {
-    const Cure enqueuing = without_host_work(study, Doing::kEnqueuing);
-    return [&study, &roles, enqueuing](std::size_t lane, Model& model) {
+    return [&study, &roles, enqueuing = without_host_work(study, Doing::kEnqueuing)](std::size_t lane, Model& model) {
+        const Model launched = model;
         enqueuing(lane, model);
+        std::vector<char> begins(model.acts.size(), 0);
+        for (const Step& step : study.steps[lane].steps)
+            if (const std::uint32_t act = model.tasks[step.first_job].act; act != kNoIndex) begins[act] = 1;
+        const Lane& calls = study.lanes[lane];
+        bool begin = true;
         for (std::uint32_t act = 0; act < model.acts.size(); ++act) {
             Act& entry = model.acts[act];
-            if (roles.of[lane][act] == Role::kNone && entry.waits == 0) entry.own = 0;
-            if (entry.gap <= study.policy.launch_gap && study.host_gap(lane, act) <= study.policy.launch_gap) entry.gap = 0;
-        }
-        for (Task& task : model.tasks)
-            if (task.act != kNoIndex) {
-                task.lag = 0;
-                if (!task.queued) task.pause = std::min<Time>(task.pause, 1'000);
+            const std::uint32_t first = calls.jobs_of_call[act], end = calls.jobs_of_call[act + 1];
+            const Work* work = first < end ? &study.timeline.work[calls.jobs[calls.own_jobs[first]].first_work] : nullptr;
+            // What waits or takes pageable memory cannot be captured: the host comes to it as now, and launches anew behind it.
+            const bool apart =
+                entry.waits > 0 || (work && (work->from == MemoryKind::kPageable || work->to == MemoryKind::kPageable));
+            if (begin || begins[act] != 0 || apart) {
+                entry = launched.acts[act];
+                begins[act] = 1;
+                begin = apart || !work;
+                continue;
             }
+            if (roles.of[lane][act] == Role::kNone) entry.own = 0;
+            if (study.host_gap(lane, act) <= study.policy.launch_gap) entry.gap = 0;
+        }
+        for (Task& task : model.tasks) {
+            if (task.act == kNoIndex || begins[task.act] != 0) continue;
+            task.lag = 0;
+            if (!task.queued) task.pause = std::min<Time>(task.pause, 1'000);
+        }
         model.queue_limit = model.tasks.size() + 1;
     };
 }

@@ -57,8 +57,8 @@ Cure without_host_work(const Study& study, Doing doing, std::uint32_t function =
 /// Writing, and the waits and copies in its lines.
 Cure without_writing(const Study& study, const Roles& roles);
 Cure without_collections(const Study& study);
-/// The device's own time: launches cost nothing, and neither does the framework on its way to them; the device pauses between
-/// queued jobs as it did.
+/// Each run of launches between two waits becomes one launch: the others cost nothing, and neither does the framework on its way
+/// to them; the device pauses between queued jobs as it did.
 Cure without_launches(const Study& study, const Roles& roles);
 /// Jobs that need not run, and their launches. `jobs` per lane.
 Cure without_jobs(const Study& study, std::vector<std::vector<std::uint32_t>> jobs);

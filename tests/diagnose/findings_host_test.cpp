@@ -165,6 +165,21 @@ TEST(LaunchBound, LaunchesOfBackwardFallUnderTheLoopThatCalledIt) {
     EXPECT_EQ(found->where->line, 46);
 }
 
+TEST(LaunchBound, AStepThatWaitsIsNotCapturedSoWhatReturnsAloneComesFirst) {
+    // Small uploads that block between launches, in a program whose pace the host sets.
+    const StepBody body = [](SimulatedProgram& p, int, bool cured) {
+        for (int i = 0; i < 64; ++i) {
+            p.at(35);
+            p.upload(4096, false);
+            if (!cured) p.stream_sync();
+            p.at(36);
+            p.launch("embed" + std::to_string(i), 3);
+        }
+        train(p, {2, 3});
+    };
+    expect_case(body, Kind::kHostSync, 35);
+}
+
 TEST(LaunchBound, LaunchesOfEvaluationsAreNoneOfTheSteps) {
     const StepBody body = [](SimulatedProgram& p, int step, bool) {
         p.at({user_line(20, "train_step"), user_line(50)});
