@@ -63,35 +63,49 @@ WorkerTally tally_in(const Study& study, bool windows, bool outside) {
     };
     struct Look {
         Chore chore = Chore::kIdle;
-        bool in_loader = false;
+        bool in_loader = false, awaits = false;
     };
     SampleMemo<Look> memo;
     const auto look = [&](const Sample& sample) -> Look {
-        return {task_of(timeline, sample), std::ranges::any_of(timeline.stacks[sample.stack], is_loader)};
+        return {task_of(timeline, sample), std::ranges::any_of(timeline.stacks[sample.stack], is_loader),
+                doing_of(timeline, sample) == Doing::kLoading && is_waiting(timeline, sample)};
     };
     std::set<std::uint32_t> children;
     for (const Process& process : timeline.processes)
         if (process.parent == study.launcher.process && !process.has_gpu) children.insert(process.pid);
-    WorkerTally tally;
-    std::set<std::uint32_t> loaders;
+    struct Sighting {
+        std::uint32_t worker = 0, stack = kNoStack;
+        Look look;
+    };
+    std::vector<Sighting> seen;
+    std::set<std::uint32_t> loaders, awaited;
     for (const bool threads : {false, true}) {
         block = study.blocks.begin();
+        bool awaits = false;
         for (const Sample& sample : timeline.samples) {
-            const bool worker = threads
-                                    ? sample.process == study.launcher.process && sample.thread != study.launcher.main_thread &&
-                                          study.places.of_stack(sample.stack) != kNoPlace
-                                    : children.contains(sample.process) && sample.thread == sample.process;
+            const bool own = sample.process == study.launcher.process;
+            if (own && sample.thread == study.launcher.main_thread)
+                awaits = memo.of(sample, look).awaits && study.trains_at(sample.time);
+            const bool worker =
+                threads ? own && sample.thread != study.launcher.main_thread && study.places.of_stack(sample.stack) != kNoPlace
+                        : children.contains(sample.process) && sample.thread == sample.process;
             if (!worker || !is_seen(sample.time)) continue;
-            const auto [task, in_loader] = memo.of(sample, look);
-            ++tally.chores[task];
-            ++tally.total;
-            if (!threads && in_loader) loaders.insert(sample.process);
-            if (loaders.contains(sample.process)) ++tally.in_loader;
-            tally.workers.insert(threads ? sample.thread : sample.process);
-            if (task == Chore::kTransform) ++tally.transform_places[study.places.of_stack(sample.stack)];
-            if (task == Chore::kRead) ++tally.read_places[study.places.of_stack(sample.stack)];
+            seen.push_back({threads ? sample.thread : sample.process, sample.stack, memo.of(sample, look)});
+            if (!threads && seen.back().look.in_loader) loaders.insert(sample.process);
+            if (awaits && seen.back().look.chore != Chore::kIdle) awaited.insert(seen.back().worker);
         }
-        if (tally.total > 0) break;
+        if (!seen.empty()) break;
+    }
+    WorkerTally tally;
+    for (const Sighting& each : seen) {
+        // Another loader's, such as an evaluation's, has nothing to do while training waits for its own.
+        if (!awaited.empty() && !awaited.contains(each.worker)) continue;
+        ++tally.chores[each.look.chore];
+        ++tally.total;
+        tally.in_loader += loaders.contains(each.worker) ? 1 : 0;
+        tally.workers.insert(each.worker);
+        if (each.look.chore == Chore::kTransform) ++tally.transform_places[study.places.of_stack(each.stack)];
+        if (each.look.chore == Chore::kRead) ++tally.read_places[study.places.of_stack(each.stack)];
     }
     return tally;
 }

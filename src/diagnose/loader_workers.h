@@ -20,7 +20,8 @@ struct WorkerTally {
     double share(Chore chore) const;
 };
 
-/// Children without a GPU; where the program has none, its other threads that are not the framework's own.
+/// Children without a GPU that work while the training loop waits for a batch; where none are seen to, all of them. Where the
+/// program has none, its other threads that are not the framework's own.
 WorkerTally tally_workers(const Study& study);
 
 /// The share of their time in which the workers of a loader make batches: in steps shorter than that they would be too slow.

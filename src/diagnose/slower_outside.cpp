@@ -82,17 +82,6 @@ double mean_ms(const std::vector<Block>& blocks) {
     return steps > 0 ? ms / steps : 0;
 }
 
-/// Whether the host was on its way through the steps of a window: ahead of the device.
-bool is_inside(const Study& study, Time time) {
-    for (std::size_t i = 0; i < study.lanes.size(); ++i) {
-        const std::vector<Step>& steps = study.steps[i].steps;
-        const std::vector<Job>& jobs = study.lanes[i].jobs;
-        if (!steps.empty() && jobs[steps.front().first_job].launched <= time && time < jobs[steps.back().end_job].launched)
-            return true;
-    }
-    return false;
-}
-
 struct Sides {
     OutsideTally inside, outside;
 };
@@ -118,7 +107,7 @@ Sides tally(const Study& study) {
         if (sample.process != study.launcher.process || sample.thread != study.launcher.main_thread) continue;
         while (call != calls.end() && call->second <= sample.time) ++call;
         while (block != blocks.end() && block->end <= sample.time) ++block;
-        if (is_inside(study, sample.time))
+        if (study.trains_at(sample.time))
             sides.inside.add(memo.of(sample, look), call != calls.end() && call->first <= sample.time);
         else if (block != blocks.end() && block->begin <= sample.time)
             sides.outside.add(memo.of(sample, look), false);

@@ -296,6 +296,19 @@ void Study::remove_recording_cost() {
     undisturbed_evaluation_ms = whole - *undisturbed_ms;
 }
 
+bool Study::trains_at(Time time) const {
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        const std::vector<Job>& jobs = lanes[lane].jobs;
+        const auto begun = [&](const Step& step) { return jobs[step.first_job].launched <= time; };
+        const auto next = std::ranges::partition_point(steps[lane].steps, begun);
+        if (next == steps[lane].steps.begin()) continue;
+        // Before an evaluation launches anything it may load its data: that is no training.
+        const Step& step = *std::prev(next);
+        if (time < jobs[step.before_phase ? step.end_job - 1 : step.end_job].launched) return true;
+    }
+    return false;
+}
+
 bool Study::is_shapeless() const {
     return std::any_of(steps.begin(), steps.end(), [](const WindowSteps& each) { return each.source == StepSource::kWindow; });
 }

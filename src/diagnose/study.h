@@ -41,6 +41,8 @@ struct Study {
     const Call& call(std::size_t lane, std::uint32_t act) const { return timeline.calls[lanes[lane].calls[act]]; }
     /// Whether a call lies in the steady steps of its lane.
     bool is_steady(std::size_t lane, std::uint32_t act) const { return act >= steady[lane].first && act < steady[lane].second; }
+    /// Whether the host was on its way through a training step then: ahead of the device, and in no evaluation.
+    bool trains_at(Time time) const;
     /// Whether another profiler made the steps much longer.
     bool is_profiled() const { return profiler_ms > 0 && recorded_ms - base_ms > policy.much_profiling * recorded_ms; }
     /// Whether nothing returns in any window: each counts as one step.

@@ -21,6 +21,34 @@ TEST(LoaderWait, IsSplitByWhyBatchesAreLate) {
     EXPECT_NE(evidence('R', {torch_line("utils/data/_utils/collate.py", "default_collate")}).find("packing"), std::string::npos);
 }
 
+TEST(LoaderWait, WorkersOfAnotherLoaderAreNoneOfThePool) {
+    const StepBody body = [](SimulatedProgram& p, int, bool) {
+        p.next_batch(40'000, 2, 37, 'R',
+                     {user_line(90, "__getitem__"), torch_line("utils/data/_utils/worker.py", "_worker_loop")});
+        p.at(38);
+        train(p, {4, 200});
+    };
+    Timeline timeline = simulate(body, false).timeline;
+    // Persistent workers of a loader for evaluations, which have nothing to do meanwhile.
+    const auto stack = static_cast<std::uint32_t>(timeline.stacks.size());
+    timeline.stacks.push_back({{"/usr/lib/python3.11/multiprocessing/queues.py", 100, "get", false},
+                               torch_line("utils/data/_utils/worker.py", "_worker_loop")});
+    for (const std::uint32_t other : {kWorker + 1, kWorker + 2, kWorker + 3}) {
+        timeline.processes.push_back({other, kProcess, "python worker", false, other});
+        for (Time time = 0; time < timeline.windows.back().end; time += 50'000'000)
+            timeline.samples.push_back({time, other, other, 'S', stack, kNoName});
+    }
+    std::ranges::stable_sort(timeline.samples, {}, &Sample::time);
+    const Diagnosis diagnosis = diagnose(timeline);
+    ASSERT_FALSE(diagnosis.findings.empty());
+    const Finding& finding = diagnosis.findings.front();
+    EXPECT_EQ(finding.kind, Kind::kLoaderWait);
+    EXPECT_NE(finding.evidence.find("1 worker of"), std::string::npos) << finding.evidence;
+    EXPECT_NE(finding.evidence.find("too few workers"), std::string::npos) << finding.evidence;
+    EXPECT_EQ(finding.fix.find("prefetch_factor"), std::string::npos) << finding.fix;
+    EXPECT_NE(finding.fix.find("num_workers"), std::string::npos) << finding.fix;
+}
+
 TEST(LoaderWait, FewSamplesOfWorkersInWindowsAreHelpedByThoseBetweenThem) {
     const StepBody body = [](SimulatedProgram& p, int, bool) {
         p.next_batch(40'000, 2, 37, 'R', {user_line(90, "__getitem__")});
