@@ -8,9 +8,8 @@
 #include <random>
 
 #include "base/units.h"
-#include "diagnose/block_spread.h"
-#include "diagnose/compare_runs.h"
-#include "diagnose/student.h"
+#include "diagnose/spread.h"
+#include "diagnose/statistics.h"
 
 namespace millrace::diagnose {
 namespace {

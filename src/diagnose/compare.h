@@ -6,7 +6,7 @@
 // blocks that are alike counted as fewer (a trimmed t test of Yuen and Welch; autocorrelation at the upper end of what is
 // possible). And since a run is also faster or slower than the next one of the same program, which no block of it shows, the
 // change must be several times what that spread lets one fear, and several times what is assumed of runs of such a program
-// (compare_runs.h). With several recordings of a side their spread is measured, and a t test on the recordings may decide alone.
+// (spread.h). With several recordings of a side their spread is measured, and a t test on the recordings may decide alone.
 // Each side needs the blocks that two equal sides would need for `alpha`: seven for a thousandth.
 
 #include <array>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "diagnose/diagnosis.h"
-#include "diagnose/permutation.h"
+#include "diagnose/statistics.h"
 #include "diagnose/timeline.h"
 
 namespace millrace::diagnose {

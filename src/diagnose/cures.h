@@ -30,7 +30,7 @@ struct Site {
     double bytes = 0;    ///< moved by its copies
     double copy_ms = 0;  ///< that the device took for them
     bool upload = false, download = false;
-    std::vector<std::vector<std::uint32_t>> together;  ///< per lane, jobs: see read_together.h
+    std::vector<std::vector<std::uint32_t>> together;  ///< per lane, jobs: see find_together
     double together_per_step = 0;
 };
 
@@ -45,6 +45,12 @@ struct Roles {
     std::vector<Site> frees;    ///< by line, most time first; of kFrees and kFlushes
     std::vector<Site> allocations;
 };
+
+/// Lines that read many small results in one step (a norm of every parameter): computed and read together they need a few kernels
+/// instead of some for each value, and what kernels of a few microseconds take is mostly their beginning and their end. Fills
+/// Site::together: short jobs that the line launched between two of its reads, where at least policy.many_reads follow each other
+/// within a step. Those before the first read of a step stand for all and are not among them. `roles`: [lane][act].
+void find_together(const Study& study, const std::vector<std::vector<Role>>& roles, Site& site);
 
 Cure without_waits(const Study& study, const Roles& roles, const Site& site);
 /// No waits, and small results are not copied one by one: they stay on the device, or are computed and read together.

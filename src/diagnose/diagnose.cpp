@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "diagnose/findings.h"
-#include "diagnose/overhead.h"
 #include "diagnose/owners.h"
+#include "diagnose/pace.h"
 #include "diagnose/sound.h"
 #include "diagnose/training_diagnosis.h"
 
@@ -63,11 +63,10 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
         diagnosis.remarks.push_back(
             fmt::format("the replay of the recording is off by {:.0f} %: costs are less sure", 100 * study.replay_error));
     if (study.is_profiled())
-        diagnosis.remarks.push_back(fmt::format(
-            "noting calls, operators and functions took the profiler about {:.1f} ms of a step of {:.1f} ms: costs are "
-            "those of a step of {:.1f} "
-            "ms; record with `millrace record`, or without with_stack, for surer ones",
-            study.profiler_ms, study.recorded_ms, study.base_ms));
+        diagnosis.remarks.push_back(
+            fmt::format("noting calls, operators and functions took the profiler about {:.1f} ms of a step of {:.1f} ms: costs "
+                        "are those of a step of {:.1f} ms; record with `millrace record`, or without with_stack, for surer ones",
+                        study.profiler_ms, study.recorded_ms, study.base_ms));
     if (study.parts > 0)
         diagnosis.remarks.push_back(
             fmt::format("{} of {} windows show less than a step and were left out", study.parts, study.lanes.size()));

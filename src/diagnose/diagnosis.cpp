@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/result.h"
-#include "diagnose/overhead.h"
+#include "diagnose/pace.h"
 
 namespace millrace::diagnose {
 namespace {

@@ -1,8 +1,9 @@
-#include "diagnose/evaluation_place.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
+
+#include "diagnose/frame_counts.h"
+#include "diagnose/study.h"
 
 namespace millrace::diagnose {
 namespace {

@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "base/units.h"
-#include "diagnose/evaluation_place.h"
 #include "diagnose/findings.h"
+#include "diagnose/frame_counts.h"
 
 namespace millrace::diagnose {
 namespace {

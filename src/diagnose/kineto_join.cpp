@@ -185,10 +185,10 @@ void KinetoCollector::write_remarks_on_lines() {
     if (lines_.changed.empty()) return;
     const std::string file = clean_text(lines_.changed.front(), 1024);
     const std::size_t others = lines_.changed.size() - 1;
-    remark(others == 0 ? fmt::format("{} was changed after the trace was made: its lines are those where functions begin", file)
-                       : fmt::format("{} and {} more were changed after the trace was made: their lines are those where "
-                                     "functions begin",
-                                     file, others));
+    remark(others == 0
+               ? fmt::format("{} was changed after the trace was made: its lines are those where functions begin", file)
+               : fmt::format("{} and {} more were changed after the trace was made: their lines are those where functions begin",
+                             file, others));
 }
 
 /// When the last call was made. Traces without a base have times since 1970 where these are large enough.

@@ -3,7 +3,6 @@
 #include <unordered_set>
 
 #include "diagnose/cures.h"
-#include "diagnose/read_together.h"
 
 namespace millrace::diagnose {
 namespace {

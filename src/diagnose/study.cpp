@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "diagnose/hasty_windows.h"
+#include "diagnose/left_out_windows.h"
 #include "diagnose/loader_workers.h"
 #include "diagnose/machine_rows.h"
-#include "diagnose/overhead.h"
-#include "diagnose/training_pace.h"
-#include "diagnose/window_parts.h"
+#include "diagnose/pace.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -34,17 +32,6 @@ std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher, c
         std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) { return lane.mended == 0 && !lane.jobs.empty(); });
     if (sound) std::erase_if(lanes, [](const Lane& lane) { return lane.mended > 0; });
     return lanes;
-}
-
-/// A window in which nothing returns is one step only where no other has steps: start-up would pass for a very long one. Gives
-/// how many were emptied.
-std::size_t drop_shapeless(std::vector<WindowSteps>& windows) {
-    const auto returns = [](const WindowSteps& window) { return !window.steps.empty() && window.source != StepSource::kWindow; };
-    if (std::none_of(windows.begin(), windows.end(), returns)) return 0;
-    std::size_t dropped = 0;
-    for (WindowSteps& window : windows)
-        if (window.source == StepSource::kWindow) window = {}, ++dropped;
-    return dropped;
 }
 
 /// Link speed as pinned copies of this program show it, else as the link allows.
@@ -197,7 +184,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
       host(the_timeline, the_launcher, places, lanes, the_policy) {
     for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
     parts = leave_out_parts(timeline, lanes, steps);
-    shapeless = drop_shapeless(steps);
+    shapeless = leave_out_shapeless(steps);
     measure_steps();
     hasty = leave_out_hasty(in_training_steps(*this), steps);
     if (hasty > 0) measure_steps();

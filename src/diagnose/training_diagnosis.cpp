@@ -88,8 +88,7 @@ Finding loader_finding(const Steps& steps, const Policy& policy) {
                                    steps.mean, *steps.wait, 100 * share);
     finding.fix =
         "Use a data set that fits the device's memory, a faster disk or a smaller train.batch; events.jsonl says what the "
-        "machine "
-        "did in the longest waits.";
+        "machine did in the longest waits.";
     return finding;
 }
 

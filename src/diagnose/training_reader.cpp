@@ -75,8 +75,8 @@ Result<Timeline> read_training(const io::Path& folder, const ReadProgress& progr
     if (timeline.blocks.empty() && timeline.machine.empty())
         return Error{"holds neither a recording nor rows of training: the run ended before its first", folder.string(), 4};
     timeline.remarks.emplace_back(
-        "a run of `millrace train` has no trace: causes below a step's own figures were not looked for "
-        "(`millrace record -- millrace train ...` would see them)");
+        "a run of `millrace train` has no trace: causes below a step's own figures were not looked for (`millrace record -- "
+        "millrace train ...` would see them)");
     add_run_remarks(run, timeline);
     if (progress) progress(1);
     return timeline;

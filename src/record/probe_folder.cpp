@@ -88,8 +88,7 @@ base::Result<ProbeFolder> ProbeFolder::create(const io::Path& fallback) {
     folder.lock_ = std::move(lock);
     if (!has_room(parent, kMappingBytes))
         return no_place(base::Error{
-            fmt::format("has less than {} MiB free, which the probe needs, as has /dev/shm; set TMPDIR to a folder that "
-                        "has more",
+            fmt::format("has less than {} MiB free, which the probe needs, as has /dev/shm; set TMPDIR to a folder that has more",
                         (kMappingBytes >> 20) + 1),
             parent.string()});
     return folder;

@@ -52,11 +52,10 @@ base::Result<std::string> find_probe_library(const io::Path& folder) {
         error.exit_status = 3;
         return error;
     }
-    return base::Error{
-        fmt::format("the probe's library, {}, is neither beside this program nor in ../lib or ../lib/millrace; put it there, or "
-                    "name it with --probe FILE",
-                    kProbeName),
-        folder.string(), 3};
+    return base::Error{fmt::format("the probe's library, {}, is neither beside this program nor in ../lib or ../lib/millrace; "
+                                   "put it there, or name it with --probe FILE",
+                                   kProbeName),
+                       folder.string(), 3};
 }
 
 base::Result<std::string> find_probe_library() {

@@ -87,8 +87,7 @@ private:
                 100 * *comparison_.change, settings.min_spread, 100 * comparison_.run_spread, recordings(*comparison_.change));
         return fmt::format(
             "no difference: {:+.1f} % is within the noise, less than {:g} times (--min-spread) the {:.2g} % that two runs of one "
-            "program differ by "
-            "where blocks within them differ by {:.2g} %",
+            "program differ by where blocks within them differ by {:.2g} %",
             100 * *comparison_.change, settings.min_spread, 100 * comparison_.assumed_spread, 100 * comparison_.spread);
     }
 

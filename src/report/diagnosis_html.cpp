@@ -33,10 +33,9 @@ std::string ring(double share) {
     const char* tone = share >= 0.9 ? "" : share >= 0.6 ? " middling" : " poor";
     return fmt::format(
         "<svg class=\"ring\" viewBox=\"0 0 200 200\" role=\"img\" aria-label=\"The GPU worked {0:.0f} percent of the "
-        "time\"><circle "
-        "class=\"way\" cx=\"100\" cy=\"100\" r=\"{1}\"/><circle class=\"part{2}\" cx=\"100\" cy=\"100\" r=\"{1}\" "
-        "transform=\"rotate(-90 100 100)\" stroke-dasharray=\"{3:.2f} 1000\"/><text x=\"100\" y=\"108\" "
-        "font-size=\"46\">{0:.0f} %</text><text class=\"small\" x=\"100\" y=\"132\" font-size=\"14\">GPU at work</text></svg>",
+        "time\"><circle class=\"way\" cx=\"100\" cy=\"100\" r=\"{1}\"/><circle class=\"part{2}\" cx=\"100\" cy=\"100\" r=\"{1}\" "
+        "transform=\"rotate(-90 100 100)\" stroke-dasharray=\"{3:.2f} 1000\"/><text x=\"100\" y=\"108\" font-size=\"46\">{0:.0f} "
+        "%</text><text class=\"small\" x=\"100\" y=\"132\" font-size=\"14\">GPU at work</text></svg>",
         100 * share, kRadius, tone, kRound * std::clamp(share, 0.0, 1.0));
 }
 
@@ -62,9 +61,7 @@ std::string first_advice(const Diagnosis& diagnosis) {
 std::string hero(const Diagnosis& diagnosis) {
     if (diagnosis.steps == 0)
         return "<section class=\"card\"><h1>No training steps on a GPU were found</h1><p class=\"lead\">The recording holds no "
-               "work on a "
-               "GPU "
-               "that returns step by step, so there is nothing to say about it.</p></section>\n";
+               "work on a GPU that returns step by step, so there is nothing to say about it.</p></section>\n";
     const double sum = breakdown_sum(diagnosis), waits = std::max(0.0, sum - busy_ms(diagnosis));
     if (!std::isfinite(diagnosis.busy_share))
         return fmt::format(
@@ -147,20 +144,16 @@ std::string breakdown(const Diagnosis& diagnosis) {
             width, words.label, milliseconds_text(ms), 100 * ms / sum);
         rows += fmt::format(
             "<tr><td class=\"owner\"><svg class=\"swatch\" aria-hidden=\"true\"><rect class=\"o{}\" width=\"14\" "
-            "height=\"14\"/></svg><b>{}</b><small>{}</small></td><td class=\"num\">{}</td><td class=\"num\">{:.1f} %"
-            "</td></tr>\n",
+            "height=\"14\"/></svg><b>{}</b><small>{}</small></td><td class=\"num\">{}</td><td class=\"num\">{:.1f} %</td></tr>\n",
             at, words.label, words.meaning, milliseconds_text(ms), 100 * ms / sum);
         x += width;
     }
     return fmt::format(
         "<section aria-labelledby=\"where\"><h2 id=\"where\">Where a step goes</h2>\n<p class=\"soft\">An average {} of {}, from "
-        "left "
-        "to right: first what the {} did, then why it waited.</p>\n<div class=\"card\">{}<svg class=\"fill bar\" viewBox=\"0 0 "
-        "10000 "
-        "10\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"The table below as one "
-        "bar\">{}</svg>\n<table><thead><tr><th "
-        "scope=\"col\">What happened</th><th scope=\"col\" class=\"num\">Time</th><th scope=\"col\" class=\"num\">Share</th></tr>"
-        "</thead><tbody>\n{}</tbody></table></div></section>\n",
+        "left to right: first what the {} did, then why it waited.</p>\n<div class=\"card\">{}<svg class=\"fill bar\" "
+        "viewBox=\"0 0 10000 10\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"The table below as one "
+        "bar\">{}</svg>\n<table><thead><tr><th scope=\"col\">What happened</th><th scope=\"col\" class=\"num\">Time</th><th "
+        "scope=\"col\" class=\"num\">Share</th></tr></thead><tbody>\n{}</tbody></table></div></section>\n",
         html_term("step", "step"), milliseconds_text(sum), html_term("busy", "GPU"), braces(busy_ms(diagnosis), sum), bar, rows);
 }
 
@@ -182,13 +175,10 @@ std::string steps(const Diagnosis& diagnosis, const Timeline& timeline) {
     };
     std::string text = fmt::format(
         "<section aria-labelledby=\"lens\"><h2 id=\"lens\">One step under the lens</h2>\n<p class=\"soft\">Time runs from left "
-        "to right. "
-        "The upper lane shows what ran on the GPU ({}, copies), the middle one what it waited for, the lower ones what the "
-        "program asked "
-        "for meanwhile, one for each thread: {} are purple, and where it is red the program itself waited for the GPU. Point at "
-        "anything to read what "
-        "it is. "
-        "Drag to zoom in; or use the buttons, or the keys + &minus; 0 and the arrows.</p>\n<div class=\"steps\">\n",
+        "to right. The upper lane shows what ran on the GPU ({}, copies), the middle one what it waited for, the lower ones what "
+        "the program asked for meanwhile, one for each thread: {} are purple, and where it is red the program itself waited for "
+        "the GPU. Point at anything to read what it is. Drag to zoom in; or use the buttons, or the keys + &minus; 0 and the "
+        "arrows.</p>\n<div class=\"steps\">\n",
         html_term("kernel", "kernels"), html_term("launch", "launches"));
     if (diagnosis.typical)
         text += html_step(*diagnosis.typical, timeline, "typical", "A typical step: " + length(*diagnosis.typical));
@@ -205,10 +195,8 @@ std::string ending(const Diagnosis& diagnosis) {
     };
     std::string text = fmt::format(
         "<section aria-labelledby=\"measured\"><h2 id=\"measured\">How this was measured</h2>\n<div class=\"card\"><p>Everything "
-        "is "
-        "recorded in {}; in between only the speed is measured. What a cause costs is found by replaying the recording without "
-        "it. "
-        "{} {}</p>",
+        "is recorded in {}; in between only the speed is measured. What a cause costs is found by replaying the recording "
+        "without it. {} {}</p>",
         html_term("window", "short windows"), phrase(overhead_text(diagnosis)), phrase(dropped_text(diagnosis)));
     if (!diagnosis.remarks.empty()) {
         text += "<p>What the doctor could not tell, or wants you to know:</p><ul class=\"remarks\">\n";

@@ -139,9 +139,8 @@ std::string html_curves(const Timeline& timeline) {
     charts += chart("GPU power", "W", {curve("drawn", [](const MachineSample& s) { return s.power_watts; })}, 0, span.seconds());
     if (charts.empty()) return {};
     return "<section aria-labelledby=\"machine\"><h2 id=\"machine\">The machine while the program ran</h2>\n<p class=\"soft\">A "
-           "kernel "
-           "being "
-           "there does not mean that the chip is full: compare it with the multiprocessors at work.</p>\n<div class=\"charts\">" +
+           "kernel being there does not mean that the chip is full: compare it with the multiprocessors at work.</p>\n<div "
+           "class=\"charts\">" +
            charts + "</div></section>\n";
 }
 

@@ -75,8 +75,9 @@ std::string lost(const diagnose::Finding& finding, double share) {
 
 std::string card(std::size_t rank, const diagnose::Finding& finding, double share) {
     std::string text = fmt::format(
-        "<article class=\"card finding {}\" id=\"finding-{}\">\n<header><span class=\"rank\" aria-hidden=\"true\">{}</span>"
-        "<div><h3>{}</h3><div class=\"chips\"><span class=\"chip severity\">{}</span><span class=\"chip\">{}</span>",
+        "<article class=\"card finding {}\" id=\"finding-{}\">\n<header><span class=\"rank\" "
+        "aria-hidden=\"true\">{}</span><div><h3>{}</h3><div class=\"chips\"><span class=\"chip severity\">{}</span><span "
+        "class=\"chip\">{}</span>",
         name_of(finding.severity), rank, rank, title_of(finding.kind), name_of(finding.severity), name_of(finding.kind));
     text += "<code class=\"where\">" + plot::xml_text(place_text(finding)) + "</code></div></div>" + lost(finding, share) +
             "</header>\n<div class=\"inside\">\n";

@@ -114,8 +114,8 @@ std::string lane(std::string_view name, const std::string& label, const std::vec
     const double length = std::max(1.0, static_cast<double>(step.end - step.begin));
     const auto x = [&](Time time) { return kStepWidth * std::clamp(static_cast<double>(time - step.begin) / length, 0.0, 1.0); };
     std::string text = fmt::format(
-        "<div class=\"name\">{}</div><div class=\"lane{}\"><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
-        "role=\"img\" aria-label=\"{}\">\n",
+        "<div class=\"name\">{}</div><div class=\"lane{}\"><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" "
+        "aria-label=\"{}\">\n",
         name,
         reasons                    ? " tall"
         : kind == LaneKind::kCalls ? " calls"
@@ -126,8 +126,8 @@ std::string lane(std::string_view name, const std::string& label, const std::vec
         if (!(to > from)) continue;
         const bool busy = reasons && is_busy(static_cast<Owner>(item.colour));
         text += fmt::format(
-            "<rect class=\"o{}{}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\"><title>{}{}, {}, {:.3f} ms after "
-            "the step began</title></rect>\n",
+            "<rect class=\"o{}{}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\"><title>{}{}, {}, {:.3f} ms after the step "
+            "began</title></rect>\n",
             item.colour, busy ? " busy" : "", from, to - from, kStepHeight,
             item.count > 1 ? fmt::format("{} in a row, the first: ", item.count) : "", plot::xml_text(item.what),
             milliseconds_text(ms_between(item.begin, item.end)), std::max(0.0, ms_between(step.begin, item.begin)));
@@ -154,9 +154,8 @@ std::string keys(const StepView& step) {
     std::string text = "<ul class=\"keys\">";
     for (const std::size_t at : owners)
         text += fmt::format(
-            "<li><svg class=\"swatch\" aria-hidden=\"true\"><rect class=\"o{}\" width=\"14\" height=\"14\"/></svg>"
-            "{} {}</li>",
-            at, words_of(static_cast<Owner>(at)).label, milliseconds_text(step.ms[at]));
+            "<li><svg class=\"swatch\" aria-hidden=\"true\"><rect class=\"o{}\" width=\"14\" height=\"14\"/></svg>{} {}</li>", at,
+            words_of(static_cast<Owner>(at)).label, milliseconds_text(step.ms[at]));
     return text + "</ul>\n";
 }
 
@@ -190,11 +189,9 @@ std::string html_step(const StepView& step, const Timeline& timeline, std::strin
         if (is_busy(static_cast<Owner>(at))) busy += step.ms[at];
     std::string text = fmt::format(
         "<figure class=\"card zoomable\" data-ms=\"{:.6f}\" tabindex=\"0\" aria-labelledby=\"{}\"><figcaption><h3 "
-        "id=\"{}\">{}</h3>"
-        "<span class=\"tools\"><button type=\"button\" data-do=\"in\" aria-label=\"Zoom in\">+</button><button type=\"button\" "
-        "data-do=\"out\" aria-label=\"Zoom out\">&minus;</button><button type=\"button\" data-do=\"all\">Whole "
-        "step</button></span>"
-        "</figcaption>\n<div class=\"lanes\">\n",
+        "id=\"{}\">{}</h3><span class=\"tools\"><button type=\"button\" data-do=\"in\" aria-label=\"Zoom in\">+</button><button "
+        "type=\"button\" data-do=\"out\" aria-label=\"Zoom out\">&minus;</button><button type=\"button\" data-do=\"all\">Whole "
+        "step</button></span></figcaption>\n<div class=\"lanes\">\n",
         std::max(ms, 1e-6), id, id, plot::xml_text(caption));
     const std::vector<LaneItem> gpu = gpu_items(step, timeline);
     if (!gpu.empty())

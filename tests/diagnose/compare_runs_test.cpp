@@ -1,6 +1,6 @@
 // How far runs of one program lie apart: assumed, or measured by several recordings.
 
-#include "diagnose/compare_runs.h"
+#include "diagnose/spread.h"
 
 #include <gtest/gtest.h>
 

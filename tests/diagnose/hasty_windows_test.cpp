@@ -1,4 +1,4 @@
-#include "diagnose/hasty_windows.h"
+#include "diagnose/left_out_windows.h"
 
 #include "diagnose/simulated_cases.h"
 

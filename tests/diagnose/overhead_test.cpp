@@ -1,4 +1,4 @@
-#include "diagnose/overhead.h"
+#include "diagnose/pace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "diagnose/permutation.h"
+#include "diagnose/statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "diagnose/student.h"
+#include "diagnose/statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "diagnose/training_pace.h"
+#include "diagnose/pace.h"
 
 #include "diagnose/simulated_cases.h"
 

@@ -1,4 +1,4 @@
-#include "diagnose/window_parts.h"
+#include "diagnose/left_out_windows.h"
 
 #include "diagnose/simulated_cases.h"
 
