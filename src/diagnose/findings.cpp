@@ -5,26 +5,8 @@
 #include <algorithm>
 
 namespace millrace::diagnose {
-namespace {
-
-Framework framework_of(const Timeline& timeline) {
-    bool python = false;
-    for (const Stack& stack : timeline.stacks)
-        for (const Frame& frame : stack) {
-            if (is_framework(frame.file) && frame.file.find("torch") != std::string::npos) return Framework::kPyTorch;
-            python = python || !frame.native;
-        }
-    // A trace without stacks is PyTorch's own.
-    if (timeline.source == Source::kKineto) return Framework::kPyTorch;
-    for (const std::string& name : timeline.names)
-        if (name.find("at::native::") != std::string::npos) return Framework::kPyTorch;
-    return python ? Framework::kPython : Framework::kNative;
-}
-
-}  // namespace
-
 Chart::Chart(const Study& the_study, const Roles& the_roles)
-    : study(the_study), roles(the_roles), framework(framework_of(the_study.timeline)) {}
+    : study(the_study), roles(the_roles), framework(framework_of(the_study.timeline, the_study.launcher)) {}
 
 Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Band& band) const {
     Finding finding;
@@ -82,6 +64,7 @@ void examine(Chart& chart, const Breakdown& breakdown, double pauses) {
     find_allocator_churn(chart);
     find_loader_wait(chart);
     find_host_syncs(chart);
+    find_sleeping_reads(chart);
     find_file_output(chart);
     find_python_work(chart);
     find_launch_bound(chart);

@@ -6,14 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "diagnose/advice.h"
 #include "diagnose/causes.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/owners.h"
 
 namespace millrace::diagnose {
-
-/// Whose words a fix should use.
-enum class Framework : std::uint8_t { kPyTorch, kPython, kNative };
 
 struct Chart {
     Chart(const Study& study, const Roles& roles);
@@ -24,12 +22,13 @@ struct Chart {
     /// Names what may be to blame; `tell` is asked once it is known what that costs.
     void suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Judgement&)> tell,
                  const Site* site = nullptr, double unseen_ms = 0);
+    const char* advice(Topic topic) const { return advice_for(topic, framework); }
     /// What a cure returns alone, and no more than it still returns after all that was found.
     double cost_of(const Cure& cure) const;
 
     const Study& study;
     const Roles& roles;
-    Framework framework = Framework::kNative;
+    const Framework framework;
     std::vector<Cause> causes;                   ///< suspected so far
     std::vector<Cure> cured;                     ///< of those that became findings
     std::vector<std::uint32_t> repeated_places;  ///< uploads there are repeated work: whatever else they are
@@ -43,6 +42,7 @@ void find_pageable_copies(Chart& chart);
 void find_allocator_churn(Chart& chart);
 void find_loader_wait(Chart& chart);
 void find_host_syncs(Chart& chart);
+void find_sleeping_reads(Chart& chart);
 void find_file_output(Chart& chart);
 void find_python_work(Chart& chart);
 void find_launch_bound(Chart& chart);
@@ -56,12 +56,8 @@ void find_stragglers(Chart& chart);
 /// All of them, in their order; most lost first. `pauses`: share of the step in which the GPU had work queued and ran none.
 void examine(Chart& chart, const Breakdown& breakdown, double pauses);
 
-/// Why the loader's workers are late, in a sentence with numbers, and what to do about it.
-struct LoaderReason {
-    std::string evidence, fix;
-    std::size_t workers = 0, samples = 0;
-};
-LoaderReason loader_reason(const Study& study, bool waiting);
+inline constexpr const char* kHostWaits =
+    "The host waits for the GPU, which then has nothing queued and idles while the host catches up.";
 
 /// "train.py:12"
 std::string name_of_place(const Study& study, std::uint32_t place);

@@ -103,10 +103,7 @@ void find_missing_tensor_cores(Chart& chart) {
     if (active) finding.evidence += fmt::format("; the tensor cores are active {:.1f} % of the time", 100 * *active);
     if (plain > 0) finding.evidence += fmt::format("; {:.0f} % are kernels for plain FP32", 100 * plain / total);
     finding.evidence += ".";
-    finding.fix = chart.framework == Framework::kPyTorch
-                      ? "`torch.set_float32_matmul_precision(\"high\")` (TF32), or `with torch.autocast(\"cuda\", "
-                        "torch.bfloat16):` around forward and loss."
-                      : "Let cuBLAS use TF32 (CUBLAS_TF32_TENSOR_OP_MATH) or run products in bf16 with FP32 accumulation.";
+    finding.fix = chart.advice(Topic::kPrecision);
     finding.assumption = fmt::format("TF32 products are {:.0f} times as fast, and its ten bits of mantissa suffice", speedup);
     finding.confidence *= by_counter ? 1.0 : 0.8;
     chart.findings.push_back(std::move(finding));
@@ -128,12 +125,11 @@ void find_small_batch(Chart& chart, double occupied_share) {
     finding.gain_upper_bound = 1 - *active;
     finding.what = "Kernels are too small for the GPU: most of its multiprocessors have nothing to do.";
     finding.evidence = fmt::format(
-        "Multiprocessors are active {:.0f} % of the time although the GPU has work in {:.0f} % of it; {:.0f} % of the memory "
-        "is free.",
+        "Multiprocessors are active {:.0f} % of the time although the GPU has work in {:.0f} % of it; {:.0f} % of the memory is "
+        "free.",
         100 * *active, 100 * occupied_share, 100 * (1 - used / all));
     finding.fix =
-        "Try twice the batch and compare samples per second (`millrace compare`); mind the learning rate, larger batches may "
-        "need more epochs.";
+        "Try twice the batch and compare samples per second; mind the learning rate, larger batches may need more epochs.";
     finding.assumption = "twice the batch takes no longer until the chip is full";
     finding.confidence *= 0.6;
     chart.findings.push_back(std::move(finding));
@@ -157,9 +153,7 @@ void find_memory_edge(Chart& chart) {
     if (failed > 0)
         finding.evidence +=
             fmt::format("{}{} allocations failed and were tried again after a flush.", most > 0 ? " " : "", failed);
-    finding.fix = chart.framework == Framework::kPyTorch
-                      ? "Use bf16 autocast or `torch.utils.checkpoint`, or a smaller batch with gradient accumulation."
-                      : "Use narrower types, recompute activations, or take a smaller batch.";
+    finding.fix = chart.advice(Topic::kMemory);
     finding.assumption = "";
     chart.findings.push_back(std::move(finding));
 }

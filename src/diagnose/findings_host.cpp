@@ -11,6 +11,7 @@
 
 #include "diagnose/findings.h"
 #include "diagnose/frame_counts.h"
+#include "diagnose/loader_workers.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -63,33 +64,21 @@ Amount sum_of(const std::map<std::uint32_t, Amount>& amounts) {
     return sum;
 }
 
-void lower_for_few_samples(Finding& finding, std::size_t samples) {
-    if (samples < 5) finding.confidence *= 0.7;
-}
+struct Words {
+    std::string what, evidence, fix, assumption;
+};
 
-std::string replayed(const Judgement& verdict) {
-    return fmt::format("replayed without it a step takes {:.2f} ms instead of {:.2f} ms.", verdict.after_ms, verdict.before_ms);
-}
-
-void suspect_collections(Chart& chart) {
-    const Study& study = chart.study;
-    const Amount amount = sum_of(amounts_of(study, Doing::kCollecting));
-    if (amount.ms <= 0 && study.timeline.collections.empty()) return;
-    const auto tell = [&chart, amount](const Judgement& verdict) {
-        Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
-        finding.what = "Python's garbage collector runs inside the steps while the GPU idles.";
-        finding.evidence = amount.samples > 0
-                               ? fmt::format("{:.2f} ms per step in the collector ({} samples); ", amount.ms, amount.samples)
-                               : "Collections were seen between launches; ";
-        finding.evidence += replayed(verdict);
-        finding.fix =
-            "Collect less often: `gc.collect(); gc.freeze()` before the loop leaves out what stays, `gc.disable()` in it keeps "
-            "the collector from starting by itself, and `gc.collect()` every thousand steps does what is left.";
-        finding.assumption = "the objects can wait";
-        if (amount.samples > 0) lower_for_few_samples(finding, amount.samples);
-        return finding;
-    };
-    chart.suspect(Kind::kPythonWork, Breadth::kWork, study.policy.python_work, without_collections(study), tell);
+/// Of host work that its cure takes out.
+Finding told(const Chart& chart, Kind kind, const Band& band, const Amount& amount, const Judgement& verdict, Words words) {
+    Finding finding = chart.finding(kind, amount.place, verdict.lost_ms, band);
+    finding.what = std::move(words.what);
+    finding.evidence =
+        fmt::format("{}{}; replayed without it a step takes {:.2f} ms instead of {:.2f} ms.", words.evidence,
+                    amount.ms > 0 ? fmt::format(" ({} samples)", amount.samples) : "", verdict.after_ms, verdict.before_ms);
+    finding.fix = std::move(words.fix);
+    finding.assumption = std::move(words.assumption);
+    if (amount.ms > 0 && amount.samples < 5) finding.confidence *= 0.7;
+    return finding;
 }
 
 /// What a thread waits for in a system call that neither reads nor writes files, and what to do about it.
@@ -103,8 +92,7 @@ constexpr AwaitedThing kAwaited[] = {
      "result."},
     {" futex ", "waits for another thread or a lock",
      "Let the thread that it waits for work ahead (a queue with two or more entries), hold locks for shorter, or move that work "
-     "to "
-     "a process: threads that compute in Python hold the interpreter's lock."},
+     "to a process: threads that compute in Python hold the interpreter's lock."},
     {" wait4 waitid ", "waits for a child process",
      "Start the child process some steps ahead, or collect its result some steps later."},
     {" recvfrom recvmsg sendto sendmsg connect accept4 poll ppoll select pselect6 epoll_wait epoll_pwait ",
@@ -120,38 +108,20 @@ const AwaitedThing& awaited_in(const std::string& call) {
     return kAwaitedUnknown;
 }
 
-/// Code of the user's that is asleep: nothing to compute elsewhere.
-Finding tell_of_waiting(const Chart& chart, const Amount& amount, const Judgement& verdict) {
-    const Timeline& timeline = chart.study.timeline;
-    Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
-    const std::string call = amount.wait < timeline.names.size() ? timeline.names[amount.wait] : std::string();
+Words words_of_work(const Chart& chart, const Amount& amount) {
+    if (amount.waiting_ms <= 0.5 * amount.ms)
+        return {"The training thread computes on the CPU while the GPU has nothing to do.",
+                fmt::format("{:.2f} ms per step of this host work", amount.ms), chart.advice(Topic::kPythonWork),
+                "the work can run elsewhere, beside the GPU"};
+    // Asleep: there is nothing to compute elsewhere.
+    const auto& names = chart.study.timeline.names;
+    const std::string call = amount.wait < names.size() ? names[amount.wait] : std::string();
     const AwaitedThing& thing = awaited_in(call);
-    finding.what = fmt::format("The training thread {} while the GPU has nothing to do.", thing.does);
-    finding.evidence =
-        fmt::format("{:.2f} ms per step in this code, {:.0f} % of it asleep{} ({} samples); ", amount.ms,
-                    100 * amount.waiting_ms / amount.ms,
-                    call.empty() || call == "other" ? "" : fmt::format(" in the system call {}", call), amount.samples) +
-        replayed(verdict);
-    finding.fix = thing.fix;
-    finding.assumption = "nothing in the step needs to be waited for there";
-    lower_for_few_samples(finding, amount.samples);
-    return finding;
-}
-
-Finding tell_of_python(const Chart& chart, const Amount& amount, const Judgement& verdict) {
-    if (amount.waiting_ms > 0.5 * amount.ms) return tell_of_waiting(chart, amount, verdict);
-    Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
-    finding.what = "The training thread computes on the CPU while the GPU has nothing to do.";
-    finding.evidence =
-        fmt::format("{:.2f} ms per step of this host work ({} samples); ", amount.ms, amount.samples) + replayed(verdict);
-    finding.fix =
-        chart.framework == Framework::kPyTorch
-            ? "Move it into the Dataset (loader workers), onto the GPU with torch operators, or do it for the next step "
-              "before this one is waited for."
-            : "Prepare the next step on another thread, or do it on the device.";
-    finding.assumption = "the work can run elsewhere, beside the GPU";
-    lower_for_few_samples(finding, amount.samples);
-    return finding;
+    return {
+        fmt::format("The training thread {} while the GPU has nothing to do.", thing.does),
+        fmt::format("{:.2f} ms per step in this code, {:.0f} % of it asleep{}", amount.ms, 100 * amount.waiting_ms / amount.ms,
+                    call.empty() || call == "other" ? "" : " in the system call " + call),
+        thing.fix, "nothing in the step needs to be waited for there"};
 }
 
 /// How many frames two stacks have in common, from the outermost on.
@@ -258,14 +228,20 @@ Finding tell_of_launches(const Chart& chart, const Judgement& verdict) {
         "{:.0f} launches per step for kernels of {:.1f} us on average; the GPU needs {:.2f} ms for what takes "
         "{:.2f} ms.",
         launches / steps, jobs > 0 ? busy * 1e-3 / jobs : 0, busy * 1e-6 / steps, verdict.before_ms);
-    finding.fix =
-        chart.framework == Framework::kPyTorch
-            ? "Capture the step in a CUDA graph (`torch.compile(mode=\"reduce-overhead\")`, or `torch.cuda.graph` with static "
-              "shapes), or give each kernel more to do (larger batch, fused operators)."
-            : "Capture the step in a CUDA graph and replay it, or fuse kernels.";
+    finding.fix = chart.advice(Topic::kLaunches);
     finding.assumption = "the step is launched as a whole and the GPU works without pauses";
     if (!finding.where && study.timeline.has_call_stacks) finding.confidence *= 0.9;
     return finding;
+}
+
+/// All host work of one sort, in whichever function.
+void suspect(Chart& chart, Doing doing, Kind kind, Breadth breadth, const Band& band, Cure cure, Words words) {
+    const Amount amount = sum_of(amounts_of(chart.study, doing));
+    if (amount.ms <= 0 && (doing != Doing::kCollecting || chart.study.timeline.collections.empty())) return;
+    words.evidence =
+        amount.ms > 0 ? fmt::format("{:.2f} ms {}", amount.ms, words.evidence) : "Collections were seen between launches";
+    chart.suspect(kind, breadth, band, std::move(cure),
+                  [=, &chart, &band](const Judgement& verdict) { return told(chart, kind, band, amount, verdict, words); });
 }
 
 }  // namespace
@@ -284,57 +260,60 @@ void find_loader_wait(Chart& chart) {
             fmt::format("the loader's workers need {:.2f} ms for a batch: no step can be shorter, whatever else is cured", pace));
     if (amount.ms <= 0 && unseen <= 0 && !sets_pace) return;
     const auto tell = [&chart, amount, unseen](const Judgement& verdict) {
-        Finding finding = chart.finding(Kind::kLoaderWait, amount.place, verdict.lost_ms, chart.study.policy.loader_wait);
-        const LoaderReason reason = loader_reason(chart.study, amount.waiting);
-        finding.what = amount.waiting ? "The GPU idles because the next batch is not ready."
-                                      : "The GPU idles while the training thread loads the next batch itself.";
-        finding.evidence = fmt::format(
-            "{:.2f} ms per step {}{}; {} {}", amount.ms,
-            amount.waiting ? "the training thread sleeps in the loader" : "go into loading",
-            unseen > 0 ? fmt::format(", and {:.2f} ms more outside of the windows, by samples of it there", unseen) : "",
-            replayed(verdict), reason.evidence);
-        finding.fix = reason.fix;
-        finding.assumption = "batches are always ready";
-        lower_for_few_samples(finding, amount.samples);
+        const LoaderReason reason = loader_reason(chart, amount.waiting);
+        Finding finding = told(
+            chart, Kind::kLoaderWait, chart.study.policy.loader_wait, amount, verdict,
+            {amount.waiting ? "The GPU idles because the next batch is not ready."
+                            : "The GPU idles while the training thread loads the next batch itself.",
+             fmt::format(
+                 "{:.2f} ms per step {}{}", amount.ms,
+                 amount.waiting ? "the training thread sleeps in the loader" : "go into loading",
+                 unseen > 0 ? fmt::format(", and {:.2f} ms more outside of the windows, by samples of it there", unseen) : ""),
+             reason.fix, "batches are always ready"});
+        finding.evidence += " " + reason.evidence;
         return finding;
     };
     chart.suspect(Kind::kLoaderWait, Breadth::kCall, study.policy.loader_wait, without_host_work(study, Doing::kLoading), tell,
                   nullptr, unseen);
 }
 
+void find_sleeping_reads(Chart& chart) {
+    suspect(chart, Doing::kReading, Kind::kHostSync, Breadth::kCall, chart.study.policy.host_sync,
+            without_host_work(chart.study, Doing::kReading),
+            {kHostWaits, "per step the host is asleep until the device has a value", chart.advice(Topic::kRead),
+             "the value is not needed to decide what to launch next"});
+}
+
 void find_file_output(Chart& chart) {
-    const Study& study = chart.study;
-    const Amount amount = sum_of(amounts_of(study, Doing::kWriting));
-    if (amount.ms <= 0) return;
-    const auto tell = [&chart, amount](const Judgement& verdict) {
-        Finding finding = chart.finding(Kind::kFileOutput, amount.place, verdict.lost_ms, chart.study.policy.file_output);
-        finding.what = "The training thread writes files or logs while the GPU has nothing to do.";
-        finding.evidence =
-            fmt::format("{:.2f} ms per step go into writing ({} samples); ", amount.ms, amount.samples) + replayed(verdict);
-        finding.fix =
-            "Write less often, or hand what is to be written to a thread (copy it to pinned memory without waiting first).";
-        finding.assumption = "writing can happen beside the GPU's work";
-        lower_for_few_samples(finding, amount.samples);
-        return finding;
-    };
-    chart.suspect(Kind::kFileOutput, Breadth::kWork, study.policy.file_output, without_writing(study, chart.roles), tell);
+    suspect(chart, Doing::kWriting, Kind::kFileOutput, Breadth::kWork, chart.study.policy.file_output,
+            without_writing(chart.study, chart.roles),
+            {"The training thread writes files or logs while the GPU has nothing to do.", "per step go into writing",
+             "Write less often, or hand what is to be written to a thread (copy it to pinned memory without waiting first).",
+             "writing can happen beside the GPU's work"});
 }
 
 void find_python_work(Chart& chart) {
     const Study& study = chart.study;
-    suspect_collections(chart);
+    suspect(chart, Doing::kCollecting, Kind::kPythonWork, Breadth::kWork, study.policy.python_work, without_collections(study),
+            {"Python's garbage collector runs inside the steps while the GPU idles.", "per step in the collector",
+             "Collect less often: `gc.collect(); gc.freeze()` before the loop leaves out what stays, `gc.disable()` in it keeps "
+             "the collector from starting by itself, and `gc.collect()` every thousand steps does what is left.",
+             "the objects can wait"});
     const auto amounts = amounts_of(study, Doing::kComputing);
     std::vector<std::pair<double, std::uint32_t>> order;
     for (const auto& [function, amount] : amounts)
         if (function != 0) order.emplace_back(amount.ms, function);
     std::sort(order.rbegin(), order.rend());
-    const auto suspect = [&](Breadth breadth, std::uint32_t function, const Amount& amount) {
-        chart.suspect(Kind::kPythonWork, breadth, study.policy.python_work, without_host_work(study, Doing::kComputing, function),
-                      [&chart, amount](const Judgement& verdict) { return tell_of_python(chart, amount, verdict); });
+    const auto suspect_function = [&](Breadth breadth, std::uint32_t function, const Amount& amount) {
+        const Band& band = study.policy.python_work;
+        chart.suspect(Kind::kPythonWork, breadth, band, without_host_work(study, Doing::kComputing, function),
+                      [&chart, amount, &band](const Judgement& verdict) {
+                          return told(chart, Kind::kPythonWork, band, amount, verdict, words_of_work(chart, amount));
+                      });
     };
     for (std::size_t i = 0; i < std::min(kMostFunctions, order.size()); ++i)
-        suspect(Breadth::kWork, order[i].second, amounts.at(order[i].second));
-    if (!amounts.empty()) suspect(Breadth::kRest, 0, sum_of(amounts));
+        suspect_function(Breadth::kWork, order[i].second, amounts.at(order[i].second));
+    if (!amounts.empty()) suspect_function(Breadth::kRest, 0, sum_of(amounts));
 }
 
 void find_launch_bound(Chart& chart) {

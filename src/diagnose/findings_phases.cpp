@@ -73,26 +73,15 @@ struct Advice {
     std::string reason, cause, fix;
 };
 
-Advice advice_for(Owner owner, bool torch) {
+Advice advice_for(const Chart& chart, Owner owner) {
     switch (owner) {
-        case Owner::kLoaderWait:
-            return {
-                "its batches are not ready", "waits for the loader",
-                torch ? "Give the evaluation's loader workers (`num_workers`, `persistent_workers=True`, `pin_memory=True`), or "
-                        "keep the held-out data on the GPU."
-                      : "Prepare the evaluation's batches ahead on other threads, or keep the held-out data on the GPU."};
+        case Owner::kLoaderWait: return {"its batches are not ready", "waits for the loader", chart.advice(Topic::kNoWorkers)};
         case Owner::kHostSync:
-            return {"the host reads results in every batch", "reads and other waits for the GPU",
-                    torch ? "Keep sums on the GPU (`right += (guess == y).sum()`) and read them once after the loop, without "
-                            "`.item()`, "
-                            "`.cpu()` or `print` in it."
-                          : "Keep sums on the GPU and read them once after the loop."};
+            return {"the host reads results in every batch", "reads and other waits for the GPU", chart.advice(Topic::kRead)};
         case Owner::kPageableCopy:
-            return {"its batches come from pageable memory", "pageable copies",
-                    "Pin the evaluation's batches and copy them with `non_blocking=True`, or keep the held-out data on the GPU."};
+            return {"its batches come from pageable memory", "pageable copies", chart.advice(Topic::kPageable)};
         case Owner::kAllocatorChurn:
-            return {"memory is given back and taken again", "the allocator",
-                    "Drop `torch.cuda.empty_cache()` around evaluation, and let its batches have one size."};
+            return {"memory is given back and taken again", "the allocator", chart.advice(Topic::kFlush)};
         case Owner::kPythonWork:
         case Owner::kGarbageCollection:
             return {"the host computes in between", "work of the host",
@@ -101,11 +90,7 @@ Advice advice_for(Owner owner, bool torch) {
             return {"the host writes in between", "file output", "Write what evaluation found after its loop, or on a thread."};
         case Owner::kLaunchBound:
         case Owner::kOther:
-            return {"its kernels are too small for the host to keep up", "launching",
-                    torch ? "Evaluate in larger batches: under `torch.inference_mode()` nothing is kept for a backward pass, so "
-                            "they may "
-                            "be larger than in training. Where they cannot, capture the forward pass in a CUDA graph."
-                          : "Evaluate in larger batches, or launch them as a CUDA graph."};
+            return {"its kernels are too small for the host to keep up", "launching", chart.advice(Topic::kEvaluation)};
         default: return {"", "reasons unknown", "Evaluate in larger batches, keep sums on the GPU and read them once."};
     }
 }
@@ -145,8 +130,7 @@ std::string evidence_of(const Study& study, const Breakdown& breakdown, const Ro
     const double idle = time - busy_of(breakdown.evaluation_ms), step = study.recorded_ms + study.unseen_loading_ms(),
                  whole = step + time;
     std::string text = fmt::format(
-        "{} evaluation{} of {:.1f} ms on average in {} steps take {:.0f} % of the time: {} steps per second with, {} "
-        "without. "
+        "{} evaluation{} of {:.1f} ms on average in {} steps take {:.0f} % of the time: {} steps per second with, {} without. "
         "The GPU idles {:.0f} % of that, against {:.0f} % in training; {:.1f} of {:.1f} ms are {}.",
         breakdown.evaluations, breakdown.evaluations == 1 ? "" : "s", time * steps / phases, study.step_count, 100 * time / whole,
         base::print_figures(1000 / whole, 3), base::print_figures(1000 / step, 3), 100 * idle / time,
@@ -188,7 +172,7 @@ void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
     // In fewer batches there are fewer kernels, and each one's beginning and end count less.
     if (crumbs) lost += rounds.latency_ms * (1 - 1 / rounds.steps);
     if (lost / whole < study.policy.slow_evaluation.warn) return;
-    const Advice advice = advice_for(owner, chart.framework == Framework::kPyTorch);
+    const Advice advice = advice_for(chart, owner);
     Finding finding = chart.finding(Kind::kSlowEvaluation, kNoPlace, lost, study.policy.slow_evaluation);
     locate(study, finding);
     finding.gain_upper_bound = lost / whole;
@@ -243,8 +227,7 @@ void find_stragglers(Chart& chart) {
         fmt::format("It spends {:.2f} ms per step in collectives, the others {:.2f} ms on average: they arrive first and wait.",
                     least->second, least->second + lost);
     finding.fix =
-        "Look at that rank alone (its loader, its GPU's clocks, its share of the data) and give every rank batches of the same "
-        "cost.";
+        "Look at that rank alone (its loader, its GPU's clocks, its data) and give every rank batches of the same cost.";
     finding.assumption = "all ranks are as fast as the others";
     finding.confidence *= 0.8;
     chart.findings.push_back(std::move(finding));

@@ -274,10 +274,10 @@ void find_repeated_kernels(Chart& chart) {
         Finding finding = chart.finding(Kind::kRepeatedWork, place, verdict.lost_ms, chart.study.policy.repeated_work);
         finding.what = "The same table is computed again in every step: no data, parameter or random number goes into it.";
         finding.evidence = fmt::format(
-            "{} kernels per step ({:.2f} ms) have the same parameters in {} pairs of steps and read only what "
-            "such kernels wrote.",
+            "{} kernels per step ({:.2f} ms) have the same parameters in {} pairs of steps and read only what such kernels "
+            "wrote.",
             base::print_figures(count, 3), ms, compared);
-        finding.fix = "Compute it once before the loop (`self.register_buffer(\"table\", ...)`) and use it in every step.";
+        finding.fix = chart.advice(Topic::kConstant);
         finding.assumption = "the table fits in memory";
         if (compared < 4) finding.confidence *= 0.8;
         return finding;

@@ -28,33 +28,13 @@ std::string names_of(const Study& study, const Site& site) {
     return text.empty() ? "blocking calls" : text;
 }
 
-std::string sync_fix(Framework framework) {
-    switch (framework) {
-        case Framework::kPyTorch:
-            return "Keep the value on the GPU (`total += loss.detach()`, `torch.stack(...)`, `torch.where` instead of `if`) and "
-                   "read it "
-                   "every hundred steps or after the loop; upload with `pin_memory()` and `non_blocking=True`.";
-        case Framework::kPython: return "Keep results on the device and fetch them every hundred steps, not in each.";
-        case Framework::kNative: break;
-    }
-    return "Copy results into pinned memory with cudaMemcpyAsync, record an event, and look at it some steps later.";
-}
-
-/// Of many values that one line reads in each step.
-std::string together_fix(Framework framework) {
-    if (framework == Framework::kPyTorch)
-        return "Compute all of them together and read once, or not in every step: `torch._foreach_norm(tensors)`, "
-               "`torch.stack(values).tolist()` after the loop over them.";
-    return "Compute all of them in one kernel into one buffer, and fetch that once, or not in every step.";
-}
-
 /// Waits of one line, or of several of which each waits for what the others would have waited for.
 Finding tell_of_waits(const Chart& chart, const Judgement& verdict) {
     std::vector<const Site*> sites = verdict.sites;
     std::stable_sort(sites.begin(), sites.end(), [](const Site* a, const Site* b) { return a->ms > b->ms; });
     const Site& first = *sites.front();
     Finding finding = chart.finding(Kind::kHostSync, first.place, verdict.lost_ms, chart.study.policy.host_sync);
-    finding.what = "The host waits for the GPU, which then has nothing queued and idles while the host catches up.";
+    finding.what = kHostWaits;
     double calls = 0, waited = 0;
     std::string others;
     for (const Site* site : sites) {
@@ -63,17 +43,16 @@ Finding tell_of_waits(const Chart& chart, const Judgement& verdict) {
         if (site != &first) others += (others.empty() ? "" : ", ") + name_of_place(chart.study, site->place);
     }
     finding.evidence = fmt::format(
-        "{} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms "
-        "instead of {:.2f} ms.",
+        "{} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms instead of {:.2f} ms.",
         base::print_figures(calls, 3), names_of(chart.study, first), waited, verdict.after_ms, verdict.before_ms);
     if (!others.empty())
         finding.evidence += fmt::format(" They hide each other: the gain comes when those at {} go, too.", others);
-    finding.fix = sync_fix(chart.framework);
+    finding.fix = chart.advice(Topic::kRead);
     finding.assumption = "the value is not needed to decide what to launch next";
     if (first.together_per_step > 0) {
         finding.evidence += fmt::format(" The {} short kernels per step between those reads are counted as computed together.",
                                         base::print_figures(first.together_per_step, 3));
-        finding.fix = together_fix(chart.framework);
+        finding.fix = chart.advice(Topic::kReadTogether);
         finding.assumption = "no value is needed to decide what to launch next, and all can be computed together";
     }
     if (first.place == kNoPlace) finding.confidence *= 0.8;
@@ -91,8 +70,7 @@ Finding tell_of_copies(const Chart& chart, const Site& site, const Judgement& ve
         finding.evidence += fmt::format("; pinned memory moves about {:.0f} GB/s to such a GPU and does not block.",
                                         *study.copy_bytes_per_second * 1e-9);
         finding.assumption =
-            "the GPU is linked as its kind usually is (not recorded), and pinned copies run at that speed "
-            "beside the host's work";
+            "the GPU is linked as its kind usually is (not recorded), and pinned copies run at that speed beside the host's work";
         finding.confidence *= 0.85;
     } else if (study.copy_bytes_per_second) {
         finding.evidence +=
@@ -103,10 +81,7 @@ Finding tell_of_copies(const Chart& chart, const Site& site, const Judgement& ve
         finding.assumption = "the copy takes as long as now, but the host does not wait for it";
         finding.confidence *= 0.7;
     }
-    finding.fix = chart.framework == Framework::kPyTorch
-                      ? "Pin the source once (`tensor.pin_memory()`, or `DataLoader(..., pin_memory=True)`) and copy with "
-                        "`.to(\"cuda\", non_blocking=True)`."
-                      : "Allocate the host buffer once with cudaHostAlloc (or cudaHostRegister it) and use cudaMemcpyAsync.";
+    finding.fix = chart.advice(Topic::kPageable);
     return finding;
 }
 
@@ -128,22 +103,12 @@ Finding tell_of_allocator(const Chart& chart, const Judgement& verdict) {
         chart.finding(Kind::kAllocatorChurn, blamed ? blamed->place : kNoPlace, verdict.lost_ms, study.policy.allocator_churn);
     finding.what = "Device memory is given back to the driver and taken again in steady steps; giving it back waits for the GPU.";
     finding.evidence = fmt::format(
-        "{} calls per step take memory and {} give it back or wait for that ({:.2f} ms, of {:.2f} ms in "
-        "the allocator); replayed without them a step takes {:.2f} ms instead of {:.2f} ms.",
+        "{} calls per step take memory and {} give it back or wait for that ({:.2f} ms, of {:.2f} ms in the allocator); replayed "
+        "without them a step takes {:.2f} ms instead of {:.2f} ms.",
         base::print_figures(taken, 3), base::print_figures(given, 3), wait, roles.allocator.ms, verdict.after_ms,
         verdict.before_ms);
     finding.assumption = "the memory fits when it is kept";
-    if (chart.framework != Framework::kPyTorch)
-        finding.fix =
-            "Allocate once before the loop and keep the buffers, or use cudaMallocAsync with a pool that keeps its memory.";
-    else if (given > 0)
-        finding.fix =
-            "Do not call `torch.cuda.empty_cache()` in the loop (the cache is reused anyway); against fragmentation set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.";
-    else
-        finding.fix =
-            "Keep shapes constant (pad to a few sizes) so that the allocator's cache fits, or set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.";
+    finding.fix = chart.advice(given > 0 ? Topic::kFlush : Topic::kShapes);
     return finding;
 }
 

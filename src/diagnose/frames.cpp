@@ -1,6 +1,6 @@
 #include "diagnose/frames.h"
 
-#include <array>
+#include <algorithm>
 #include <map>
 #include <string>
 #include <unordered_set>
@@ -8,16 +8,18 @@
 namespace millrace::diagnose {
 namespace {
 
-template <std::size_t N>
-bool contains_any(std::string_view text, const std::array<std::string_view, N>& parts) {
-    // A part that begins with a slash is a whole name, be it the first: traces have no folder before it.
-    for (std::string_view part : parts)
+/// `parts`: separated by spaces. One that begins with a slash is a whole name, be it the first: traces have no folder before it.
+bool contains_any(std::string_view text, std::string_view parts) {
+    while (!parts.empty()) {
+        const std::string_view part = parts.substr(0, parts.find(' '));
+        parts.remove_prefix(std::min(parts.size(), part.size() + 1));
         if (text.find(part) != std::string_view::npos || (part.starts_with('/') && text.starts_with(part.substr(1)))) return true;
+    }
     return false;
 }
 
-constexpr std::array<std::string_view, 12> kTorchFolders{"nn/", "optim/", "utils/",     "autograd/", "cuda/",     "amp/",
-                                                         "_",   "fx/",    "functional", "storage",   "backends/", "distributed/"};
+constexpr std::string_view kTorchFolders[] = {"nn/", "optim/", "utils/",     "autograd/", "cuda/",     "amp/",
+                                              "_",   "fx/",    "functional", "storage",   "backends/", "distributed/"};
 
 /// "torch/nn/modules/linear.py" as a whole path or below any folder: traces shorten paths, developers install from sources.
 bool is_torch(std::string_view file) {
@@ -29,9 +31,9 @@ bool is_torch(std::string_view file) {
     return false;
 }
 
-constexpr std::array<std::string_view, 14> kRuntimes{"libcuda",  "libcudart",  "libcublas",   "libcudnn", "libnv",
-                                                     "libc.so",  "libc-",      "libtorch",    "libc10",   "libstdc++",
-                                                     "ld-linux", "libpthread", "libmillrace", "libpython"};
+constexpr std::string_view kRuntimes =
+    "libcuda libcudart libcublas libcudnn libnv libc.so libc- libtorch libc10 libstdc++ ld-linux libpthread libmillrace "
+    "libpython";
 
 /// PyTorch's profiler cuts off the folders that modules are looked for in: "threading.py", "numpy/_core/fromnumeric.py". What it
 /// names so is the standard library's or an installed package's by its first part; no user's file has the name of the former.
@@ -64,32 +66,40 @@ bool is_trimmed_library(std::string_view file) {
 }  // namespace
 
 bool is_library(std::string_view file) {
-    constexpr std::array<std::string_view, 5> kInstalled{"/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3",
-                                                         "python3.zip"};
+    constexpr std::string_view kInstalled = "/site-packages/ /dist-packages/ /lib/python3 /lib64/python3 python3.zip";
     if (file.empty() || file.starts_with("<frozen") || file.starts_with("<built-in") || file.starts_with("<__array_function__"))
         return true;
     return contains_any(file, kInstalled) || is_torch(file) || is_trimmed_library(file);
 }
 
+std::optional<Framework> framework_in(std::string_view file) {
+    if (is_torch(file)) return Framework::kPyTorch;
+    if (!is_library(file)) return std::nullopt;
+    if (contains_any(file, "/jax/ /jaxlib/ /flax/ /optax/")) return Framework::kJax;
+    if (contains_any(file, "/tensorflow/ /keras/")) return Framework::kTensorFlow;
+    if (contains_any(file, "/lightning/ /pytorch_lightning/ /lightning_fabric/")) return Framework::kLightning;
+    if (contains_any(file, "/transformers/trainer")) return Framework::kTrainer;
+    return std::nullopt;
+}
+
 bool is_framework(std::string_view file) {
     if (file.find("torch/utils/data") != std::string_view::npos) return false;
-    constexpr std::array<std::string_view, 6> kOthers{"/jax/", "/flax/", "/optax/", "/tensorflow/", "/keras/", "/contextlib.py"};
-    return is_torch(file) || contains_any(file, kOthers);
+    const auto framework = framework_in(file);
+    if (!framework) return file == "contextlib.py" || file.ends_with("/contextlib.py");
+    return *framework != Framework::kLightning && *framework != Framework::kTrainer;
+}
+
+bool is_read(const Frame& frame) {
+    const auto framework = framework_in(frame.file);
+    if (framework == Framework::kTensorFlow) return frame.function.find("numpy") != std::string::npos;
+    return framework == Framework::kJax &&
+           (frame.file.ends_with("/array.py") || frame.function == "device_get" || frame.function == "block_until_ready");
 }
 
 bool is_loader(const Frame& frame) {
-    constexpr std::array<std::string_view, 12> kFiles{"torch/utils/data/",
-                                                      "dataloader",
-                                                      "data_loader",
-                                                      "tensorflow/python/data",
-                                                      "nvidia/dali",
-                                                      "webdataset/",
-                                                      "grain/",
-                                                      "litdata/",
-                                                      "/multiprocessing/queues",
-                                                      "/multiprocessing/connection",
-                                                      "streaming/base",
-                                                      "/multiprocessing/pool"};
+    constexpr std::string_view kFiles =
+        "torch/utils/data/ dataloader data_loader tensorflow/python/data nvidia/dali webdataset/ grain/ litdata/ "
+        "/multiprocessing/queues /multiprocessing/connection streaming/base /multiprocessing/pool";
     if (contains_any(frame.file, kFiles)) return true;
     const bool queue = frame.file.ends_with("/queue.py") || frame.file == "queue.py";
     if (queue && frame.function.starts_with("get")) return true;
@@ -102,21 +112,9 @@ bool is_backward(const Frame& frame) {
 }
 
 bool is_output(const Frame& frame) {
-    constexpr std::array<std::string_view, 15> kFiles{"torch/serialization",
-                                                      "safetensors",
-                                                      "/json/encoder",
-                                                      "/csv.py",
-                                                      "/logging/",
-                                                      "tensorboard",
-                                                      "torch/utils/tensorboard",
-                                                      "matplotlib/",
-                                                      "PIL/",
-                                                      "wandb/",
-                                                      "mlflow/",
-                                                      "/tqdm/",
-                                                      "/shutil.py",
-                                                      "/zipfile",
-                                                      "imageio"};
+    constexpr std::string_view kFiles =
+        "torch/serialization safetensors /json/encoder /csv.py /logging/ tensorboard torch/utils/tensorboard matplotlib/ PIL/ "
+        "wandb/ mlflow/ /tqdm/ /shutil.py /zipfile imageio";
     if (contains_any(frame.file, kFiles)) return frame.function.find("load") == std::string::npos;
     const bool numpy = frame.file.find("numpy/lib/") != std::string::npos || frame.file.find("h5py/") != std::string::npos;
     return numpy && frame.function.find("save") != std::string::npos;

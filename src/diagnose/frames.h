@@ -14,8 +14,15 @@ namespace millrace::diagnose {
 
 /// The standard library, installed packages, the framework, code without a file.
 bool is_library(std::string_view file);
-/// The framework that turns Python into launches (PyTorch, JAX, TensorFlow), without its data loaders.
+/// What turns the program into launches: advice is in its words.
+enum class Framework : std::uint8_t { kCuda, kPyTorch, kLightning, kTrainer, kJax, kTensorFlow };
+constexpr std::size_t kFrameworks = 6;
+/// Whose file it is, by whole names of folders: an environment or a user's folder may be called torch-2.
+std::optional<Framework> framework_in(std::string_view file);
+/// The framework's way to a launch (PyTorch's, JAX's, TensorFlow's own files), without its data loaders.
 bool is_framework(std::string_view file);
+/// JAX's and TensorFlow's code that fetches a value: who is asleep there waits for the device.
+bool is_read(const Frame& frame);
 /// A data loader's own code, or that of queues and pipes between processes.
 bool is_loader(const Frame& frame);
 /// PyTorch's pass backward: what is below launches what the pass forward asks for.

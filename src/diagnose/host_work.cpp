@@ -138,15 +138,6 @@ std::pair<std::uint32_t, std::uint32_t> identity_of(const Timeline& timeline, co
     return {static_cast<std::uint32_t>(call.kind), launch ? call.name : places.of_stack(call.stack)};
 }
 
-}  // namespace
-
-Time without_notes(Time stretch, const Call& call, const Policy& policy) {
-    const Time most = static_cast<Time>(policy.noted_share * static_cast<double>(stretch));
-    return stretch - std::min(Time{call.notes} * policy.profiler_note, most);
-}
-
-namespace {
-
 /// A pipe from another process of the program, as multiprocessing's queues have it: who reads there waits for the other's work.
 bool reads_from_process(const Timeline& timeline, const Sample& sample) {
     if (sample.stack >= timeline.stacks.size()) return false;
@@ -156,6 +147,11 @@ bool reads_from_process(const Timeline& timeline, const Sample& sample) {
 }
 
 }  // namespace
+
+Time without_notes(Time stretch, const Call& call, const Policy& policy) {
+    const Time most = static_cast<Time>(policy.noted_share * static_cast<double>(stretch));
+    return stretch - std::min(Time{call.notes} * policy.profiler_note, most);
+}
 
 bool is_waiting(const Timeline& timeline, const Sample& sample) {
     if (sample.state == 'R') return false;
@@ -183,7 +179,7 @@ Doing doing_of(const Timeline& timeline, const Sample& sample) {
     if (loader) return Doing::kLoading;
     if (output || writes(wait)) return Doing::kWriting;
     if (reads(wait)) return Doing::kLoading;
-    if (innermost && is_framework(innermost->file)) return Doing::kEnqueuing;
+    if (innermost && is_framework(innermost->file)) return waiting && is_read(*innermost) ? Doing::kReading : Doing::kEnqueuing;
     if (!innermost && sample.state != 'R') return Doing::kUnknown;
     return Doing::kComputing;
 }

@@ -15,6 +15,7 @@ enum class Doing : std::uint8_t {
     kEnqueuing,   ///< the framework on its way to the next launch
     kLoading,     ///< waits for a batch, or makes one itself
     kWriting,     ///< files, logs
+    kReading,     ///< asleep in the framework until the device has a value
     kCollecting,  ///< Python collects garbage, wherever it struck
     kComputing,   ///< other code of the user's, also where it waits for something
     kUnknown,

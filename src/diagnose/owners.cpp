@@ -85,7 +85,7 @@ std::vector<Stage> stages_of(const Study& study, const Roles& roles) {
     return {{Owner::kPageableCopy, all_of(std::move(copies))},
             {Owner::kAllocatorChurn, without_allocations(study, roles)},
             {Owner::kLoaderWait, without_host_work(study, Doing::kLoading)},
-            {Owner::kHostSync, without_all_waits(study, roles)},
+            {Owner::kHostSync, all_of({without_all_waits(study, roles), without_host_work(study, Doing::kReading)})},
             {Owner::kFileOutput, without_writing(study, roles)},
             {Owner::kGarbageCollection, without_collections(study)},
             {Owner::kPythonWork, without_host_work(study, Doing::kComputing)},

@@ -147,6 +147,27 @@ TEST(FileOutput, ALineThatWritesLittleOfWhatItTakesComputes) {
     EXPECT_NEAR(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kFileOutput)], 6, 1) << told(diagnosis);
 }
 
+/// Who is asleep in JAX's array until the step is done, since `float(loss)` asks for it.
+Stack jax(const std::string& file, const std::string& function, int line, const std::string& root = "/home/u/torch-env") {
+    return {{root + "/lib/python3.12/site-packages/jax/_src/" + file, 100, function, false}, user_line(line, "train")};
+}
+
+TEST(HostSync, AValueThatJaxIsAskedForInEachStepIsARead) {
+    const StepBody body = [](SimulatedProgram& p, int, bool cured) {
+        p.at(jax("pjit.py", "cache_miss", 20));
+        for (int i = 0; i < 10; ++i) p.launch(fmt::format("loop_fusion_{}", i), 400);
+        p.at(jax("array.py", "_value", 31));
+        if (!cured) p.work(3'950, 'S', "futex");
+        p.at({user_line(33, "augment"), user_line(34, "train")});
+        p.work(2'500);
+    };
+    expect_case(body, Kind::kHostSync, 31);
+    const Diagnosis diagnosis = diagnose(simulate(body, false).timeline);
+    EXPECT_NE(diagnosis.findings.front().fix.find("jax.device_get"), std::string::npos) << diagnosis.findings.front().fix;
+    EXPECT_GT(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kHostSync)], 1) << told(diagnosis);
+    for (const Finding& finding : diagnosis.findings) EXPECT_EQ(finding.fix.find("torch"), std::string::npos) << finding.fix;
+}
+
 TEST(LaunchBound, LaunchesOfBackwardFallUnderTheLoopThatCalledIt) {
     // Forward, backward and update are lines of one function, which a loop calls that warms up, and another one.
     const StepBody body = [](SimulatedProgram& p, int step, bool) {
