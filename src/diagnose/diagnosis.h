@@ -54,11 +54,18 @@ std::string_view name_of(Kind kind);  ///< "host-sync": the stable key
 enum class Severity : std::uint8_t { kNote, kWarning, kCritical };
 std::string_view name_of(Severity severity);  ///< "note", "warning", "critical"
 
+/// A line of the function that a finding is about.
+struct LineShare {
+    Frame frame;
+    double launches = 0, ms = 0;  ///< per step
+};
+
 struct Finding {
     Kind kind = Kind::kHostSync;
     Severity severity = Severity::kNote;
-    std::optional<Frame> where;  ///< innermost frame of the user's own code
-    Stack stack;                 ///< the rest, for the report
+    std::optional<Frame> where;    ///< innermost frame of the user's own code
+    Stack stack;                   ///< the rest, for the report
+    std::vector<LineShare> lines;  ///< of launch-bound: those of its function with most launches, most first
     double lost_ms_per_step = 0;
     std::optional<double> gain_upper_bound;  ///< share of the step's time that its cure returns at most
     std::string assumption;                  ///< under which that gain holds

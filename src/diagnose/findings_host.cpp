@@ -3,12 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "diagnose/findings.h"
 #include "diagnose/frame_counts.h"
 #include "diagnose/loader_workers.h"
@@ -16,7 +17,7 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr std::size_t kMostFunctions = 5;
+constexpr std::size_t kMostFunctions = 5, kMostLines = 3;
 
 struct Amount {
     double ms = 0;  ///< per step
@@ -124,51 +125,6 @@ Words words_of_work(const Chart& chart, const Amount& amount) {
         thing.fix, "nothing in the step needs to be waited for there"};
 }
 
-/// How many frames two stacks have in common, from the outermost on.
-std::size_t common_callers(const Stack& a, const Stack& b) {
-    return static_cast<std::size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first - a.rbegin());
-}
-
-/// User frames of launches. Those of framework threads are where the main thread was: in that line, and of its callers those
-/// that the main thread's launch before had. A loop that warms up calls the same line, too.
-class LaunchStacks {
-public:
-    explicit LaunchStacks(const Study& study) : study_(study) {
-        constexpr std::size_t kMost = 64;  // of a line: enough for any program, and bounded for files that are none
-        for (std::uint32_t i = 0; i < study.timeline.stacks.size(); ++i)
-            if (const std::uint32_t place = study.places.of_stack(i); place != kNoPlace)
-                if (auto& those = by_place_[place]; those.size() < kMost) those.push_back(i);
-    }
-
-    /// In the order of launches; null: none was taken in this step.
-    const Stack* next(std::size_t lane, std::uint32_t act) {
-        const Call& call = study_.call(lane, act);
-        const bool main = call.thread == study_.launcher.main_thread;
-        if (main) before_ = call.stack;
-        if (before_ == kNoStack) return nullptr;
-        if (study_.places.of_stack(call.stack) != kNoPlace) return &study_.timeline.stacks[call.stack];
-        const std::uint32_t place = main ? kNoPlace : study_.host.place_of(lane, act);
-        return place == kNoPlace ? nullptr : seen_in(place);
-    }
-
-private:
-    const Stack* seen_in(std::uint32_t place) {
-        const auto [found, fresh] = known_.try_emplace({place, before_}, &study_.places.stack(place));
-        if (!fresh) return found->second;
-        const auto& stacks = study_.timeline.stacks;
-        std::size_t most = common_callers(*found->second, stacks[before_]);
-        for (const std::uint32_t i : by_place_[place])
-            if (const std::size_t common = common_callers(stacks[i], stacks[before_]); common > most)
-                most = common, found->second = &stacks[i];
-        return found->second;
-    }
-
-    const Study& study_;
-    std::uint32_t before_ = kNoStack;  ///< of the main thread's launch before
-    std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> by_place_;
-    std::map<std::pair<std::uint32_t, std::uint32_t>, const Stack*> known_;
-};
-
 /// Launches of training steps, not of evaluations between them.
 std::vector<std::uint32_t> launches_of(const Study& study, std::size_t lane) {
     std::vector<char> evaluates(study.lanes[lane].calls.size(), 0);
@@ -183,51 +139,99 @@ std::vector<std::uint32_t> launches_of(const Study& study, std::size_t lane) {
     return launches;
 }
 
-/// The innermost line under which enough of the launches fall, else the innermost function and its line with most of them.
-std::optional<Spot> common_frame(const Study& study) {
-    std::vector<std::pair<const Stack*, std::size_t>> seen;  // in the order of their first launch
-    std::unordered_map<const Stack*, std::size_t> numbers;
-    std::size_t total = 0;
-    LaunchStacks stacks(study);
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+double launches_in_step(const Study& study) {
+    std::size_t launches = 0;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) launches += launches_of(study, lane).size();
+    return static_cast<double>(launches) / static_cast<double>(study.step_count);
+}
+
+/// Seen under one stack.
+struct Launched {
+    std::size_t launches = 0;
+    Time time = 0;  ///< of the host, with the framework's way there
+};
+
+/// By stacks with frames of the user's. Launches of framework threads are where the main thread was.
+std::map<std::uint32_t, Launched> launches_by_stack(const Study& study) {
+    std::map<std::uint32_t, Launched> seen;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        bool taken = false;  // stacks are taken in some steps only
         for (const std::uint32_t act : launches_of(study, lane)) {
-            const Stack* stack = stacks.next(lane, act);
-            if (!stack) continue;
-            ++total;
-            const auto [number, fresh] = numbers.emplace(stack, seen.size());
-            if (fresh) seen.emplace_back(stack, 0);
-            ++seen[number->second].second;
+            const Call& call = study.call(lane, act);
+            if (call.thread == study.launcher.main_thread) taken = call.stack != kNoStack;
+            const std::uint32_t place = study.host.place_of(lane, act);
+            if (!taken || place == kNoPlace) continue;
+            Launched& launched = seen[study.places.of_stack(call.stack) == place ? call.stack : study.places.stack_of(place)];
+            const Time gap = study.host_gap(lane, act);
+            ++launched.launches;
+            launched.time += call.end - call.begin + (gap <= study.policy.launch_gap ? gap : 0);
         }
+    }
+    return seen;
+}
+
+/// The innermost function of the user's under which enough of the launches fall, by its lines, those with most launches first;
+/// `callers`: from the line to look at outwards.
+std::vector<LineShare> launching_lines(const Study& study, Stack& callers) {
+    const auto seen = launches_by_stack(study);
     FrameCounts counts;
-    for (const auto& [stack, launches] : seen)
-        for (std::size_t at = 0; at < stack->size(); ++at)
-            if (is_users((*stack)[at])) counts.add(*stack, at, launches);
+    std::size_t total = 0;
+    for (const auto& [number, launched] : seen) {
+        const Stack& stack = study.timeline.stacks[number];
+        total += launched.launches;
+        for (std::size_t at = 0; at < stack.size(); ++at)
+            if (is_users(stack[at])) counts.add(stack, at, launched.launches);
+    }
     const double least = study.policy.launches_under * static_cast<double>(total);
-    if (const Under* line = counts.line(least)) return line->spot;
-    if (const Under* function = counts.function(least)) return counts.busiest(*function)->spot;
-    return std::nullopt;
+    const Under* function = counts.function(least);
+    if (!function) return {};
+    // The innermost line that calls so many, where its function launches through others, too, and so runs in each step: one that
+    // does not may just begin the loop.
+    const Under* place = nullptr;
+    for (const auto& [line, under] : counts.lines)
+        if (static_cast<double>(under.count) >= least &&
+            under.count < counts.functions.at(function_of(under.spot.frame())).count && (!place || under.depth > place->depth))
+            place = &under;
+    const Spot from = (place ? place : counts.busiest(*function))->spot;
+    callers.assign(from.stack->begin() + static_cast<std::ptrdiff_t>(from.at), from.stack->end());
+    std::map<int, LineShare> lines;
+    for (const auto& [number, launched] : seen) {
+        const Stack& stack = study.timeline.stacks[number];
+        const auto frame = std::ranges::find(stack, function_of(function->spot.frame()), function_of);
+        if (frame == stack.end()) continue;
+        LineShare& line = lines.try_emplace(frame->line, LineShare{*frame}).first->second;
+        line.launches += static_cast<double>(launched.launches);
+        line.ms += static_cast<double>(launched.time) * 1e-6;
+    }
+    std::vector<LineShare> heaviest;
+    for (auto& [number, line] : lines) heaviest.push_back(std::move(line));
+    std::ranges::stable_sort(heaviest, std::greater{}, &LineShare::launches);
+    if (heaviest.size() > kMostLines) heaviest.resize(kMostLines);
+    const double seen_part = static_cast<double>(total) / launches_in_step(study);
+    for (LineShare& line : heaviest) line.ms /= seen_part, line.launches /= seen_part;
+    return heaviest;
 }
 
 Finding tell_of_launches(const Chart& chart, const Judgement& verdict) {
     const Study& study = chart.study;
     Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms, study.policy.launch_bound);
-    if (const auto spot = common_frame(study)) {
-        finding.where = spot->frame();
-        finding.stack.assign(spot->stack->begin() + static_cast<std::ptrdiff_t>(spot->at), spot->stack->end());
-    }
-    double launches = 0, busy = 0, jobs = 0;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        launches += static_cast<double>(launches_of(study, lane).size());
+    finding.lines = launching_lines(study, finding.stack);
+    if (!finding.stack.empty()) finding.where = finding.stack.front();
+    double busy = 0, jobs = 0;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
         for (const Step& step : study.steps[lane].steps)
             for (std::uint32_t job = step.first_job; job < step.end_job; ++job)
                 busy += static_cast<double>(study.lanes[lane].jobs[job].busy), jobs += 1;
-    }
     const auto steps = static_cast<double>(study.step_count);
     finding.what = "The host cannot launch kernels as fast as the GPU finishes them.";
     finding.evidence = fmt::format(
-        "{:.0f} launches per step for kernels of {:.1f} us on average; the GPU needs {:.2f} ms for what takes "
-        "{:.2f} ms.",
-        launches / steps, jobs > 0 ? busy * 1e-3 / jobs : 0, busy * 1e-6 / steps, verdict.before_ms);
+        "{:.0f} launches per step for kernels of {:.1f} us on average; the GPU needs {:.2f} ms for what takes {:.2f} ms.",
+        launches_in_step(study), jobs > 0 ? busy * 1e-3 / jobs : 0, busy * 1e-6 / steps, verdict.before_ms);
+    for (const LineShare& line : finding.lines)
+        finding.evidence +=
+            fmt::format("{} {} launches in {:.2f} ms at line {}", &line == &finding.lines.front() ? " Most are" : ",",
+                        base::print_figures(line.launches, 3), line.ms, line.frame.line);
+    if (!finding.lines.empty()) finding.evidence += fmt::format(" of {}.", finding.lines.front().frame.function);
     finding.fix = chart.advice(Topic::kLaunches);
     finding.assumption = "the step is launched as a whole and the GPU works without pauses";
     if (!finding.where && study.timeline.has_call_stacks) finding.confidence *= 0.9;

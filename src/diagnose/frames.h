@@ -48,6 +48,7 @@ public:
     std::uint32_t function(std::uint32_t place) const { return functions_[place]; }
     std::size_t size() const { return frames_.size(); }
     /// A stack that has it innermost among the user's.
+    std::uint32_t stack_of(std::uint32_t place) const { return stacks_[place]; }
     const Stack& stack(std::uint32_t place) const { return timeline_.stacks[stacks_[place]]; }
 
 private:

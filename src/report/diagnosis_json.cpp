@@ -38,6 +38,12 @@ Json finding(const diagnose::Finding& finding) {
     json["assumption"] = text(finding.assumption);
     json["stack"] = Json::array();
     for (const diagnose::Frame& each : finding.stack) json["stack"].push_back(frame(each));
+    json["lines"] = Json::array();
+    for (const diagnose::LineShare& line : finding.lines) {
+        json["lines"].push_back(frame(line.frame));
+        json["lines"].back()["launches"] = number(line.launches);
+        json["lines"].back()["ms"] = number(line.ms);
+    }
     return json;
 }
 
