@@ -67,9 +67,9 @@ TEST_F(ClassReports, ArePicturesOfFinishedAndOfStoppedRuns) {
     EXPECT_NE(bytes("stopped/confusion.svg").find("images of validation, best weights"), std::string::npos);
 }
 
-TEST_F(ClassReports, WithoutATestPartThePictureIsOfValidation) {
-    ASSERT_TRUE(run("numbers", {"train.epochs=1", "data.validation=0"}).ok());
-    EXPECT_NE(bytes("numbers/confusion.svg").find("images of test"), std::string::npos) << "nothing was set aside";
+TEST_F(ClassReports, WithNothingSetAsideThePictureIsOfTheTestPart) {
+    ASSERT_TRUE(run("all", {"train.epochs=1", "data.validation=0"}).ok());
+    EXPECT_NE(bytes("all/confusion.svg").find("101 images of test"), std::string::npos);
 }
 
 }  // namespace

@@ -78,6 +78,11 @@ TEST_F(ClassWeights, AResumedRunIsTheSameRunAndKeepsItsWeights) {
     EXPECT_NE(last("whole").find("loss.weights"), std::string::npos);
 }
 
+TEST_F(ClassWeights, WithoutATestPartTheConfusionMatrixIsOfValidation) {
+    ASSERT_TRUE(run("untested", settings({"data.test=0", "train.class_weights=balanced"})).ok());
+    EXPECT_NE(bytes("untested/confusion.svg").find("300 rows of validation, best weights; accuracy"), std::string::npos);
+}
+
 TEST_F(ClassWeights, OfARegressionAreRefused) {
     const auto refused = run("numbers", settings({"data.target=number", "train.class_weights=balanced"}));
     ASSERT_FALSE(refused.ok());
