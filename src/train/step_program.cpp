@@ -94,7 +94,7 @@ tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::B
     tape::Builder builder(store, options);
     builder.restart_op_numbers();
     models::Outputs built = model.build(builder, source, part, rows);
-    for (const tensor::View& view : {built.labels, built.predicted})
+    for (const tensor::View& view : {built.prediction.view, built.labels, built.predicted})
         if (keep_predictions && view.present()) builder.keep(view);
     if (outputs != nullptr) *outputs = std::move(built);
     const ops::MicroEndParams end{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(source.samples(part)), false};

@@ -48,7 +48,7 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
                                   models::Outputs* outputs = nullptr, int memory_level = 0, const StepRanks& ranks = {});
 
 /// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on. `keep_predictions`: a
-/// classifier's Outputs::labels and predicted may be read after a run.
+/// classifier's Outputs::prediction, labels and predicted may be read after a run.
 tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,
                                std::int32_t rows, models::Outputs* outputs = nullptr, bool keep_predictions = false);
 
