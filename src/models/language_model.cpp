@@ -69,11 +69,15 @@ data::Fields LanguageModel::wants() const {
     return {{"tokens", data::Field::Kind::integer, config_.length + 1}, {"length", data::Field::Kind::integer, 1}};
 }
 
+tape::Value LanguageModel::hidden(tape::Builder& builder, const nn::Sequences& seen) {
+    return norm_.forward(builder, body(builder, embedding_.forward(builder, seen), seen));
+}
+
 Outputs LanguageModel::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
     const std::vector<tensor::View> gathered = source.gather(builder, part, rows, {{"tokens"}, {"length"}});
     const nn::Sequences seen{gathered[0].columns(0, config_.length), gathered[1]},
         wanted{gathered[0].columns(1, config_.length), gathered[1]};
-    const tape::Value x = norm_.forward(builder, body(builder, embedding_.forward(builder, seen), seen));
+    const tape::Value x = hidden(builder, seen);
     nn::TokenLossOptions options;
     options.as_loss = true;
     Outputs outputs{x, {}};

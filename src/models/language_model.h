@@ -29,6 +29,8 @@ public:
     base::Status declare(tape::Store& store) final;
     [[nodiscard]] data::Fields wants() const final;  ///< tokens [length + 1] and length
     Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    /// What the vocabulary reads at every position: [K,1,windows * length,width].
+    tape::Value hidden(tape::Builder& builder, const nn::Sequences& seen);
     void append_loss_totals(tape::Builder& builder, data::BatchSource& source, std::int32_t rows) const final;
     [[nodiscard]] bool classifies() const final { return false; }
     [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part part, int member) const override;

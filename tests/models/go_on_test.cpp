@@ -93,7 +93,8 @@ TEST_P(StepByStep, EqualsTheWholeWindow) {
         tape::BuildOptions options;
         options.training = false;
         tape::Builder whole(*rig.store, options), step(*rig.store, options);
-        const tensor::View hidden = rig.model->build(whole, source, data::Part::test, 1).prediction.view;
+        const auto read = source.gather(whole, data::Part::test, 1, std::vector<data::Wanted>{{"tokens"}, {"length"}});
+        const tensor::View hidden = rig.model->hidden(whole, nn::Sequences{read[0].columns(0, shape.length), read[1]}).view;
         whole.keep(hidden);
         const tensor::View logits = rig.model->build_step(step, source.token, source.row).view;
         step.keep(logits);
