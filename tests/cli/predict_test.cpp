@@ -113,7 +113,10 @@ TEST_F(Predict, PicturesWithoutClassesHaveTheirFileAndProbabilities) {
                 EXPECT_NEAR(number(out.at(row, 3)), number(two.at(other, 3)), 1e-6);
             }
 
-    expect_refusal(refused("new/broken, \"b\".png"), {"none of the 1 pictures has an answer"});
+    const Said none = refused("new/broken, \"b\".png");  // named in a warning first
+    EXPECT_EQ(none.status, 2);
+    EXPECT_NE(none.err.find("millrace: "), std::string::npos);
+    EXPECT_NE(none.err.find("none of the 1 pictures has an answer"), std::string::npos) << none.err;
     std::filesystem::create_directories(folder_ / "empty");
     expect_refusal(refused("empty"), {"empty: holds nothing that is known", "PNG, JPEG"});
     expect_refusal(refused("absent"), {"absent: no such file or folder"});
@@ -159,7 +162,7 @@ TEST_F(Predict, ATableOfNumbersIsPredictedInItsOwnUnit) {
     write("lacks.csv", "town,price\nRome,1\n");
     expect_refusal(refused("lacks.csv"), {"lacks.csv: lacks the column \"area\" of the training data; it has town, price"});
     write("none.csv", "town,area\n");
-    expect_refusal(refused("none.csv"), {"none.csv: holds no rows"});
+    expect_refusal(refused("none.csv"), {"none.csv: is a table without rows"});
     write("x.txt", "words");
     expect_refusal(refused("x.txt"), {"a table (.csv, .tsv) would be right"});
 }
