@@ -83,9 +83,10 @@ def ready(given, program):
         print(f"{program}: {sys.executable} has no torch; Debian's python3-torch belongs to /usr/bin/python3", file=sys.stderr)
         return False
     torch.set_num_threads(given.threads)
-    if given.precision in ("fp32", "tf32"):  # products, and convolutions, which PyTorch rounds unless told otherwise
-        torch.set_float32_matmul_precision("high" if given.precision == "tf32" else "highest")
-        torch.backends.cudnn.allow_tf32 = given.precision == "tf32"
+    precision = getattr(given, "precision", None)  # some peers have no such option
+    if precision in ("fp32", "tf32"):  # products, and convolutions, which PyTorch rounds unless told otherwise
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
     if given.device == "cuda" and not torch.cuda.is_available():
         print(f"{program}: --device cuda, but torch {torch.__version__} sees no CUDA device; use --device cpu", file=sys.stderr)
         return False
