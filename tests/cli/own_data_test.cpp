@@ -58,6 +58,11 @@ TEST_F(OwnData, ATableOfNumbersIsARegression) {
     EXPECT_GT(result.at("r2").get<double>(), 0.9);
     EXPECT_LT(result.at("mean_absolute_error").get<double>(), 15000) << "in the unit of the column";
     EXPECT_FALSE(result.contains("test_accuracy"));
+    const auto metrics = io::read_text(path("run/metrics.jsonl"));
+    ASSERT_TRUE(metrics.ok());
+    const std::size_t first = metrics->find("\"train_loss\": ");
+    ASSERT_NE(first, std::string::npos);
+    EXPECT_LT(std::stod(metrics->substr(first + 14)), 3) << "begins near the mean of the answers";
     const Said evaluated = call({"eval", path("run")});
     ASSERT_EQ(evaluated.status, 0) << evaluated.err;
     EXPECT_NE(evaluated.out.find("R2 "), std::string::npos) << evaluated.out;
