@@ -73,9 +73,9 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
     if (study.shapeless > 0)
         diagnosis.remarks.push_back(fmt::format("in {} of {} windows no step returns as in the others: they were left out",
                                                 study.shapeless, study.lanes.size()));
-    if (study.hasty > 0)
+    if (study.fast > 0)
         diagnosis.remarks.push_back(
-            fmt::format("left out {} of {} windows: the rest of the run is slower than the program was in them", study.hasty,
+            fmt::format("left out {} of {} windows: the rest of the run is slower than the program was in them", study.fast,
                         study.lanes.size()));
     if (study.timeline.dropped > 0)
         diagnosis.remarks.push_back(fmt::format("{} records were lost: costs may be too low", study.timeline.dropped));

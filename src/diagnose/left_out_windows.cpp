@@ -92,7 +92,7 @@ std::size_t leave_out_parts(const Timeline& timeline, std::span<const Lane> lane
     return parts;
 }
 
-std::size_t leave_out_hasty(std::span<const Block> unrecorded, std::vector<WindowSteps>& windows) {
+std::size_t leave_out_fast(std::span<const Block> unrecorded, std::vector<WindowSteps>& windows) {
     const auto outside = undisturbed_step_ms(unrecorded);
     if (!outside) return 0;
     const auto is_hasty = [&](const WindowSteps& window) {

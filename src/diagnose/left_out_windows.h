@@ -19,6 +19,6 @@ std::size_t leave_out_shapeless(std::vector<WindowSteps>& windows);
 
 /// The first ones where they are much faster than `unrecorded` blocks, all windows together are too fast, and ten steps or more
 /// of the others come nearer: batches that were fetched ahead, a disk's cache or a cool processor last for as long.
-std::size_t leave_out_hasty(std::span<const Block> unrecorded, std::vector<WindowSteps>& windows);
+std::size_t leave_out_fast(std::span<const Block> unrecorded, std::vector<WindowSteps>& windows);
 
 }  // namespace millrace::diagnose

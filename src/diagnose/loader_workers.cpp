@@ -127,8 +127,8 @@ WorkerTally tally_in(const Study& study, bool windows, bool outside) {
 /// program has none, its other threads that are not the framework's own.
 WorkerTally tally_workers(const Study& study) {
     // While batches that were fetched ahead last, workers have nothing to do.
-    const bool hasty = study.unseen_loading_ms() > 0;
-    WorkerTally tally = tally_in(study, !hasty, hasty);
+    const bool unseen = study.unseen_loading_ms() > 0;
+    WorkerTally tally = tally_in(study, !unseen, unseen);
     return tally.total < kFewWorkerSamples ? tally_in(study, true, true) : tally;
 }
 

@@ -13,7 +13,7 @@ struct Study;
 
 /// The timeline's blocks. What the recorder counts as a step is what returns: several training steps with an evaluation, or one
 /// turn of a loop inside of a step. Where windows show that it is a whole multiple or part of a training step, training steps
-/// count; where it is neither, nobody knows the pace, and such blocks are left out.
+/// count; where it is neither, the pace is unknown, and such blocks are left out.
 std::vector<Block> in_training_steps(const Study& study);
 
 constexpr double kFastestPace = 0.6;  ///< a step outside of windows against inside: recording costs up to 40 %

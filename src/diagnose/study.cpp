@@ -186,8 +186,8 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     parts = leave_out_parts(timeline, lanes, steps);
     shapeless = leave_out_shapeless(steps);
     measure_steps();
-    hasty = leave_out_hasty(in_training_steps(*this), steps);
-    if (hasty > 0) measure_steps();
+    fast = leave_out_fast(in_training_steps(*this), steps);
+    if (fast > 0) measure_steps();
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const std::vector<Step>& found = steps[i].steps;
         auto& [first, end] = steady.emplace_back(0, 0);

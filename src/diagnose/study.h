@@ -69,7 +69,7 @@ struct Study {
     std::size_t step_count = 0;
     std::size_t parts = 0;                            ///< windows without steps since they show a part of one
     std::size_t shapeless = 0;                        ///< and since nothing returns in them, as it does in others
-    std::size_t hasty = 0;                            ///< and since the rest of the run is slower (left_out_windows.h)
+    std::size_t fast = 0;                             ///< and since the rest of the run is slower (left_out_windows.h)
     double recorded_ms = 0;                           ///< mean step in the windows
     double base_ms = 0;                               ///< the model's mean step
     double replayed_ms = 0;                           ///< the same before anything was taken off

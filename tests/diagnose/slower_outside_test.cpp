@@ -1,77 +1,7 @@
-#include "diagnose/left_out_windows.h"
-
-#include "diagnose/simulated_cases.h"
+#include "diagnose/recorded_windows.h"
 
 namespace millrace::diagnose {
 namespace {
-
-constexpr int kFetchedAhead = 60;  ///< steps whose batches are there already
-
-/// A loader whose batches take longer than the step, once those that were fetched ahead are used up.
-void starved(SimulatedProgram& p, int step, bool) {
-    p.next_batch(step < kFetchedAhead ? 10 : 20'000, 1, 37, 'R', {user_line(90, "__getitem__")});
-    p.at(38);
-    train(p, {4, 200});
-}
-
-/// When the host has launched the last kernel of a step.
-Time end_of(const Timeline& timeline, int step) {
-    const auto update = std::ranges::find(timeline.names, "multi_tensor_apply_kernel") - timeline.names.begin();
-    std::vector<std::uint32_t> updates;
-    for (const Work& work : timeline.work)
-        if (work.name == static_cast<std::uint32_t>(update)) updates.push_back(work.correlation);
-    const auto call = std::ranges::find(timeline.calls, updates.at(static_cast<std::size_t>(step)), &Call::correlation);
-    return call->end + 500;
-}
-
-/// What a recorder has of it: windows by their first and last steps, and between them blocks of ten steps.
-Timeline recorded(const StepBody& body, int steps, const std::vector<std::pair<int, int>>& windows) {
-    Timeline timeline = simulate(body, false, steps).timeline;
-    const Timeline whole = timeline;
-    timeline.windows.clear();
-    for (const auto& [first, last] : windows) timeline.windows.push_back({end_of(whole, first), end_of(whole, last), kProcess});
-    const auto outside = [&](const auto& entry) {
-        return std::ranges::none_of(
-            timeline.windows, [&](const Window& window) { return entry.begin >= window.begin && entry.begin < window.end; });
-    };
-    std::erase_if(timeline.calls, outside);
-    std::unordered_set<std::uint32_t> launched;
-    for (const Call& call : timeline.calls) launched.insert(call.correlation);
-    std::erase_if(timeline.work, [&](const Work& work) { return !launched.contains(work.correlation); });
-    for (int step = 0; step + 10 < steps; ++step) {
-        const Time begin = end_of(whole, step), end = end_of(whole, step + 10);
-        const bool free = std::ranges::none_of(timeline.windows,
-                                               [&](const Window& window) { return begin < window.end && window.begin < end; });
-        if (!free || begin < timeline.windows.front().begin) continue;
-        timeline.blocks.push_back({begin, end, 10});
-        step += 9;
-    }
-    return timeline;
-}
-
-bool says(const Diagnosis& diagnosis, const std::string& text) {
-    return std::ranges::any_of(diagnosis.remarks,
-                               [&](const std::string& remark) { return remark.find(text) != std::string::npos; });
-}
-
-TEST(HastyWindows, AreLeftOutWhereALaterOneShowsTheRestOfTheRun) {
-    Timeline timeline = recorded(starved, 240, {{5, 55}, {130, 155}});
-    const Window hasty = timeline.windows.front();
-    for (Time i = 0; i < 400; ++i)  // the worker sleeps meanwhile
-        timeline.samples.push_back({hasty.begin + i * (hasty.end - hasty.begin) / 400, kWorker, kWorker, 'S', kNoStack, kNoName});
-    std::ranges::stable_sort(timeline.samples, {}, &Sample::time);
-    const Diagnosis diagnosis = diagnose(timeline);
-    SCOPED_TRACE(told(diagnosis));
-    ASSERT_FALSE(diagnosis.findings.empty());
-    EXPECT_EQ(diagnosis.findings.front().kind, Kind::kLoaderWait);
-    EXPECT_LE(diagnosis.steps, 25u);
-    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
-    EXPECT_NEAR(sum_of(diagnosis), *diagnosis.undisturbed_step_ms, 0.1 * *diagnosis.undisturbed_step_ms);
-    EXPECT_NEAR(diagnosis.findings.front().lost_ms_per_step, *diagnosis.undisturbed_step_ms - 3.2, 2);
-    EXPECT_TRUE(says(diagnosis, "left out 1 of 2 windows"));
-    EXPECT_NE(diagnosis.findings.front().evidence.find("too few workers"), std::string::npos) << "it slept in the other window";
-    EXPECT_FALSE(says(diagnosis, "outside of the windows"));
-}
 
 TEST(SlowerOutside, DataThatWindowsDoNotWaitForAreAFinding) {
     const Timeline timeline = recorded(starved, 240, {{5, 30}, {35, 55}});
@@ -364,59 +294,6 @@ TEST(SlowerOutside, NoLineIsNamedWhereSeveralShareTheTime) {
     SCOPED_TRACE(told(diagnosis));
     EXPECT_TRUE(says(diagnosis, "outside of the windows a step takes 1"));
     EXPECT_FALSE(says(diagnosis, "most of it at"));
-}
-
-TEST(HastyWindows, RestlessProgramsKeepAllOfTheirs) {
-    const StepBody restless = [](SimulatedProgram& p, int step, bool) {
-        p.next_batch(step < 60    ? 17'000
-                     : step < 110 ? 20'500
-                     : step < 150 ? 19'000
-                                  : 20'000,
-                     1, 37, 'R', {user_line(90, "__getitem__")});
-        p.at(38);
-        train(p, {4, 200});
-    };
-    const Diagnosis diagnosis = diagnose(recorded(restless, 300, {{5, 55}, {80, 105}, {120, 145}}));
-    SCOPED_TRACE(told(diagnosis));
-    EXPECT_GE(diagnosis.steps, 90u);
-    EXPECT_FALSE(says(diagnosis, "left out"));
-}
-
-WindowSteps window_of(std::size_t steps, double each_ns) {
-    const auto each = static_cast<Time>(each_ns);
-    WindowSteps window;
-    for (std::size_t i = 0; i < steps; ++i) {
-        Step step;
-        step.begin = static_cast<Time>(i) * each;
-        step.end = step.begin + each;
-        window.steps.push_back(step);
-    }
-    return window;
-}
-
-TEST(HastyWindows, OthersMustBeManyAndNearer) {
-    constexpr Time kMs = 1'000'000;
-    const std::vector<Block> blocks{{0, 2'000 * kMs, 100}};  // 20 ms a step
-    const auto left_out = [&](std::vector<WindowSteps> windows) {
-        const std::size_t count = leave_out_hasty(blocks, windows);
-        EXPECT_EQ(static_cast<std::size_t>(std::ranges::count_if(windows, [](const auto& each) { return each.steps.empty(); })),
-                  count);
-        return count;
-    };
-    EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(10, 20 * kMs)}), 1u);
-    EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(9, 20 * kMs)}), 0u) << "too few to speak for the run";
-    EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(25, 10 * kMs)}), 0u) << "there are no others";
-    EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(25, 15 * kMs), window_of(10, 20 * kMs)}), 2u);
-    EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(10, 20 * kMs), window_of(25, 15 * kMs)}), 1u)
-        << "after one that is as slow as the run, a fast one is its unrest";
-    EXPECT_EQ(left_out({window_of(20, 20 * kMs), window_of(30, 10 * kMs)}), 0u) << "nor is it the beginning here";
-    EXPECT_EQ(left_out({window_of(25, 10 * kMs), window_of(25, 27 * kMs)}), 0u) << "together they are as fast as the run";
-    EXPECT_EQ(left_out({window_of(10, 15 * kMs), window_of(40, 20.5 * kMs)}), 0u) << "as do these, though the second is nearer";
-    EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(10, 40 * kMs)}), 0u) << "those are further off";
-    EXPECT_EQ(left_out({window_of(50, 20 * kMs), window_of(25, 22 * kMs)}), 0u);
-    std::vector<WindowSteps> windows{window_of(50, 10 * kMs), window_of(10, 20 * kMs)};
-    EXPECT_EQ(leave_out_hasty({}, windows), 0u) << "nothing is known of the run";
-    EXPECT_EQ(leave_out_hasty(std::vector<Block>{{0, 900 * kMs, 45}}, windows), 0u) << "less than a second is";
 }
 
 }  // namespace
