@@ -225,4 +225,16 @@ protected:
     FakeFactory factory_{log_};
 };
 
+/// The reports of the one trial with this configuration, trained alone and without a break.
+inline std::map<std::int64_t, double> alone(const StudyFile& of, const search::Trial& trial, std::uint64_t seed,
+                                            std::int64_t epochs) {
+    FakeLog log;
+    FakeRunner runner(log, 0, 1);
+    EXPECT_TRUE(runner.fill(0, recipe_of(of, trial.configuration, seed)).ok());
+    std::map<std::int64_t, double> out;
+    for (std::int64_t epoch = 1; epoch <= epochs; ++epoch)
+        out[epoch] = runner.run_epoch(nullptr)->front()->metrics.at("validation_loss");
+    return out;
+}
+
 }  // namespace millrace::sweep
