@@ -75,21 +75,22 @@ class Bundle(unittest.TestCase):
         build = pathlib.Path(folder, "build")
         (build / "mock_cuda").mkdir(parents=True)
         for name in ("millrace", "own_model", "test_probe", "libmillrace-probe.so", "libmock_cupti.so", "mock_cuda/libcuda.so.1",
-                     "probe_mock_program", "libmillrace_core.a"):
+                     "probe_mock_program", "libmillrace_core.a", "libmillrace-mpi.so", "comm_rank_program"):
             if name not in left_out:
                 (build / name).write_text("made up")
         return build
 
     def test_the_probe_lies_beside_the_program_and_stand_ins_beside_the_tests(self):
         bundle = self.script()
-        bundle.libraries_of = lambda program: {"libfmt.so.9": str(SCRIPT)} if program.name == "millrace" else {}
+        loads = {"millrace": "libfmt.so.9", "libmillrace-mpi.so": "libmpi.so.40"}
+        bundle.libraries_of = lambda program: {loads[program.name]: str(SCRIPT)} if program.name in loads else {}
         bundle.copy_built.__globals__["output_of"] = lambda *command: ""  # nothing here can be stripped
         with tempfile.TemporaryDirectory() as folder:
             programs, libraries = bundle.copy_programs(self.made_up_build(folder), pathlib.Path(folder, "bundle"))
             packed = sorted(str(path.relative_to(folder)) for path in pathlib.Path(folder, "bundle").rglob("*") if path.is_file())
         self.assertEqual((programs, libraries), (["millrace", "own_model", "test_probe"], ["libfmt.so.9"]))
         self.assertEqual(packed, ["bundle/bin/" + name for name in (
-            "lib/libfmt.so.9", "libmillrace-probe.so", "libmock_cupti.so", "millrace", "mock_cuda/libcuda.so.1", "own_model", "probe_mock_program",
+            "comm_rank_program", "lib/libfmt.so.9", "libmillrace-mpi.so", "libmillrace-probe.so", "libmock_cupti.so", "millrace", "mock_cuda/libcuda.so.1", "own_model", "probe_mock_program",
             "test_probe")])
 
     def test_an_absent_probe_is_named(self):
