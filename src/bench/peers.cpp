@@ -81,7 +81,9 @@ const std::vector<std::string>& keys_followed(const std::string& script) {
                                                      "model.encoder_dropout",
                                                      "model.head_dropout",
                                                      "train.dropout_scale"};
-    return script == "language" ? language : script == "collective" ? collective : batch;
+    static const std::vector<std::string> cnn{"train.batch",  "members",    "data.size",    "data.colour",  "model.channels",
+                                              "model.kernel", "model.pool", "model.hidden", "model.dropout"};
+    return script == "language" ? language : script == "collective" ? collective : script == "cnn" ? cnn : batch;
 }
 
 bool contains(const std::vector<std::string>& keys, const std::string& key) {

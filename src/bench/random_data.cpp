@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "base/philox.h"
 #include "data/pairs/resident_pairs.h"
+#include "data/pictures/picture_set.h"
 #include "data/recordings/resident_recordings.h"
 #include "data/resident_samples.h"
 #include "data/text/resident_text.h"
@@ -16,13 +18,13 @@
 namespace millrace::bench {
 namespace {
 
-constexpr std::uint32_t kImages = 54000, kSide = 28, kClasses = 10;
+constexpr std::int32_t kImages = 54000, kSide = 28, kClasses = 10;
+constexpr std::int64_t kImageBytes = 512 << 20;
 constexpr std::uint32_t kPairs = 5021, kVector = 768;
 constexpr std::uint32_t kRecordedWindows = 400'000;
 constexpr std::int64_t kMostRows = 1 << 24;  ///< of a step
 constexpr std::uint32_t kTokens = 2'048'000;
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
-static_assert(kSide * kSide % 4 == 0);
 
 /// The most of `samples` that make whole steps of `rows`, at least one.
 std::uint32_t whole_steps(std::uint32_t samples, std::uint32_t rows) { return std::max(samples / rows * rows, rows); }
@@ -33,28 +35,33 @@ data::Split all_for_training(std::uint32_t count) {
     return split;
 }
 
-void fill(data::LabeledImages& images, std::uint32_t count, std::uint64_t seed) {
-    images.count = count;
-    images.rows = images.columns = kSide;
-    images.pixels.resize(std::size_t{count} * kSide * kSide);
-    images.labels.resize(count);
-    for (std::size_t i = 0; i < images.pixels.size(); i += 4) {  // an image has a multiple of four pixels
-        const std::uint32_t bits = base::random_bits(seed, 0, 0, 0, i);
-        std::memcpy(images.pixels.data() + i, &bits, sizeof bits);
+/// Images of data.size, or 28 x 28, in colour where data.colour asks for it; as many as kImageBytes hold, or a step needs.
+base::Result<std::shared_ptr<const data::SampleSet>> random_images(const base::Recipe& recipe, std::uint32_t rows) {
+    auto set = std::make_shared<data::SampleSet>();
+    data::Shape& shape = set->preparation.shape;
+    shape = {kSide, kSide, recipe.text("data.colour") == "colour" ? 3 : 1};
+    if (!recipe.text("data.size").empty()) {
+        const auto size = data::parse_size(recipe.text("data.size"));
+        if (!size.ok()) return recipe.bad("data.size", size.error().message);
+        std::tie(shape.width, shape.height) = *size;
     }
-    for (std::size_t i = 0; i < images.labels.size(); ++i)
-        images.labels[i] = static_cast<std::uint8_t>(base::random_bits(seed, 1, 0, 0, i) % kClasses);
-}
-
-std::shared_ptr<const data::ImageSet> random_images(std::uint32_t rows) {
-    auto set = std::make_shared<data::ImageSet>();
-    fill(set->train, whole_steps(kImages, rows), 1);
-    fill(set->test, kClasses, 2);
     set->name = "random";
-    set->classes = kClasses;
-    set->pixels = {0.286, 0.353};
-    set->split = all_for_training(set->train.count);
-    return set;
+    set->preparation.classes = kClasses;
+    set->preparation.mean.assign(static_cast<std::size_t>(shape.channels), 0.286f);
+    set->preparation.deviation.assign(static_cast<std::size_t>(shape.channels), 0.353f);
+    set->width = static_cast<std::int32_t>(shape.size());
+    const auto most = static_cast<std::uint32_t>(std::clamp<std::int64_t>(kImageBytes / shape.size(), 1, kImages));
+    set->count = static_cast<std::int32_t>(whole_steps(most, rows));
+    set->bytes.resize(static_cast<std::size_t>(set->count) * static_cast<std::size_t>(set->width));
+    for (std::size_t i = 0; i < set->bytes.size(); i += sizeof(std::uint32_t)) {
+        const std::uint32_t bits = base::random_bits(1, 0, 0, 0, i);
+        std::memcpy(set->bytes.data() + i, &bits, std::min(sizeof bits, set->bytes.size() - i));
+    }
+    for (std::int32_t i = 0; i < set->count; ++i) {
+        set->labels.push_back(static_cast<std::int32_t>(base::random_bits(1, 1, 0, 0, static_cast<std::uint64_t>(i)) % kClasses));
+        set->part(data::Part::train).push_back(i);
+    }
+    return std::shared_ptr<const data::SampleSet>(std::move(set));
 }
 
 std::shared_ptr<const data::PairSet> random_pairs(std::uint32_t rows) {
@@ -130,7 +137,8 @@ base::Result<std::unique_ptr<data::BatchSource>> random_data(const base::Recipe&
     if (kind == data::DataKind::text) return text_source(recipe, rows);
     if (kind == data::DataKind::recordings) return Source(std::make_unique<data::ResidentRecordings>(random_recordings(rows)));
     if (kind == data::DataKind::pairs) return Source(std::make_unique<data::PairSource>(random_pairs(rows)));
-    return Source(std::make_unique<data::ResidentSamples>(random_images(rows)));
+    MILLRACE_LET(images, random_images(recipe, rows));
+    return Source(std::make_unique<data::ResidentSamples>(std::move(images)));
 }
 
 }  // namespace millrace::bench

@@ -14,10 +14,10 @@ namespace millrace::bench {
 namespace {
 
 /// Keys beside those of the model and of the optimizer that change what a step does or how it runs.
-constexpr std::array<std::string_view, 13> kStepKeys{
-    "data.length",  "data.vocabulary",   "deterministic",      "members",       "precision",
-    "seed",         "train.accumulate",  "train.batch",        "train.capture", "train.f32",
-    "train.memory", "train.micro_batch", "train.dropout_scale"};
+constexpr std::array<std::string_view, 15> kStepKeys{
+    "data.colour",   "data.length", "data.size",    "data.vocabulary",   "deterministic",
+    "members",       "precision",   "seed",         "train.accumulate",  "train.batch",
+    "train.capture", "train.f32",   "train.memory", "train.micro_batch", "train.dropout_scale"};
 
 std::string key_of(std::string_view setting) { return std::string(base::trimmed(setting.substr(0, setting.find('=')))); }
 
@@ -38,10 +38,12 @@ std::string refusal_of(std::string_view key, const models::Family& family) {
         return "a benchmark's random data has no sentences";
     if (key.starts_with("model.") || key.starts_with("optim.")) return {};
     if (std::find(kStepKeys.begin(), kStepKeys.end(), key) != kStepKeys.end()) return {};
-    if (key.starts_with("data."))
-        return family.data == data::DataKind::text
-                   ? "a benchmark makes random data of its own, which data.length and data.vocabulary shape"
-                   : "a benchmark makes random data of its own";
+    if (key.starts_with("data.")) {
+        const std::string shaped = family.data == data::DataKind::text      ? ", which data.length and data.vocabulary shape"
+                                   : family.data == data::DataKind::samples ? ", which data.size and data.colour shape"
+                                                                            : "";
+        return "a benchmark makes random data of its own" + shaped;
+    }
     return "a benchmark repeats one training step, which this key does not change";
 }
 

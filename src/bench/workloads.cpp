@@ -71,6 +71,19 @@ void add_leak_cnn(std::vector<Workload>& all, bool gpu) {
     all.push_back(row);
 }
 
+/// Pictures in colour.
+void add_cnn(std::vector<Workload>& all, bool gpu) {
+    for (const char* size : {"32x32", "128x128"}) {
+        Workload row{fmt::format("cnn-{}-b128", size), "cnn", "base", 128, 1, false};
+        row.settings = {fmt::format("data.size={}", size), "data.colour=colour"};
+        row.peer = "cnn";
+        if (gpu) row.peer_modes = "compile+graph";
+        row.bar = gpu && row.name == "cnn-32x32-b128" ? 1 : 0;
+        row.on_request = row.bar == 0;
+        all.push_back(row);
+    }
+}
+
 void add_language(std::vector<Workload>& all, bool gpu) {
     for (const char* model : {"transformer", "k1"})
         for (const std::int32_t batch : {32, 256}) {
@@ -144,6 +157,7 @@ std::vector<Workload> all_workloads(ops::DeviceKind device) {
     if (gpu) add_many_members(all);
     add_energy_flow(all, gpu);
     add_leak_cnn(all, gpu);
+    add_cnn(all, gpu);
     add_language(all, gpu);
     add_presets(all);
     return all;

@@ -54,6 +54,17 @@ TEST(RowRecipe, LengthAndVocabularyShapeModelAndData) {
     EXPECT_EQ(timed("transformer-debug", {"data.length=1", "data.vocabulary=50", "train.batch=2"}).batch, 2);
 }
 
+TEST(RowRecipe, SizeAndColourShapeImages) {
+    const auto grey = timed("cnn-debug", {"data.size=8x8", "train.batch=2"}),
+               colour = timed("cnn-32x32-b128", {"data.size=8x8", "train.batch=2", "model.channels=8,16", "model.hidden=32"}),
+               wide = timed("cnn-debug", {"data.size=12x8", "train.batch=2"});
+    EXPECT_EQ(colour.parameters - grey.parameters, 2 * 9 * 8) << "two channels more in the first kernels";
+    EXPECT_EQ(wide.parameters - grey.parameters, 2 * 16 * 32) << "a column of two more that the hidden layer reads";
+    const auto refused = time_workload(named("cnn-debug"), with({"data.size=8"}));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("data.size = \"8\""), std::string::npos) << refused.error().text();
+}
+
 TEST(RowRecipe, ABatchBeyondTheUsualDataStillMakesAStep) {
     const auto samples = [](const std::string& name, std::vector<std::string> settings, data::DataKind kind) {
         const auto source = random_data(row_recipe(named(name), with(std::move(settings))).value(), kind);

@@ -63,6 +63,10 @@ class Handed(unittest.TestCase):
         self.assertEqual(self.given("energy_flow-tiny", "train.batch=3").batch, 3)
         self.assertEqual(self.given("leak_cnn-b512", "train.batch=8").batch, 8)
 
+    def test_the_network_for_images(self):
+        given = self.given("cnn-32x32-b128", "train.batch=2", "data.size=9x6", "model.channels=3,5", "model.hidden=7", "model.dropout=0")
+        self.assertEqual((given.batch, given.size, given.colour, given.channels, given.hidden, given.dropout), (2, (9, 6), "colour", (3, 5), 7, 0))
+
 
 if __name__ == "__main__":
     unittest.main()
