@@ -69,8 +69,8 @@ gpu-bundle: build ## pack everything a CUDA machine without our packages needs
 gpu-test: ## run tests and benchmarks on this machine's GPU
 	@tools/gpu-check
 
-doctor-check: build ## try the doctor on programs with a known illness, on this machine's GPU with PyTorch; goes on where it stopped
-	@tools/doctor-check
+doctor-check: build ## try the doctor on programs with a known illness, on this machine's GPU with PyTorch; goes on where it stopped; PROGRAMS=DIR: others' programs, made sick (tools/inject)
+	@tools/doctor-check $(if $(PROGRAMS),--programs "$(PROGRAMS)")
 
 format: ## format all sources in place
 	@tools/setup --lint
