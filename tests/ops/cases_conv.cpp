@@ -83,15 +83,22 @@ void add_conv_cases(std::vector<OpCase>& cases) {
     // The layers of a network over one frame, on several tiles with a part of one at the end.
     const ConvParams first{64, 1, 1, 32, 3, 3, 1, 1, true}, middle{64, 1, 32, 64, 3, 3, 2, 1, true},
         last{32, 1, 64, 128, 3, 3, 2, 1, true, true, 0.25f, 5}, same{40, 1, 64, 64, 3, 1, 1, 1, true};
-    const Maps all[] = {{1, 1, one},    {2, 5, frames},  {1, 3, narrow}, {2, 3, image},
-                        {1, 7, wide},   {3, 2, small},   {1, 0, image},  {2, 37, {4, 4, 1, 2, 3, 3, 2, 2, true, true}},
-                        {2, 21, first}, {2, 21, middle}, {2, 21, last},  {1, 9, same}};
+    // Colour images: whole runs of channels in 16 bytes, and a window that sticks out at two sides.
+    const ConvParams colour{12, 10, 3, 32, 3, 3, 2, 2, true}, second{6, 5, 32, 24, 3, 3, 2, 2, true},
+        answers{5, 7, 16, 64, 5, 3, 2, 3, true, true, 0.25f, 5}, grouped{6, 6, 8, 8, 1, 1, 1, 1, false};
+    const Maps all[] = {{2, 9, colour}, {2, 9, second},  {2, 9, answers}, {1, 3, grouped},
+                        {1, 1, one},    {2, 5, frames},  {1, 3, narrow},  {2, 3, image},
+                        {1, 7, wide},   {3, 2, small},   {1, 0, image},   {2, 37, {4, 4, 1, 2, 3, 3, 2, 2, true, true}},
+                        {2, 21, first}, {2, 21, middle}, {2, 21, last},   {1, 9, same}};
     for (const Maps& m : all) {
         cases.push_back(forward(m, "plain", uniform(-1, 1)));
         cases.push_back(backward(m, "plain"));
     }
     cases.push_back(forward({2, 3, image}, "windows", uniform(-1, 1), kWindow));
     cases.push_back(backward({2, 3, image}, "windows", false, true, kWindow));
+    cases.push_back(forward({2, 3, second}, "windows", uniform(-1, 1), kWindow));
+    cases.push_back(backward({2, 3, second}, "windows", false, true, kWindow));
+    cases.push_back(backward({2, 3, second}, "adds", true));
     cases.push_back(backward({2, 3, frames}, "adds", true));
     cases.push_back(backward({2, 3, frames}, "first_layer", false, false));
     cases.push_back(backward({2, 21, first}, "first_layer", false, false));

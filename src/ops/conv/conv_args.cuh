@@ -17,16 +17,9 @@ struct ConvArgs {
     States state;
     int rows, members;
     bool add_dx;
+    bool whole_x, whole_y;  ///< runs of channels of 16 bytes lie at multiples of 16 bytes in x and dx; in y, dy and chosen
 
     [[nodiscard]] __device__ Dropout dropout() const { return {p.dropout, p.op_number}; }
-    /// The gradient before pooling and relu, without the scale of dropout, at a position of member k's map `row`.
-    [[nodiscard]] __device__ float dz(int k, std::int64_t row, int h, int w, int o) const {
-        const int ph = h / p.pool_h, pw = w / p.pool_w;
-        if (ph >= p.pooled_h() || pw >= p.pooled_w()) return 0;
-        const std::int64_t column = p.column(ph * p.pooled_w() + pw, o);
-        if (chosen && chosen.row(k, 0, row)[column] != (h - ph * p.pool_h) * p.pool_w + (w - pw * p.pool_w)) return 0;
-        return load(dy.row(k, 0, row) + column);
-    }
 };
 
 template <class Real>
