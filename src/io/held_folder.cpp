@@ -33,10 +33,16 @@ Result<HeldFolder> HeldFolder::open(const Path& folder) {
     return HeldFolder(std::move(handle), folder);
 }
 
+Result<HeldFolder> HeldFolder::folder(std::string_view name) const {
+    MILLRACE_LET(handle, descend(name, O_DIRECTORY));
+    return HeldFolder(std::move(handle), name.empty() ? path_ : path_ / name);
+}
+
 Result<FileDescriptor> HeldFolder::descend(std::string_view name, int flags) const {
+    FileDescriptor at;
+    if (name.empty()) at = FileDescriptor(open_below(folder_.get(), ".", O_DIRECTORY));
+    if (name.empty() && !at.valid()) return system_error("cannot open", path_, errno);
     const Path place = path_ / name;
-    FileDescriptor at(open_below(folder_.get(), ".", O_DIRECTORY));
-    if (!at.valid()) return system_error("cannot open", path_, errno);
     while (!name.empty()) {
         const std::size_t end = name.find('/');
         const std::string part(name.substr(0, end));
@@ -44,7 +50,7 @@ Result<FileDescriptor> HeldFolder::descend(std::string_view name, int flags) con
         if (part.empty() || part == "." || part == ".." || part.find('\0') != std::string::npos ||
             (!is_last && end + 1 == name.size()))
             return Error{"is no name of something in the folder", place.string()};
-        FileDescriptor below(open_below(at.get(), part.c_str(), is_last ? flags : O_DIRECTORY));
+        FileDescriptor below(open_below(at.valid() ? at.get() : folder_.get(), part.c_str(), is_last ? flags : O_DIRECTORY));
         if (!below.valid()) return system_error("cannot open", place, errno);
         at = std::move(below);
         name.remove_prefix(is_last ? name.size() : end + 1);

@@ -23,6 +23,8 @@ class HeldFolder {
 public:
     /// Links that lead to the folder itself are followed.
     static Result<HeldFolder> open(const Path& folder);
+    /// A folder in it.
+    [[nodiscard]] Result<HeldFolder> folder(std::string_view name) const;
 
     /// Refuses anything but a regular file, without waiting for a writer where it is a pipe.
     [[nodiscard]] Result<HeldFile> open_file(std::string_view name) const;

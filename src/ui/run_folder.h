@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,9 @@ public:
 
 private:
     explicit RunFolder(io::HeldFolder folder) : folder_(std::move(folder)) {}
-    void walk(const std::string& name, int depth);
-    void take_run(const std::string& name);
+    struct Visit;
+    std::vector<Visit> look_into(std::vector<Visit> level, int depth);
+    void visit(Visit& at);
     void take_page(const std::string& name);
 
     io::HeldFolder folder_;
@@ -54,7 +56,7 @@ private:
 
     // Of the look that goes on.
     std::size_t folders_ = 0;
-    std::map<std::string, bool> seen_;
+    std::set<std::string> seen_;
     std::vector<FoundPage> old_pages_;
 };
 

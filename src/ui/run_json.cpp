@@ -4,7 +4,7 @@
 
 namespace millrace::ui {
 
-nlohmann::ordered_json run_json(const RunSummary& run) {
+nlohmann::ordered_json run_json(const RunSummary& run, bool with_recipe) {
     nlohmann::ordered_json json{{"name", run.name},       {"kind", run.kind},    {"state", run.state}, {"model", run.model},
                                 {"data", run.data},       {"epoch", run.epoch},  {"step", run.step},   {"share", run.share},
                                 {"seconds", run.seconds}, {"device", run.device}};
@@ -19,7 +19,7 @@ nlohmann::ordered_json run_json(const RunSummary& run) {
     if (!run.reason.empty()) json["reason"] = run.reason;
     json["command"] = run.command;
     json["starts"] = run.starts;
-    json["recipe"] = run.recipe;
+    if (with_recipe) json["recipe"] = run.recipe;
     json["curve"] = run.curve;
     return json;
 }

@@ -64,13 +64,12 @@ std::string below(const std::string& run, std::string_view file) {
     return run == "." ? std::string(file) : fmt::format("{}/{}", run, file);
 }
 
-base::Result<bool> RunFollower::look(const io::HeldFolder& root) {
+base::Result<bool> RunFollower::look(const io::HeldFolder& run) {
     const std::string before_state = state_, before_kind = about_.kind;
     const std::optional<std::string> before_manifest = manifest_;
     const std::uint64_t before = metrics_.offset;
-    MILLRACE_TRY(read_manifest(root));
-    const std::string stream = below(name_, "metrics.jsonl");
-    if (const auto file = root.open_file(stream); file.ok()) read_metrics(*file, stream);
+    MILLRACE_TRY(read_manifest(run));
+    if (const auto file = run.open_file("metrics.jsonl"); file.ok()) read_metrics(*file, run.path());
     const bool changed = !was_read_ || before != metrics_.offset || before_state != state_ || before_kind != about_.kind ||
                          before_manifest != manifest_;
     was_read_ = true;
@@ -78,10 +77,10 @@ base::Result<bool> RunFollower::look(const io::HeldFolder& root) {
     return changed;
 }
 
-base::Status RunFollower::read_manifest(const io::HeldFolder& root) {
-    MILLRACE_LET(text, root.read_text(below(name_, "manifest.json"), kManifestCap));
+base::Status RunFollower::read_manifest(const io::HeldFolder& run) {
+    MILLRACE_LET(text, run.read_text("manifest.json", kManifestCap));
     if (text != manifest_) {
-        MILLRACE_LET(manifest, record::parse_manifest(text, root.path() / below(name_, "manifest.json")));
+        MILLRACE_LET(manifest, record::parse_manifest(text, run.path() / "manifest.json"));
         manifest_ = std::move(text);
         about_ = {};
         about_.name = name_;
@@ -98,12 +97,10 @@ base::Status RunFollower::read_manifest(const io::HeldFolder& root) {
         if (const std::string preset = value_of(about_.recipe, "model.preset"); !preset.empty()) about_.model += " " + preset;
         about_.data = value_of(about_.recipe, "data.path");
         about_.epochs = whole(value_of(about_.recipe, "train.epochs"));
-        about_.kind = root.open_file(below(name_, "trace.bin")).ok() ? "recording" : "training";
+        about_.kind = run.open_file("trace.bin").ok() ? "recording" : "training";
     }
-    if (about_.kind == "training" &&
-        (root.open_file(below(name_, "sweep.db")).ok() || root.open_file(below(name_, "sweep.html")).ok()))
-        about_.kind = "study";
-    state_ = about_.state == "running" && !root.is_locked(below(name_, ".lock")) ? "killed" : about_.state;
+    if (about_.kind == "training" && (run.open_file("sweep.db").ok() || run.open_file("sweep.html").ok())) about_.kind = "study";
+    state_ = about_.state == "running" && !run.is_locked(".lock") ? "killed" : about_.state;
     return base::ok();
 }
 

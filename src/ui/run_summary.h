@@ -42,8 +42,8 @@ class RunFollower {
 public:
     explicit RunFollower(std::string name) : name_(std::move(name)) {}
 
-    /// Reads what is new. True when the summary changed. An error: the folder holds no readable run.
-    base::Result<bool> look(const io::HeldFolder& root);
+    /// Reads what is new in the run's folder. True when the summary changed. An error: it holds no readable run.
+    base::Result<bool> look(const io::HeldFolder& run);
     [[nodiscard]] const RunSummary& summary() const { return summary_; }
 
 private:
@@ -55,7 +55,7 @@ private:
         std::uint64_t epochs_seen = 0, stride = 1;
         RunScores found;
     };
-    base::Status read_manifest(const io::HeldFolder& root);
+    base::Status read_manifest(const io::HeldFolder& run);
     void read_metrics(const io::HeldFile& file, const io::Path& place);
     void take(std::string_view line);
     void take_row(std::string_view line);

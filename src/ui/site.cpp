@@ -82,9 +82,7 @@ record::HttpReply Site::runs_since(const record::HttpRequest& request) {
     Json json{{"now", folder_.looks()}, {"folder", folder_.folder().path().string()}, {"runs", Json::array()}};
     for (const auto& [name, run] : folder_.runs()) {
         if (run.changed <= after) continue;
-        Json summary = run_json(run.follower.summary());
-        summary.erase("recipe");
-        json["runs"].push_back(std::move(summary));
+        json["runs"].push_back(run_json(run.follower.summary(), false));
     }
     if (after == 0 || folder_.list_changed() > after) {
         json["names"] = Json::array();

@@ -19,8 +19,8 @@ namespace millrace::ui {
 
 class Site {
 public:
-    /// `clock` is borrowed. The folder is looked at when somebody asks, twice a second at most.
-    Site(RunFolder folder, const base::Clock& clock) : folder_(std::move(folder)), clock_(clock) {}
+    /// `clock` is borrowed. The folder is looked at now, and when somebody asks, twice a second at most.
+    Site(RunFolder folder, const base::Clock& clock) : folder_(std::move(folder)), clock_(clock) { look(); }
 
     record::HttpReply answer(const record::HttpRequest& request);
 

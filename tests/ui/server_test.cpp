@@ -89,6 +89,13 @@ TEST_F(SiteTest, TellsWhatIsNewAndNothingElse) {
     EXPECT_EQ(later["runs"][0]["epoch"], 2);
 }
 
+TEST_F(SiteTest, HasLookedBeforeAnybodyAsks) {
+    write_run("a", "");
+    site_.emplace(std::move(RunFolder::open(folder_)).value(), clock_);
+    write_run("b", "");
+    EXPECT_EQ(json::parse(site_->answer({"/api/runs", "after=0", ""}).body)["names"], json({"a"}));
+}
+
 TEST_F(SiteTest, LooksTwiceASecondHoweverManyAsk) {
     write_run("a", "");
     const json first = got("/api/runs", "after=0");
