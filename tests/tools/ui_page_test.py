@@ -140,6 +140,13 @@ class Page(unittest.TestCase):
                 self.wait_for(f"document.body.innerText.includes({json.dumps(words)})")
                 self.assertLessEqual(self.page.value("document.documentElement.scrollWidth"), width, f"{name} at {width}")
 
+    def test_a_run_that_comes_later_is_shown_then(self):
+        server = self.serve()
+        self.page.open(server.address + "#/run/later")
+        self.wait_for("document.body.innerText.includes('no such run')")
+        self.write_run("later", epoch(1, 0.5))
+        self.wait_for("document.querySelectorAll('.rows tbody tr').length === 1")
+
     def test_the_table_sorts_finds_and_lays_runs_over_each_other(self):
         for name, loss in (("a", 0.5), ("b", 0.2), ("c", 0.4)):
             self.write_run(name, epoch(1, loss) + epoch(2, loss / 2), preset=name)

@@ -150,7 +150,7 @@
     }
     async update() {
       const got = await this.feed.next();
-      if (!got) return gone();
+      if (!got) return gone(this.feed.name);
       this.run.add(got);
       return got.more;
     }
@@ -218,7 +218,7 @@
     }
     async update() {
       const got = await this.feed.next();
-      if (!got) return gone();
+      if (!got) return gone(this.feed.name);
       const page = got.pages.find((one) => one.name.endsWith("sweep.html"));
       this.chips.replaceChildren(chip(got.run.state, got.run.state));
       this.said.textContent = page ? "" : "The study has no page yet: the sweep writes one while it searches.";
@@ -238,9 +238,11 @@
     remove() {}
   }
 
-  function gone() {
-    main.replaceChildren(make("div", {class: "card"}, make("h1", {}, "There is no such run any more"), make("p", {}, make("a", {href: "/#/"}, "All runs"))));
-    view = {update: async () => false, remove() {}};
+  /** A run that is not there, or not yet: it is shown once it is. */
+  function gone(name) {
+    view.remove();
+    main.replaceChildren(make("div", {class: "card"}, make("h1", {}, "There is no such run"), make("p", {}, "It is shown here as soon as there is one. ", make("a", {href: "/#/"}, "All runs"))));
+    view = {update: async () => { if (await askRuns() && runs.has(name)) route(); return false; }, remove() {}};
     return false;
   }
 
