@@ -18,10 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPictureCap = std::size_t{1} << 30;
-constexpr std::size_t kPicturesAtOnce = 256;             // between two lines of progress
-constexpr std::size_t kBytesAtOnce = 64 << 20;           // of their rows
-constexpr std::chrono::milliseconds kBetweenLooks{100};  // at another process that decodes
-constexpr int kFormatVersion = 2;                        // of the kept file: what decoding gives
+constexpr std::size_t kHeadReach = std::size_t{16} << 10;  // a head is longer only where a preview stands before it
+constexpr std::size_t kPicturesAtOnce = 256;               // between two lines of progress
+constexpr std::size_t kBytesAtOnce = 64 << 20;             // of their rows
+constexpr std::chrono::milliseconds kBetweenLooks{100};    // at another process that decodes
+constexpr int kFormatVersion = 2;                          // of the kept file: what decoding gives
 
 std::string kept_name(const std::vector<PictureFile>& files, const DecodeSettings& settings) {
     io::Checksum64 sum;
@@ -68,6 +69,17 @@ Status decode_one(const PictureFile& file, const DecodeSettings& settings, std::
     MILLRACE_LET(picture, io::decode_picture(bytes, file.path, settings.channels, least.width, least.height));
     place_picture(picture, settings.frame, settings.resize, row);
     return base::ok();
+}
+
+/// By the first bytes of a file; by all of them where these do not say it.
+Result<io::PictureHead> head_of(const Path& path) {
+    MILLRACE_LET(opened, io::open_regular(path));
+    std::vector<std::byte> bytes(std::min<std::uint64_t>(opened.size, kHeadReach));
+    MILLRACE_TRY(io::read_exactly(opened.file, bytes, 0, path));
+    auto head = io::picture_head(bytes, path);
+    if (head.ok() || bytes.size() == opened.size) return head;
+    MILLRACE_SET(bytes, io::read_file(path, kPictureCap));
+    return io::picture_head(bytes, path);
 }
 
 using PourRows = std::function<Status(std::span<const std::uint8_t> rows)>;
@@ -176,18 +188,17 @@ Result<InputRows> decode_rows(std::span<const PictureFile> files, const DecodeSe
     return decoded;
 }
 
-std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files) {
+std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files, bool until_colour) {
     std::vector<io::PictureHead> heads(files.size());
     base::LiveLines line(base::stderr_is_terminal());
-    const auto told = [&](std::size_t, std::size_t done) {
+    const auto told = [&](std::size_t first, std::size_t done) {
         line.draw(fmt::format("{} of {} pictures looked at", done, files.size()));
-        return base::ok();
+        const auto begin = heads.begin() + static_cast<std::ptrdiff_t>(first);
+        const bool enough = until_colour && std::any_of(begin, heads.end(), [](const auto& head) { return head.colour; });
+        return enough ? Status(Error{}) : base::ok();
     };
     (void)for_each_picture(files.size(), kPicturesAtOnce, told, [&](std::size_t i) {
-        const auto bytes = io::read_file(files[i].path, kPictureCap);
-        if (!bytes.ok()) return;
-        const auto head = io::picture_head(*bytes, files[i].path);
-        if (head.ok()) heads[i] = *head;
+        if (const auto head = head_of(files[i].path); head.ok()) heads[i] = *head;
     });
     return heads;
 }

@@ -34,7 +34,8 @@ Result<InputRows> decode_rows(std::span<const PictureFile> files, const DecodeSe
 /// What a checkpoint says of the frame.
 DecodeSettings settings_of(const Preparation& prepared);
 
-/// Heads of all files, in parallel. What cannot be read has width 0 and is left to decode_pictures().
-std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files);
+/// Heads of all files, in parallel. What cannot be read has width 0 and is left to decode_pictures(). `until_colour`: nothing is
+/// read any more some files after the first one in colour.
+std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files, bool until_colour);
 
 }  // namespace millrace::data

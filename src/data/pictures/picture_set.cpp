@@ -29,7 +29,7 @@ Result<DecodeSettings> decode_settings(const SampleRequest& request, const std::
     }
     settings.channels = request.colour == "grey" ? 1 : 3;
     if (!request.size.empty() && request.colour != "auto") return settings;
-    std::vector<io::PictureHead> heads = read_heads(files);
+    std::vector<io::PictureHead> heads = read_heads(files, !request.size.empty());
     std::erase_if(heads, [](const io::PictureHead& head) { return head.width == 0; });
     if (request.colour == "auto") settings.channels = std::ranges::any_of(heads, &io::PictureHead::colour) ? 3 : 1;
     if (!request.size.empty() || heads.empty()) return settings;

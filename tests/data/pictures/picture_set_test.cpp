@@ -8,6 +8,7 @@
 #include "data/pictures/find_pictures.h"
 #include "data/pictures/picture_files.h"
 #include "data/pictures/resize.h"
+#include "places.h"
 #include "temporary_folder.h"
 
 namespace millrace::data {
@@ -112,6 +113,19 @@ TEST_F(PictureSet, DecodedOnceAndAgainWhenAFileChanges) {
     EXPECT_EQ(files(), 3);
 }
 
+TEST_F(PictureSet, AHeadBehindALongPreviewSaysWhatTheFileIs) {
+    const auto text = io::read_text(millrace::testing::source_root() / "tests/fuzz/corpus-picture/progressive.jpg");
+    ASSERT_TRUE(text.ok());
+    const std::string preview = "\xff\xfe\x80\x02" + std::string(0x8000, 'x');  // a comment of 32 KiB
+    for (const char* name : {"a/0.jpg", "b/1.jpg"}) {
+        std::filesystem::create_directories((folder / name).parent_path());
+        ASSERT_TRUE(io::write_atomically(folder / name, text->substr(0, 2) + preview + text->substr(2)).ok());
+    }
+    const auto set = load_picture_set(request);
+    ASSERT_TRUE(set.ok()) << set.error().text();
+    EXPECT_EQ(set->preparation.shape, (Shape{16, 24, 3}));
+}
+
 TEST_F(PictureSet, BrokenFilesAreLeftOutUpToOnePercent) {
     write_class("a", 60, {10, 20, 30});
     write_class("b", 59, {40, 50, 60});
@@ -204,6 +218,23 @@ TEST(PlacePicture, FitShowsAllAndCropFillsTheFrame) {
     place_picture(steps, {2, 1}, Resize::crop, to);
     // 0.75, 0.75 and 0.25 of 0, 100 and 100.
     EXPECT_EQ(to, (std::vector<std::uint8_t>{57, 143}));
+}
+
+TEST(PlacePicture, GivesTheSameBytesOnEveryProcessor) {
+    std::uint64_t sum = 1469598103934665603u;
+    std::uint32_t state = 1;
+    const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 8; };
+    for (int i = 0; i < 400; ++i) {
+        const std::uint32_t width = next() % 150 + 1, height = next() % 150 + 1;
+        io::Picture picture{width, height, i % 2 != 0 ? 3u : 1u, {}};
+        picture.pixels.resize(std::size_t{width} * height * picture.channels);
+        for (std::uint8_t& byte : picture.pixels) byte = static_cast<std::uint8_t>(next());
+        const std::uint32_t wide = next() % 70 + 1, high = next() % 70 + 1;
+        std::vector<std::uint8_t> to(std::size_t{wide} * high * picture.channels);
+        place_picture(picture, {wide, high}, i % 3 != 0 ? Resize::fit : Resize::crop, to);
+        for (const std::uint8_t byte : to) sum = (sum ^ byte) * 1099511628211u;
+    }
+    EXPECT_EQ(sum, 0x9676a40a3a7d56e8u) << "of means added one by one, left to right and then down";
 }
 
 }  // namespace
