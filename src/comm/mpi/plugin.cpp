@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 
 #include "comm/mpi/table.h"
@@ -16,6 +17,14 @@ namespace {
 /// What one call moves per rank: MPI's counts are ints.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
+/// All-gathers of up to so many ranks and bytes each are sent all at once. On a host of two cores that took 0.4 to 1.1 of the
+/// time of MPI_Allgather on 2, 3 and 4 ranks.
+constexpr int kMostAtOnce = 8;
+constexpr std::size_t kBytesAtOnce = std::size_t{1} << 16;
+/// Open MPI sends up to 4,096 bytes with their head at once within a host; more waits until the other side asks for it. Two or
+/// three such messages took less time than one of 4 to 8 KiB.
+constexpr std::size_t kEager = 4000, kMostEager = 3;
+
 /// Communicators that split() makes: one for each way in which a run divides its ranks.
 constexpr int kMostParts = 16;
 
@@ -24,7 +33,7 @@ MPI_Comm communicators[kMostParts] = {MPI_COMM_WORLD};
 int own_rank[kMostParts] = {};
 int parts = 1;
 int rank_count = 1;
-constexpr int kNoteTag = 1;
+constexpr int kNoteTag = 1, kGatherTag = 2;
 
 const char* failed(const char* call, int code) {
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
@@ -113,7 +122,33 @@ const char* all_to_all(int ranks, const void* send, void* receive, std::size_t b
     });
 }
 
+/// Everything to and from all ranks at once: MPI's own all-gathers are several messages one after the other.
+const char* gather_at_once(int ranks, int size, const char* send, char* receive, std::size_t bytes_each) {
+    MPI_Request requests[2 * (kMostAtOnce - 1) * kMostEager];
+    int count = 0;
+    const std::size_t each = bytes_each <= kMostEager * kEager ? kEager : bytes_each;
+    for (int step = 1; step < size; ++step)
+        for (std::size_t at = 0; at < bytes_each; at += each) {
+            const int from = (own_rank[ranks] + size - step) % size;
+            CALL_MPI(MPI_Irecv, receive + static_cast<std::size_t>(from) * bytes_each + at,
+                     static_cast<int>(std::min(each, bytes_each - at)), MPI_BYTE, from, kGatherTag, communicators[ranks],
+                     &requests[count++]);
+        }
+    char* own = receive + static_cast<std::size_t>(own_rank[ranks]) * bytes_each;
+    if (send != own) std::memcpy(own, send, bytes_each);
+    for (int step = 1; step < size; ++step)
+        for (std::size_t at = 0; at < bytes_each; at += each)
+            CALL_MPI(MPI_Isend, send + at, static_cast<int>(std::min(each, bytes_each - at)), MPI_BYTE,
+                     (own_rank[ranks] + step) % size, kGatherTag, communicators[ranks], &requests[count++]);
+    CALL_MPI(MPI_Waitall, count, requests, MPI_STATUSES_IGNORE);
+    return nullptr;
+}
+
 const char* all_gather(int ranks, const void* send, void* receive, std::size_t bytes_each) {
+    int size = 0;
+    CALL_MPI(MPI_Comm_size, communicators[ranks], &size);
+    if (size <= kMostAtOnce && bytes_each <= kBytesAtOnce)
+        return gather_at_once(ranks, size, static_cast<const char*>(send), static_cast<char*>(receive), bytes_each);
     const bool in_place = send == static_cast<char*>(receive) + static_cast<std::size_t>(own_rank[ranks]) * bytes_each;
     return in_parts(bytes_each, [&](std::size_t offset, int count, MPI_Datatype type) -> const char* {
         const void* from = in_place ? MPI_IN_PLACE : static_cast<const char*>(send) + offset;
