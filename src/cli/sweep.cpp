@@ -95,6 +95,7 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
     std::unique_ptr<comm::Group> group = comm::single_group();
     if (comm::launch() != comm::Launch::kApart || given.join.empty()) MILLRACE_SET(group, comm::open_group());
     MILLRACE_TRY(comm::share_host(*group));
+    MILLRACE_TRY(train::share_memory(*group));
     if (group->rank() > 0) base::set_log_source(fmt::format("rank {}: ", group->rank()));
     train::ConsoleOptions options;
     sweep::StudyFile study;

@@ -90,6 +90,7 @@ base::Result<int> run_train(const TrainArguments& given, const Context& context)
     // Behind the last file of rank 0 all ranks meet, when the group is closed: mpirun ends all when the first one ends badly.
     MILLRACE_LET(group, comm::open_group());
     MILLRACE_TRY(comm::share_host(*group));
+    MILLRACE_TRY(train::share_memory(*group));
     const bool leads = group->rank() == 0;
     if (!leads) {
         base::set_log_source(fmt::format("rank {}: ", group->rank()));

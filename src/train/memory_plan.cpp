@@ -40,6 +40,9 @@ struct ProcessPages {
     }
 };
 
+/// What this process may hold, resident; 0: what the machine has.
+std::int64_t own_share = 0;
+
 std::string bytes_text(std::int64_t bytes) { return base::print_bytes(static_cast<std::uint64_t>(bytes)); }
 
 }  // namespace
@@ -92,7 +95,25 @@ std::optional<MemoryLimit> host_memory_limit() {
     };
     narrow(RLIMIT_AS, pages.mapped, "ulimit -v leaves room for");
     narrow(RLIMIT_DATA, pages.data, "ulimit -d leaves room for");
+    const std::int64_t share = std::max<std::int64_t>(0, own_share - pages.resident);
+    if (own_share > 0 && (!least || share < least->bytes))
+        least = MemoryLimit{share, "this rank's share of its host has room for"};
     return least;
+}
+
+base::Status share_memory(comm::Group& group) {
+    own_share = 0;
+    if (group.size() == 1) return base::ok();
+    const std::optional<MemoryLimit> limit = host_memory_limit();
+    const std::int64_t own = limit ? limit->bytes : 0;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
+    MILLRACE_TRY(group.all_gather(&own, all.data(), sizeof own));
+    // Of what the ranks of a host read one after the other the least, so that they plan alike.
+    std::int64_t least = own;
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        if (group.hosts()[rank] == group.hosts()[static_cast<std::size_t>(group.rank())]) least = std::min(least, all[rank]);
+    if (group.local_size() > 1) own_share = resident_bytes() + least / group.local_size();
+    return base::ok();
 }
 
 std::int64_t passing_bytes(int members, std::int64_t parameter_bytes) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/group.h"
 #include "ops/backend.h"
 #include "tape/program.h"
 #include "tape/store.h"
@@ -39,8 +40,11 @@ struct MemoryLimit {
 /// `given` bytes when positive. Else what the device has free less a reserve for what no plan knows of (a GPU: kernels and
 /// captured launches, at least 512 MiB; the machine: a twentieth). Absent where that is unknown.
 std::optional<MemoryLimit> memory_limit(std::int64_t given, const ops::Backend& backend);
-/// What the machine has free, less a twentieth, or what a limit on the process's address space or data leaves if that is less.
+/// What the machine has free, less a twentieth, or what a limit on the process's address space or data leaves if that is less, or
+/// what is left of this rank's share of its host.
 std::optional<MemoryLimit> host_memory_limit();
+/// Shares out what a host has free now among its ranks; a group of one takes all. Every rank calls it, before it reads data.
+base::Status share_memory(comm::Group& group);
 /// What a run takes of the machine's memory for a while, whatever its device: windows of weights that are drawn, saved or loaded,
 /// buffers of files, stacks and rows of its threads, code that was not yet touched. `members`: the files of checkpoints of many
 /// are read as a whole.
