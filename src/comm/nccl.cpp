@@ -58,7 +58,7 @@ base::Result<std::unique_ptr<Nccl>> Nccl::open(Group& group) {
 }
 
 Nccl::~Nccl() {
-    if (group_.abandoned()) abort();
+    if (group_.abandoned() || !was_used_) abort();
     if (communicator_ != nullptr) api_.destroy(communicator_);
 }
 
@@ -78,6 +78,7 @@ base::Status Nccl::status_of(nccl::Code code, const char* call) {
 }
 
 base::Status Nccl::all_to_all(const void* send, void* receive, std::size_t bytes_each, void* stream) {
+    was_used_ = true;
     MILLRACE_TRY(status_of(api_.group_start(), "ncclGroupStart"));
     nccl::Code code = nccl::kSuccess;
     for (int rank = 0; rank < group_.size() && code == nccl::kSuccess; ++rank) {
@@ -92,10 +93,12 @@ base::Status Nccl::all_to_all(const void* send, void* receive, std::size_t bytes
 }
 
 base::Status Nccl::all_gather(const void* send, void* receive, std::size_t bytes_each, void* stream) {
+    was_used_ = true;
     return status_of(api_.all_gather(send, receive, bytes_each, nccl::kBytes, communicator_, stream), "ncclAllGather");
 }
 
 base::Status Nccl::all_reduce(float* data, std::size_t count, void* stream) {
+    was_used_ = true;
     return status_of(api_.all_reduce(data, data, count, nccl::kFloats, nccl::kSum, communicator_, stream), "ncclAllReduce");
 }
 

@@ -16,7 +16,7 @@ class Nccl {
 public:
     /// Collective. Takes the current device of this thread. MILLRACE_NCCL names the library where it is not found by itself.
     static base::Result<std::unique_ptr<Nccl>> open(Group& group);
-    /// Waits for the other ranks unless it was aborted or `group` abandoned.
+    /// Waits for the other ranks unless it was aborted or `group` abandoned, or nothing was ever sent.
     ~Nccl();
     Nccl(const Nccl&) = delete;
     Nccl& operator=(const Nccl&) = delete;
@@ -41,6 +41,7 @@ private:
     Group& group_;
     const nccl::Api& api_;
     nccl::Communicator communicator_ = nullptr;
+    bool was_used_ = false;
 };
 
 }  // namespace millrace::comm

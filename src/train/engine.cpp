@@ -60,13 +60,19 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->log_memory("planning");
     MILLRACE_TRY(engine->store_->allocate());
     MILLRACE_TRY(engine->source_->upload(*engine->store_));
-    const bool capture = settings.capture && !settings.debug_nonfinite;
-    MILLRACE_TRY(engine->prepare_programs(capture));
-    if (options.training && settings.telemetry.components) MILLRACE_TRY(engine->add_phase_programs(capture));
-    engine->start_afresh(settings);
-    engine->note_used();
-    MILLRACE_LOG(profiling, "{}", engine->plan_text());
+    MILLRACE_TRY(engine->prepare_programs());
+    if (engine->group_ == nullptr) MILLRACE_TRY(engine->warm_up(settings));
     return engine;
+}
+
+base::Status Engine::warm_up(const RunSettings& settings) {
+    const bool capture = settings.capture && !settings.debug_nonfinite && backend_->can_capture();
+    if (capture) MILLRACE_TRY(capture_programs());
+    if (settings.telemetry.components) MILLRACE_TRY(add_phase_programs(capture));
+    start_afresh(settings);
+    note_used();
+    MILLRACE_LOG(profiling, "{}", plan_text());
+    return base::ok();
 }
 
 MemoryNeeds Engine::needs() const {
@@ -210,12 +216,15 @@ std::vector<tape::Program*> Engine::programs() const {
     return all;
 }
 
-base::Status Engine::prepare_programs(bool capture) {
+base::Status Engine::prepare_programs() {
     MILLRACE_TRY(arena_->allocate());
     log_memory("allocating");
     for (tape::Program* program : programs()) MILLRACE_TRY(program->prepare());
     log_memory("preparing");
-    if (!capture || !backend_->can_capture()) return base::ok();
+    return base::ok();
+}
+
+base::Status Engine::capture_programs() {
     // Capturing forbids lazy loading of kernels, so each program runs once before; start_afresh() removes what that left behind.
     store_->initialize(std::vector<std::uint64_t>(static_cast<std::size_t>(members()), 1));
     for (tape::Program* program : programs()) program->run();

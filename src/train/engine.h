@@ -34,7 +34,7 @@ struct EngineOptions {
 class Engine {
 public:
     /// Declares, plans, allocates, prepares, captures where the device can and draws the initial parameters: once it has planned
-    /// and allocated nothing allocates.
+    /// and allocated nothing allocates. With a group it runs nothing: see warm_up().
     static base::Result<std::unique_ptr<Engine>> create(std::unique_ptr<ops::Backend> backend,
                                                         std::unique_ptr<models::Model> model,
                                                         std::unique_ptr<data::BatchSource> source, const RunSettings& settings,
@@ -100,6 +100,9 @@ public:
     [[nodiscard]] std::int64_t memory_used() const { return used_; }
     [[nodiscard]] std::int32_t micro_batch() const { return micro_batch_; }
     [[nodiscard]] std::int32_t eval_batch() const { return eval_batch_; }
+    /// With a group every rank calls it, before anything else, once all have an engine: a run of the programs waits for the
+    /// others. An error may leave them waiting.
+    base::Status warm_up(const RunSettings& settings);
     /// Every rank of the group calls it, before weights are loaded: runs two steps and starts afresh.
     base::Status measure_messages(const RunSettings& settings);
     /// Of the time of a regular step, what its messages took in a pass before the first step; nothing without ranks.
@@ -143,7 +146,8 @@ private:
     /// row_couplings_.
     void add_evaluation_programs();
     void add_training_programs(const RunSettings& settings, int memory_level = 0);
-    base::Status prepare_programs(bool capture);
+    base::Status prepare_programs();
+    base::Status capture_programs();
     base::Status add_phase_programs(bool capture);
     void note_used();
     void log_memory(const char* after) const;

@@ -223,6 +223,7 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
     launched_ += 1;
     metrics_->exclude(launched_);
     TimedStep timed{step_, epoch_of(step_), metrics_->totals().seconds};
+    const Waiting waiting(ranks_);
     if (timing == Timing::kernels)
         MILLRACE_SET(timed.kernels, engine().operator_step(index));
     else

@@ -146,6 +146,12 @@ base::Result<std::vector<io::MemberTensors>> Ranks::all_weights(const std::vecto
     return leads() ? all : own_weights;
 }
 
+base::Status Ranks::agree(const base::Status& own) {
+    base::Status all = comm::Group::agree(world_, own);
+    refused_ = !all.ok();
+    return all;
+}
+
 base::Status Ranks::all_equal(const std::string& text, const char* what) const {
     MILLRACE_LET(texts, comm::Group::all_texts(world_, text));
     for (std::size_t rank = 1; rank < texts.size(); ++rank) {

@@ -64,6 +64,9 @@ public:
     /// The weights of all members, on rank 0; elsewhere its own.
     base::Result<std::vector<io::MemberTensors>> all_weights(const std::vector<io::MemberTensors>& own);
 
+    /// As comm::Group::agree over all ranks. What was refused once needs no other agreement.
+    base::Status agree(const base::Status& own);
+    [[nodiscard]] bool refused() const { return refused_; }
     /// `text` is the same everywhere; else an error, as of comm::Group::agree, that names `what`, two hosts and the
     /// first lines that differ.
     base::Status all_equal(const std::string& text, const char* what) const;
@@ -77,6 +80,7 @@ private:
     std::unique_ptr<comm::Group> data_;
     std::unique_ptr<comm::Watchdog> watchdog_;
     int groups_ = 1, members_ = 1;
+    bool refused_ = false;
     std::vector<std::vector<std::byte>> received_;  ///< of all_weights()
 };
 

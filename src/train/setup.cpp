@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/log.h"
@@ -165,6 +166,13 @@ base::Result<Setup> set_up_as(const Request& request, Loading& loading, ops::Dev
     return setup;
 }
 
+base::Result<bool> any_rank(comm::Group& group, bool own) {
+    std::vector<char> all(static_cast<std::size_t>(group.size()));
+    const char mine = own ? 1 : 0;
+    MILLRACE_TRY(group.all_gather(&mine, all.data(), 1));
+    return std::ranges::find(all, 1) != all.end();
+}
+
 }  // namespace
 
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetUpOptions& given) {
@@ -173,7 +181,12 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetU
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
     ops::BackendOptions options = models::backend_options(recipe, device, precision);
     options.forms.insert(options.forms.end(), given.forms.begin(), given.forms.end());
-    if (given.ranks != nullptr) options.group = given.ranks->data();
+    if (given.ranks != nullptr) {
+        options.group = given.ranks->data();
+        // Where a backend opens, ranks wait for each other.
+        MILLRACE_TRY(given.ranks->agree(base::ok()));
+        MILLRACE_TRY(given.ranks->all_equal(ops::name_of(device), "device"));
+    }
     MILLRACE_LET(backend, ops::make_backend(device, options));
     if (recipe.text("data.mode") == "stream" && !data::can_stream(family->data))
         return recipe.bad("data.mode",
@@ -183,7 +196,10 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetU
     const Request request{recipe, training, given, precision, options};
     bool no_room = false;
     auto setup = set_up_as(request, loading, device, std::move(backend), no_room);
-    if (setup.ok() || !no_room || !loading.streamable) return setup;
+    bool streams = !setup.ok() && no_room && loading.streamable;
+    if (options.group != nullptr) MILLRACE_SET(streams, any_rank(*options.group, streams));
+    if (!streams) return setup;
+    setup = base::Error{};  // its backend goes before there is another
     loading = {true, false, "the set and the model do not fit into the memory together"};
     MILLRACE_LET(another, ops::make_backend(device, options));
     return set_up_as(request, loading, device, std::move(another), no_room);

@@ -181,7 +181,7 @@ struct Beginning {
     std::vector<std::string> forms;  ///< of a run without a checkpoint
 };
 
-/// Everything that may be wrong with a recipe or its data. Sends no messages but where CUDA warms up.
+/// Everything that may be wrong with a recipe or its data. Ranks agree once within it, before they open their devices.
 base::Result<Prepared> prepare(base::Recipe recipe, const TrainRequest& request, Ranks* ranks, Beginning& begin) {
     Standing& standing = begin.standing;
     if (request.resume) {
@@ -301,11 +301,19 @@ base::Result<RunResult> train_together(const base::Recipe& recipe, const TrainRe
     MILLRACE_TRY(agree(locked));
     if (!request.resume) MILLRACE_SET(begin.forms, forms_of_all(recipe, request.adapt_source, ranks));
     auto run = prepare(recipe, request, &ranks, begin);
-    MILLRACE_TRY(agree(run));
+    if (ranks.refused()) return run.error();
+    MILLRACE_TRY(ranks.agree(run.ok() ? base::ok() : base::Status(run.error())));
     for (const auto& [text, what] :
          {std::pair{data_text(run->setup.data, run->setup.unit), "data"}, std::pair{run->setup.engine->plan_to_share(), "plan"}})
         MILLRACE_TRY(ranks.all_equal(text, what));
-    if (ranks.data() != nullptr) MILLRACE_TRY(run->setup.engine->measure_messages(run->setup.settings));
+    if (ranks.data() != nullptr) {
+        base::Status warm = run->setup.engine->warm_up(run->setup.settings);
+        if (warm.ok()) warm = run->setup.engine->measure_messages(run->setup.settings);
+        if (!warm.ok()) {  // the others wait on their devices, where no agreement reaches them: the end of this process does
+            ranks.world().abandon();
+            return warm.error();
+        }
+    }
     MILLRACE_TRY(agree(load(*run, &ranks, begin)));
     std::optional<record::RunDirectory> directory;
     base::Status opened = base::ok();

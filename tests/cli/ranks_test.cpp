@@ -87,6 +87,44 @@ TEST_F(OverRanks, RecipesThatDifferAreRefusedWithHostsAndValues) {
     EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
+TEST_F(OverRanks, WhatOneRankLacksEndsAllWithOneError) {
+    const std::string program = (testing::program_folder() / "millrace").string();
+    for (const char* place : {"here", "there"}) fs::create_directory(folder_ / place);
+    ASSERT_TRUE(data::make_garments(folder_ / "here/data", {300, 60, 7}).ok());
+    const auto said_of = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> words{"--allow-run-as-root"};
+        for (const char* place : {"here", "there"})
+            words = words + std::vector<std::string>{"-n", "1", "-wdir", path(place), program, "train", path("recipe.toml")} +
+                    set({"data.path=data"}) + more + std::vector<std::string>{"--out", "run", ":"};
+        words.pop_back();
+        return call(words, mpirun());
+    };
+    const auto expect_one_error = [](const Said& said) {
+        EXPECT_EQ(said.status, 2) << said.err;
+        EXPECT_NE(said.err.find("rank 1 on "), std::string::npos) << said.err;
+        EXPECT_EQ(said.err.find("rank 1 on "), said.err.rfind("rank 1 on ")) << said.err;
+    };
+    expect_one_error(said_of({}));  // behind the opening of devices
+    ASSERT_EQ(call(train_words("here/start")).status, 0);
+    fs::copy(folder_ / "here/data", folder_ / "there/data", fs::copy_options::recursive);
+    expect_one_error(said_of({"--init", "start"}));  // before it
+}
+
+TEST_F(OverRanks, StepsWhosePartsAreTimedLeaveTheSameBits) {
+    const auto words = [&](const char* run, const char* components) {
+        return train_words(run,
+                           set({"threads=1", "telemetry.components_every=2", std::string("telemetry.components=") + components}));
+    };
+    for (const auto& [name, more] : {std::pair{"plain", "off"}, std::pair{"timed", "on"}}) {
+        const Said said = over(2, words(name, more));
+        ASSERT_EQ(said.status, 0) << said.err;
+    }
+    EXPECT_EQ(tensors_apart(folder_ / "plain", folder_ / "timed"), std::vector<std::string>{});
+    const auto rows = record::read_metrics(folder_ / "timed/metrics.jsonl");
+    ASSERT_TRUE(rows.ok());
+    EXPECT_TRUE(std::ranges::any_of(rows->rows, [](const auto& row) { return row.number("component/backward_ms").has_value(); }));
+}
+
 TEST_F(OverRanks, DataThatDifferAreRefused) {
     const std::string program = (testing::program_folder() / "millrace").string();
     for (const char* place : {"here", "there"}) fs::create_directory(folder_ / place);

@@ -46,6 +46,7 @@ public:
     }
 
     base::Status start(const BackendOptions& options);
+    base::Status join(comm::Group& group);
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cuda; }
     [[nodiscard]] std::string description() const override { return description_; }
     base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) override;
@@ -168,7 +169,11 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     MILLRACE_LET(workspace, allocate_memory(context_, context_.workspace_bytes));
     workspace_ = std::move(workspace);
     context_.workspace = workspace_->data();
-    if (options.group != nullptr && options.group->size() > 1) MILLRACE_SET(nccl_, comm::Nccl::open(*options.group));
+    return base::ok();
+}
+
+base::Status CudaBackend::join(comm::Group& group) {
+    MILLRACE_SET(nccl_, comm::Nccl::open(group));
     context_.nccl = nccl_.get();
     return base::ok();
 }
@@ -331,9 +336,15 @@ base::Result<std::unique_ptr<Replay>> CudaBackend::capture(const std::function<v
 }  // namespace
 
 base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options) {
-    MILLRACE_TRY(cuda_available());
     auto backend = std::make_unique<CudaBackend>();
-    MILLRACE_TRY(backend->start(options));
+    base::Status started = cuda_available();
+    if (started.ok()) started = backend->start(options);
+    if (options.group == nullptr || options.group->size() == 1) {
+        MILLRACE_TRY(std::move(started));
+    } else {
+        MILLRACE_TRY(comm::Group::agree(*options.group, started));
+        MILLRACE_TRY(backend->join(*options.group));
+    }
     return std::unique_ptr<Backend>(std::move(backend));
 }
 
