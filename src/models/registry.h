@@ -33,7 +33,7 @@ struct Family {
     std::string token_keys = {};
     /// What the best weights may be best at, the usual choice first: "validation_loss" or a figure of the scoring, of which more
     /// is better.
-    std::vector<std::string> measures = {"validation_accuracy", "validation_loss"};
+    std::vector<std::string> measures = {"validation_accuracy", "validation_loss", "macro_f1"};
 
     bool weighs_classes = false;  ///< reads train.class_weights (class_weights.h)
 

@@ -182,6 +182,7 @@ constexpr Entry kEntries[] = {
     train("train_accuracy", "ratio", "Share of the epoch's training samples classified correctly."),
     train("validation_loss", "", "Loss on the validation data after the epoch."),
     train("validation_accuracy", "ratio", "Share of the validation data classified correctly."),
+    train("macro_f1", "ratio", "Mean F1 of the classes on the validation data, where checkpoint.best_metric is macro_f1."),
     train("epoch_seconds", "seconds", "Time the epoch took, evaluation left out."),
     train("best", "", "1 (true in JSON) when the epoch's weights are the best so far, else 0."),
     train("test_loss", "", "Loss of the best weights on the test data."),

@@ -35,7 +35,8 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->backend_ = std::move(backend);
     engine->model_ = std::move(model);
     engine->source_ = std::move(source);
-    engine->class_reports_ = options.class_reports && engine->model_->classifies();
+    engine->scores_macro_f1_ = settings.checkpoint.by_macro_f1();
+    engine->class_reports_ = (options.class_reports || engine->scores_macro_f1_) && engine->model_->classifies();
     engine->group_ = options.group;
     engine->domains_ = settings.domains;
     MILLRACE_TRY(data::require_fields(engine->source_->fields(), engine->model_->wants(), settings.model));

@@ -199,7 +199,7 @@ private:
     tape::Arena::Size evaluation_;  ///< of arena_ before the training programs
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
-    bool class_reports_ = false;
+    bool class_reports_ = false, scores_macro_f1_ = false;
     comm::Group* group_ = nullptr;  ///< EngineOptions::group
     std::optional<double> message_share_;
     std::array<Step, 2> steps_;  ///< the regular one and the last of an epoch

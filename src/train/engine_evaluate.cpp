@@ -197,6 +197,7 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
         if (!member.confusion.empty()) {
             const models::Outputs& outputs = (pass.whole.program ? pass.whole : pass.sections.front().tail).outputs;
             scores.back().classes = models::class_report(std::move(member.confusion), outputs.prediction.view.cols);
+            if (scores_macro_f1_) scores.back().more.figures.push_back({"macro_f1", scores.back().classes->macro_f1});
         }
     }
     return scores;

@@ -22,6 +22,7 @@ struct CheckpointSettings {
     std::uint64_t keep_bytes = 0;  ///< 0: no limit
     bool compress = false;
     std::string best_metric = "validation_accuracy";
+    [[nodiscard]] bool by_macro_f1() const { return best_metric == "macro_f1"; }
 };
 
 /// Where measurements go beside the run directory, and how often the machine is sampled.

@@ -130,6 +130,10 @@ base::Result<Setup> set_up_as(const Request& request, Loading& loading, ops::Dev
         setup.settings.micro_batch = given.micro_batch;
     MILLRACE_LET(model, models::make(recipe, data.source->fields()));
     std::string& best_metric = setup.settings.checkpoint.best_metric;
+    if (!model->classifies() && setup.settings.checkpoint.by_macro_f1())
+        return recipe.bad(
+            "checkpoint.best_metric",
+            "checkpoint.best_metric = \"macro_f1\", but the model predicts no classes; validation_loss would be right");
     if (!model->classifies() && best_metric == "validation_accuracy") best_metric = "validation_loss";
 
     if (training) {

@@ -50,6 +50,28 @@ protected:
     }
 };
 
+TEST_F(ClassWeights, MacroF1MayChooseTheBestWeights) {
+    const auto result =
+        run("run", settings({"checkpoint.best_metric=macro_f1", "train.epochs=4", "members=2", "train.class_weights=balanced"}));
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    const auto report = evaluate_run(folder_ / "run", data::Part::validation);
+    ASSERT_TRUE(report.ok()) << report.error().text();
+    for (std::size_t k = 0; k < 2; ++k) {
+        double best = 0;
+        std::uint32_t epoch = 0;
+        for (const EpochReport& each : observer_.epochs) {
+            const models::Figure* figure = each.validation.at(k).more.find("macro_f1");
+            ASSERT_NE(figure, nullptr);
+            if (figure->value > best) best = figure->value, epoch = each.epoch;
+        }
+        EXPECT_EQ(result->members.at(k).best_epoch, epoch);
+        EXPECT_EQ(report->members.at(k).classes->macro_f1, best);
+    }
+    const auto refused = run("number", settings({"checkpoint.best_metric=macro_f1", "data.target=number"}));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("predicts no classes"), std::string::npos) << refused.error().text();
+}
+
 TEST_F(ClassWeights, MoreOfTheRareClassIsFound) {
     for (const std::string members : {"members=1", "members=3"}) {
         const Ran plain = ran("plain", {members}), balanced = ran("balanced", {members, "train.class_weights=balanced"});
