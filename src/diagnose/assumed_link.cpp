@@ -32,18 +32,6 @@ constexpr std::array kModels{
     LinkModel{"T4G", 3},         LinkModel{"V100", 3},         LinkModel{"V100S", 3},
 };
 
-std::vector<std::string> words_of(std::string_view name) {
-    std::vector<std::string> words(1);
-    for (const char letter : name) {
-        const auto byte = static_cast<unsigned char>(letter);
-        if (std::isalnum(byte) != 0)
-            words.back() += static_cast<char>(std::toupper(byte));
-        else if (!words.back().empty())
-            words.emplace_back();
-    }
-    return words;
-}
-
 bool is_number(std::string_view word) {
     return std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -61,7 +49,7 @@ std::optional<unsigned> generation_of_card(std::string_view family, std::string_
 }
 
 std::optional<unsigned> generation_of(std::string_view name) {
-    const std::vector<std::string> words = words_of(name);
+    const std::vector<std::string> words = words_of_device(name);
     for (const LinkModel& model : kModels)
         if (std::ranges::find(words, model.word) != words.end()) return model.generation;
     for (std::size_t i = 0; i + 1 < words.size(); ++i)
@@ -81,6 +69,18 @@ std::optional<unsigned> generation_of(const ComputeCapability& capability) {
 }
 
 }  // namespace
+
+std::vector<std::string> words_of_device(std::string_view name) {
+    std::vector<std::string> words(1);
+    for (const char letter : name) {
+        const auto byte = static_cast<unsigned char>(letter);
+        if (std::isalnum(byte) != 0)
+            words.back() += static_cast<char>(std::toupper(byte));
+        else if (!words.back().empty())
+            words.emplace_back();
+    }
+    return words;
+}
 
 std::optional<double> assumed_link_speed(std::string_view name, std::optional<ComputeCapability> capability) {
     auto generation = generation_of(name);

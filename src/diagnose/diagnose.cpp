@@ -111,6 +111,8 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
         return diagnosis;
     }
     const Study study(timeline, *launcher, policy);
+    diagnosis.kernels = table_of_kernels(study);
+    diagnosis.run = ledger_of(study);
     if (study.step_count == 0) {
         diagnosis.remarks.push_back("no steps were seen: the recording is too short, or the program does not repeat itself");
         return diagnosis;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "diagnose/kernel_table.h"
+#include "diagnose/ledger.h"
 #include "diagnose/timeline.h"
 
 namespace millrace::diagnose {
@@ -100,6 +102,8 @@ struct Diagnosis {
     std::vector<std::string> remarks;             ///< what was left unsaid, and why: the doctor abstains
     std::vector<std::pair<Time, Time>> recorded;  ///< begin and end of each step that was looked at, by begin
     std::vector<Block> blocks;  ///< speed outside of windows, in steps such as these; none: as the timeline has it
+    KernelTable kernels;
+    RunLedger run;
     std::optional<StepView> typical, worst;
     std::string title, device_name;
 };

@@ -65,18 +65,20 @@ std::set<Line> lines_of(const Study& study, const SeenLaunches& seen) {
     std::set<Line> lines;
     for (const auto& [stack, count] : seen.launches)
         for (const Frame& frame : study.timeline.stacks[stack])
-            if (is_users(frame)) lines.insert(line_of(frame));
+            if (!frame.native) lines.insert(line_of(frame));
     std::map<Line, std::size_t> sampled;
     for (const auto& [stack, count] : seen.samples)
         for (const Frame& frame : study.timeline.stacks[stack])
-            if (is_users(frame) && (sampled[line_of(frame)] += count) >= kFewEvaluationSamples) lines.insert(line_of(frame));
+            if (!frame.native && (sampled[line_of(frame)] += count) >= kFewEvaluationSamples) lines.insert(line_of(frame));
     return lines;
 }
 
 }  // namespace
 
+std::set<Line> lines_of_training(const Study& study) { return lines_of(study, in_training(study)); }
+
 std::optional<Spot> place_of_evaluation(const Study& study) {
-    const std::set<Line> training = lines_of(study, in_training(study));
+    const std::set<Line> training = lines_of_training(study);
     const SeenLaunches seen = in_evaluations(study);
     std::size_t launches = 0;
     for (const auto& [stack, count] : seen.launches) launches += count;

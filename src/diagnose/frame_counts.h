@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <tuple>
 
@@ -49,6 +50,9 @@ struct FrameCounts {
 };
 
 struct Study;
+
+/// Lines of Python that training steps in windows run through, the frameworks' own among them.
+std::set<Line> lines_of_training(const Study& study);
 
 /// The line of an evaluation. It runs through the same model as training does, so the innermost frame of its launches is mostly
 /// the model's; what a person changes is the code that is the evaluation's own.

@@ -120,6 +120,25 @@ bool is_output(const Frame& frame) {
     return numpy && frame.function.find("save") != std::string::npos;
 }
 
+bool is_checkpoint(const Frame& frame) {
+    constexpr std::string_view kFiles =
+        "torch/serialization torch/distributed/checkpoint safetensors/ /orbax/ flax/training/checkpoints "
+        "tensorflow/python/checkpoint";
+    return contains_any(frame.file, kFiles) && !contains_any(frame.function, "load restore <module>");
+}
+
+bool is_compiler(const Frame& frame) {
+    constexpr std::string_view kFiles =
+        "torch/_dynamo/ torch/_inductor/ torch/utils/cpp_extension /jax/_src/compiler /jax/_src/interpreters/mlir "
+        "/jax/_src/interpreters/partial_eval /triton/compiler/ /triton/backends/ /triton/testing";
+    constexpr std::string_view kRuns =
+        "_dynamo/eval_frame _dynamo/external_utils _dynamo/decorators _dynamo/hooks _dynamo/utils _inductor/cudagraph_trees "
+        "_inductor/output_code _inductor/utils";
+    if (!contains_any(frame.file, kFiles) || contains_any(frame.file, kRuns) || frame.function == "<module>") return false;
+    if (frame.file.find("triton_heuristics") != std::string::npos) return contains_any(frame.function, "bench tune compile");
+    return frame.function != "run" && frame.function != "__call__";
+}
+
 std::optional<std::size_t> user_frame(const Stack& stack) {
     bool python = false;
     for (std::size_t i = 0; i < stack.size(); ++i) {

@@ -30,6 +30,11 @@ bool is_backward(const Frame& frame);
 /// Code that writes: checkpoints, logs, pictures, progress.
 bool is_output(const Frame& frame);
 
+/// Code that writes checkpoints.
+bool is_checkpoint(const Frame& frame);
+/// Compilers of frameworks at work; not their code that runs what was compiled.
+bool is_compiler(const Frame& frame);
+
 /// Position of the innermost frame of the user's own code; of native programs that of the first library which is no runtime's.
 std::optional<std::size_t> user_frame(const Stack& stack);
 

@@ -104,6 +104,7 @@ void KinetoCollector::take_work(const KinetoEvent& event, WorkKind kind) {
     work.shape = event.shape;
     work.graph_node = event.graph_node;
     work.bytes = event.bytes;
+    if (kind == WorkKind::kKernel) work.launch = event.launch != 0 ? event.launch : record::packed(event.size);
     if (kind == WorkKind::kCopy) std::tie(work.from, work.to) = copy_ends_of(event.ends.empty() ? event.name : event.ends);
     if (event.process) {
         process_of_work_.resize(timeline_.work.size(), 0);

@@ -31,6 +31,7 @@ public:
         std::string name;
         std::optional<double> memory;
         std::optional<ComputeCapability> capability;
+        std::uint32_t multiprocessors = 0;  ///< 0: not said
     };
     /// A device, as the trace's head has it.
     void device(std::uint32_t id, const DeviceFacts& facts);

@@ -1,5 +1,6 @@
 #include "diagnose/kineto_event.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -49,13 +50,17 @@ std::uint32_t hash_in(std::uint32_t hash, std::uint64_t value) {
     return hash;
 }
 
-/// Three numbers of a grid or block.
-void scan_shape(JsonScanner& scanner, KinetoEvent& event) {
+/// Three numbers of a grid or block; `product` gets what they come to.
+template <class Count>
+void scan_shape(JsonScanner& scanner, KinetoEvent& event, Count& product) {
     if (!scanner.enter_array()) return;
+    product = 1;
     std::uint32_t hash = event.shape != 0 ? event.shape : 2166136261u;
     for (int i = 0; scanner.next_element(); ++i) {
         const auto value = integer_of(scanner.number());
-        if (i < 3) hash = hash_in(hash, static_cast<std::uint64_t>(value.value_or(0)));
+        if (i >= 3) continue;
+        hash = hash_in(hash, static_cast<std::uint64_t>(value.value_or(0)));
+        product *= static_cast<Count>(std::clamp<std::int64_t>(value.value_or(0), 0, 0x7fffffff));
     }
     event.shape = hash != 0 ? hash : 1;
 }
@@ -90,6 +95,8 @@ void scan_pointers(JsonScanner& scanner, KinetoEvent& event) {
 bool scan_own_argument(JsonScanner& scanner, std::string_view key, KinetoEvent& event) {
     if (key == "shape")
         event.shape = small_of(scanner.number()).value_or(0);
+    else if (key == "launch")
+        event.launch = unsigned_of(scanner.number()).value_or(0);
     else if (key == "pointers")
         scan_pointers(scanner, event);
     else if (key == "other parameters")
@@ -132,8 +139,14 @@ void scan_argument(JsonScanner& scanner, std::string_view key, KinetoEvent& even
         const auto bytes = most ? std::nullopt : integer_of(number);
         event.takes_memory = most.has_value() || bytes.has_value();
         event.bytes = most ? *most : bytes && *bytes > 0 ? static_cast<std::uint64_t>(*bytes) : 0;
-    } else if (key == "grid" || key == "block")
-        scan_shape(scanner, event);
+    } else if (key == "grid")
+        scan_shape(scanner, event, event.size.blocks);
+    else if (key == "block")
+        scan_shape(scanner, event, event.size.threads);
+    else if (key == "registers per thread")
+        event.size.registers = small_of(scanner.number()).value_or(0);
+    else if (key == "shared memory")
+        event.size.shared_bytes = small_of(scanner.number()).value_or(0);
     else if (key == "graph node id")
         event.graph_node = unsigned_of(scanner.number()).value_or(0);
     else if (key == "Call stack")

@@ -8,6 +8,7 @@
 
 #include "diagnose/json_scanner.h"
 #include "diagnose/timeline.h"
+#include "record/launch_size.h"
 
 namespace millrace::diagnose {
 
@@ -45,6 +46,7 @@ struct KinetoEvent {
     std::optional<std::uint32_t> stream, device;
     std::uint64_t bytes = 0, graph_node = 0;
     std::uint32_t shape = 0;
+    record::LaunchSize size;
     bool collective = false;
     std::uint64_t waits_for = 0;    ///< number of a CUDA event
     std::uint32_t recorded_by = 0;  ///< correlation of the call that recorded it
@@ -56,7 +58,7 @@ struct KinetoEvent {
     bool on_device = false;
     // args that only our own exports have
     std::string ends, state, wait, label;
-    std::uint64_t content = 0, rest = 0;
+    std::uint64_t content = 0, rest = 0, launch = 0;
     std::vector<std::uint64_t> pointers;
     std::optional<std::uint32_t> call_kind, process;
     std::uint32_t notes = 0;

@@ -8,6 +8,7 @@
 
 #include "diagnose/call_index.h"
 #include "diagnose/kineto_collector.h"
+#include "diagnose/multiprocessors.h"
 
 namespace millrace::diagnose {
 
@@ -228,8 +229,12 @@ Timeline KinetoCollector::finish(OwnSection section, const FindSources& sources)
     if (!own.device_name.empty()) timeline_.device_name = std::move(own.device_name);
     timeline_.link_bytes_per_second = own.link_bytes_per_second;
     timeline_.link_is_assumed = own.link_is_assumed;
-    if (const DeviceFacts* const used = main_device(); used != nullptr && !section.present)
+    timeline_.multiprocessors = own.multiprocessors;
+    timeline_.run = own.run;
+    if (const DeviceFacts* const used = main_device(); used != nullptr && !section.present) {
         assume_link(timeline_, used->capability);
+        describe_multiprocessors(timeline_, used->capability, used->multiprocessors);
+    }
     timeline_.counting_share = own.counting_share;
     timeline_.presence_share = own.presence_share;
     timeline_.processors = own.processors;

@@ -96,6 +96,16 @@ void scan_processes(JsonScanner& scanner, Timeline& timeline) {
     }
 }
 
+/// As report/kineto_export.cpp writes it: all members in their order.
+void scan_multiprocessors(JsonScanner& scanner, Multiprocessors& of) {
+    if (!scanner.enter_array()) return;
+    std::uint32_t* const members[] = {&of.count, &of.threads, &of.blocks, &of.shared_bytes, &of.reserved};
+    for (std::size_t at = 0; scanner.next_element(); ++at) {
+        const std::uint32_t value = small_or_zero(scanner.number());
+        if (at < std::size(members)) *members[at] = value;
+    }
+}
+
 void scan_remarks(JsonScanner& scanner, Timeline& timeline) {
     constexpr std::size_t kMost = 256;
     if (!scanner.enter_array()) return;
@@ -140,7 +150,11 @@ void scan_own_section(JsonScanner& scanner, OwnSection& section) {
             timeline.dropped = unsigned_of(scanner.number()).value_or(0);
         else if (key == "processes")
             scan_processes(scanner, timeline);
-        else if (key == "windows")
+        else if (key == "multiprocessors")
+            scan_multiprocessors(scanner, timeline.multiprocessors);
+        else if (key == "run") {
+            if (Row row; scan_row(scanner, row)) timeline.run = {row.begin, row.end, 0};
+        } else if (key == "windows")
             scan_windows(scanner, timeline.windows);
         else if (key == "left_out")
             scan_windows(scanner, timeline.left_out);

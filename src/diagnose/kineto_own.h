@@ -6,7 +6,8 @@ namespace millrace::diagnose {
 
 /// The object "millrace" in the head of a trace that we exported: what a timeline has and the trace's events have no place for.
 struct OwnSection {
-    Timeline timeline;  ///< source, title, device, link, processors, processes, windows, left_out, blocks, dropped, remarks
+    Timeline timeline;  ///< source, title, device, link, processors, multiprocessors, run, processes, windows, left_out, blocks,
+                        ///< dropped, remarks
     Time origin = 0;    ///< to be added to the times of events
     bool present = false;
 };

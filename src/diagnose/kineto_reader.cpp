@@ -88,6 +88,9 @@ private:
                     facts.name.assign(scanner_->text());
                 else if (key == "totalGlobalMem")
                     facts.memory = double_of(scanner_->number());
+                else if (key == "numSms")
+                    facts.multiprocessors =
+                        static_cast<std::uint32_t>(std::min<std::uint64_t>(unsigned_of(scanner_->number()).value_or(0), 4096));
                 else if (key == "computeMajor")
                     capability.major = version_of(scanner_->number());
                 else if (key == "computeMinor")

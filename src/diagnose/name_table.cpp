@@ -1,6 +1,11 @@
 #include "diagnose/name_table.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <memory>
 
 namespace millrace::diagnose {
 
@@ -58,6 +63,23 @@ std::string clean_text(std::string_view text, std::size_t cap) {
         text.remove_prefix(std::max<std::size_t>(count, 1));
     }
     return out;
+}
+
+std::string demangled(const std::string& name) {
+    // Each reference may stand for all that was said before it, so a short name can be one of gigabytes.
+    constexpr std::size_t kLongestName = 1024, kMostReferences = 40;
+    std::size_t references = 0;
+    for (std::size_t at = name.find('_'); at != std::string::npos; at = name.find('_', at + 1)) {
+        std::size_t begin = at;
+        while (begin > 0 && std::isdigit(static_cast<unsigned char>(name[begin - 1])) != 0) --begin;
+        const char letter = begin > 0 ? name[begin - 1] : ' ';
+        references += letter >= 'A' && letter <= 'Z' ? 1 : 0;
+    }
+    if (!name.starts_with("_Z") || name.size() > kLongestName || references > kMostReferences) return name;
+    int failed = 0;
+    const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &failed),
+                                                           &std::free);
+    return text && failed == 0 ? std::string(text.get()) : name;
 }
 
 NameTable::NameTable(std::size_t cap) : cap_(cap) { add(""); }

@@ -12,6 +12,10 @@ namespace millrace::diagnose {
 /// longer than `cap` bytes is cut between two letters.
 std::string clean_text(std::string_view text, std::size_t cap = 4096);
 
+/// The name that a C++ compiler made of it, as PyTorch's profiler shows it: names of more than 1,024 bytes stay as they are, and
+/// those that are no such names.
+std::string demangled(const std::string& name);
+
 /// Gives each text one number; number 0 is the empty text. Memory is bounded: beyond `cap` bytes every new text is one, "(more)".
 class NameTable {
 public:

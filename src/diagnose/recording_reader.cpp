@@ -14,13 +14,13 @@
 #include "diagnose/kernel_parameters.h"
 #include "diagnose/kineto_event.h"
 #include "diagnose/machine_rows.h"
+#include "diagnose/multiprocessors.h"
 #include "diagnose/name_table.h"
 #include "diagnose/run_reader.h"
 #include "diagnose/stack_builder.h"
 #include "record/pulse_blocks.h"
 
 namespace millrace::diagnose {
-
 namespace {
 
 using base::Error;
@@ -225,7 +225,7 @@ private:
         work.correlation = record.correlation;
         work.shape = record.grid;
         work.graph_node = (record.flags & record::kInGraph) != 0 ? record.extra : 0;
-        work.bytes = record.bytes;
+        (work.kind == WorkKind::kKernel ? work.launch : work.bytes) = record.bytes;
         work.from = enum_of(record.from, MemoryKind::kManaged);
         work.to = enum_of(record.to, MemoryKind::kManaged);
         work.name = name_number(record.id);
@@ -355,8 +355,7 @@ Time monotonic_of(const std::vector<record::TraceClock>& clocks, double wall) {
     const auto nearest =
         std::ranges::min_element(clocks, {}, [&](const record::TraceClock& clock) { return std::abs(clock.wall - wall); });
     const double nanoseconds = (wall - nearest->wall) * 1e9;
-    if (!(std::abs(nanoseconds) < 1e18)) return 0;
-    return time_of(nearest->monotonic) + static_cast<Time>(nanoseconds);
+    return std::abs(nanoseconds) < 1e18 ? time_of(nearest->monotonic) + static_cast<Time>(nanoseconds) : 0;
 }
 
 }  // namespace
@@ -365,6 +364,7 @@ Result<Timeline> read_trace(const TraceReader& trace, const RecordingLimits& lim
     Collector collector(trace, limits);
     MILLRACE_TRY(trace.visit(collector));
     Timeline timeline = collector.finish();
+    timeline.run = trace.run(timeline.samples.empty() ? 0 : timeline.samples.back().time);
     timeline.remarks.insert(timeline.remarks.begin(), trace.notes().begin(), trace.notes().end());
     for (std::string& text : timeline.remarks) text = clean_text(text);
     add_damage(trace.damage(), timeline);
@@ -383,6 +383,7 @@ Result<Timeline> read_recording(const io::Path& folder, const ReadProgress& prog
     const std::uint32_t gpu = main_device(timeline);
     timeline.link_bytes_per_second = link_speed_of(run.samples, gpu);
     assume_link(timeline);
+    describe_multiprocessors(timeline);
     if (!trace.clocks().empty())
         timeline.machine = machine_samples(run.samples, gpu, [&](double wall) { return monotonic_of(trace.clocks(), wall); });
     else if (!run.samples.rows.empty())

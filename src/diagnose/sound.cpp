@@ -34,6 +34,7 @@ struct Bounds {
         return span(block.begin, block.end, kFarthest) && block.steps >= 0 && block.steps < 1e15;
     }
     bool fits(const MachineSample& sample) const { return time(sample.time); }
+    bool fits_run(const Window& run) const { return run.begin == run.end || fits(run); }
 
     std::size_t names, stacks;
     Time origin = 0;
@@ -70,7 +71,7 @@ bool earlier(const auto& a, const auto& b) { return time_of(a) < time_of(b); }
 bool is_sound(const Timeline& timeline) {
     if (timeline.names.empty() || timeline.stacks.empty() || !timeline.stacks.front().empty()) return false;
     const Bounds bounds(timeline);
-    bool sound = true;
+    bool sound = bounds.fits_run(timeline.run);
     for_each_list(timeline, [&](const auto& entries) {
         sound = sound && std::all_of(entries.begin(), entries.end(), [&](const auto& entry) { return bounds.fits(entry); }) &&
                 std::is_sorted(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return earlier(a, b); });
@@ -83,6 +84,7 @@ Timeline made_sound(Timeline timeline, std::size_t& dropped) {
     if (timeline.stacks.empty()) timeline.stacks.emplace_back();
     timeline.stacks.front().clear();
     const Bounds bounds(timeline);
+    if (!bounds.fits_run(timeline.run)) timeline.run = {};
     for_each_list(timeline, [&](auto& entries) {
         dropped += std::erase_if(entries, [&](const auto& entry) { return !bounds.fits(entry); });
         std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return earlier(a, b); });

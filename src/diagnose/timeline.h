@@ -55,6 +55,7 @@ struct Work {
     std::uint64_t graph_node = 0;  ///< 0: not part of a graph
     std::uint64_t bytes = 0;
     MemoryKind from = MemoryKind::kUnknown, to = MemoryKind::kUnknown;
+    std::uint64_t launch = 0;  ///< of kernels record::LaunchSize, packed; 0 unknown
 };
 
 /// What a launch was given (diagnose/kernel_parameters.h): pointers into device memory, and a hash of what else counts.
@@ -116,6 +117,14 @@ struct MachineSample {
     std::string throttle_reason;
 };
 
+/// Of a GPU: how many, and what one of them holds at a time.
+struct Multiprocessors {
+    std::uint32_t count = 0;  ///< 0: not known
+    std::uint32_t threads = 0, blocks = 0, shared_bytes = 0;
+    std::uint32_t reserved = 0;  ///< of shared memory, for each block
+    bool operator==(const Multiprocessors&) const = default;
+};
+
 enum class Source { kRecording, kKineto, kTraining };
 
 struct Timeline {
@@ -124,9 +133,11 @@ struct Timeline {
     std::string device_name;
     std::optional<double> link_bytes_per_second;  ///< host to device, as the link's generation and width allow
     bool link_is_assumed = false;                 ///< from what such GPUs have: this one was not read
-    std::uint32_t processors = 0;                 ///< of the machine; 0 unknown
-    std::vector<std::string> names;               ///< [0] is empty
-    std::vector<Stack> stacks;                    ///< [0] is empty
+    Multiprocessors multiprocessors;
+    std::uint32_t processors = 0;    ///< of the machine; 0 unknown
+    Window run;                      ///< from the command's first process to its last moment; empty: not known
+    std::vector<std::string> names;  ///< [0] is empty
+    std::vector<Stack> stacks;       ///< [0] is empty
     std::vector<Process> processes;
     std::vector<Call> calls;           ///< by begin
     std::vector<Work> work;            ///< by begin

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "diagnose/kineto_event.h"
 #include "record/record_parts.h"
 #include "record/trace_content.h"
 #include "record/trace_frames.h"
@@ -225,6 +226,18 @@ const std::vector<record::TraceFrame>& TraceReader::stack(std::uint32_t id) cons
 std::string_view TraceReader::name(std::uint32_t id) const {
     const auto found = names_.find(id);
     return found == names_.end() ? std::string_view() : found->second;
+}
+
+Window TraceReader::run(Time latest) const {
+    if (processes_.empty()) return {};
+    const auto moment = [](std::uint64_t time) { return static_cast<Time>(std::min<std::uint64_t>(time, kLatest)); };
+    Window run{kLatest, 0, processes_.front().pid};
+    for (const record::TraceProcess& process : processes_) {
+        run.begin = std::min(run.begin, moment(process.appeared));
+        run.end = std::max(run.end, process.ended != 0 ? moment(process.ended) : latest);
+    }
+    run.end = std::max(run.begin, run.end);
+    return run;
 }
 
 double TraceReader::wall(std::uint64_t monotonic) const {

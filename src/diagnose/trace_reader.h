@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "diagnose/timeline.h"
 #include "record/trace_file.h"
 
 namespace millrace::diagnose {
@@ -59,6 +60,8 @@ public:
     [[nodiscard]] const std::vector<record::TraceClock>& clocks() const { return clocks_; }
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
     [[nodiscard]] const TraceDamage& damage() const { return damage_; }
+    /// From when the first process appeared to when the last ended; of one that goes on, to `latest`. Empty: no process.
+    [[nodiscard]] Window run(Time latest) const;
     /// Seconds since 1970 at a moment of the trace, by the nearest pair of clocks; 0 without any.
     [[nodiscard]] double wall(std::uint64_t monotonic) const;
 

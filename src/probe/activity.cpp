@@ -11,6 +11,7 @@
 #include "probe/lanes.h"
 #include "probe/log.h"
 #include "probe/texts.h"
+#include "record/launch_size.h"
 
 namespace millrace::probe {
 namespace {
@@ -68,6 +69,13 @@ void write_kernel(ThreadState& thread, const std::uint8_t* activity) {
     using namespace kernel_at;
     Record work = work_of(activity, WorkKind::kKernel, {kStart, kEnd, kDevice, kStream, kCorrelation, kNode});
     work.grid = grid_hash(activity + kGrid);
+    record::LaunchSize size{1, 1, at<std::uint16_t>(activity, kRegisters),
+                            at<std::uint32_t>(activity, kStaticShared) + at<std::uint32_t>(activity, kDynamicShared)};
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+        size.blocks *= at<std::uint32_t>(activity, kGrid + 4 * axis);
+        size.threads *= at<std::uint32_t>(activity, kBlock + 4 * axis);
+    }
+    work.bytes = record::packed(size);
     const auto* name = at<const char*>(activity, kName);
     if (name != nullptr) work.id = text_number(thread, name);
     append(thread, &work, 1);

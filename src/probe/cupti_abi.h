@@ -50,8 +50,8 @@ using CuptiClock = std::uint64_t (*)();
 
 /// Places of fields within activity records; each record begins with its kind as uint32.
 namespace kernel_at {
-constexpr std::size_t kStart = 16, kEnd = 24, kDevice = 40, kStream = 48, kGrid = 52, kBlock = 64, kCorrelation = 92, kName = 104,
-                      kNode = 144, kGraph = 156;
+constexpr std::size_t kRegisters = 6, kStart = 16, kEnd = 24, kDevice = 40, kStream = 48, kGrid = 52, kBlock = 64,
+                      kStaticShared = 76, kDynamicShared = 80, kCorrelation = 92, kName = 104, kNode = 144, kGraph = 156;
 }
 namespace copy_at {
 constexpr std::size_t kKind = 4, kFrom = 5, kTo = 6, kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kStream = 40,

@@ -52,6 +52,9 @@ using Copy = CUpti_ActivityMemcpy6;
 using Kernel = CUpti_ActivityKernel9;
 using Copy = CUpti_ActivityMemcpy5;
 #endif
+SAME_PLACE(kernel_at::kRegisters, Kernel, registersPerThread);
+SAME_PLACE(kernel_at::kStaticShared, Kernel, staticSharedMemory);
+SAME_PLACE(kernel_at::kDynamicShared, Kernel, dynamicSharedMemory);
 SAME_PLACE(kernel_at::kStart, Kernel, start);
 SAME_PLACE(kernel_at::kEnd, Kernel, end);
 SAME_PLACE(kernel_at::kDevice, Kernel, deviceId);

@@ -78,7 +78,7 @@ struct Record {
     std::uint32_t site = 0;  ///< where the call was made; 0 not looked
     std::uint32_t stream = 0;
     std::uint32_t grid = 0;   ///< of kernels and their launches: hash of grid and block; of graphs: the graph's number
-    std::uint64_t bytes = 0;  ///< of copies, sets and memory; see kinds
+    std::uint64_t bytes = 0;  ///< of copies, sets and memory; of kernels their LaunchSize (0 unknown); see kinds
     std::uint64_t extra = 0;  ///< of uploads from the host: hash of the bytes (0 not taken); of work in graphs: node; of memory:
                               ///< address; of calls that record, ask or wait for an event: the event; of other calls 0
 };

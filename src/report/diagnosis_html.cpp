@@ -13,6 +13,7 @@
 #include "report/html_findings.h"
 #include "report/html_page.h"
 #include "report/html_step.h"
+#include "report/kernel_words.h"
 
 namespace millrace::report {
 namespace {
@@ -157,6 +158,34 @@ std::string breakdown(const Diagnosis& diagnosis) {
         html_term("step", "step"), milliseconds_text(sum), html_term("busy", "GPU"), braces(busy_ms(diagnosis), sum), bar, rows);
 }
 
+std::string kernels(const diagnose::KernelTable& table) {
+    constexpr std::size_t kMost = 15;
+    if (table.rows.empty()) return {};
+    std::string text = fmt::format(
+        "<section aria-labelledby=\"kernels\"><h2 id=\"kernels\">What the GPU computed</h2>\n<p class=\"soft\">{} by share of "
+        "the GPU time that was recorded: {}. Waves are how often a launch fills the GPU.</p>\n<div "
+        "class=\"card\"><table><thead><tr>",
+        html_term("kernel", "Kernels"), tensor_text(table));
+    for (const char* head : {"Kernel", "Line", "Type", "Tensor cores", "Waves", "Calls", "Share"})
+        text += fmt::format("<th scope=\"col\"{}>{}</th>",
+                            std::string_view("WCS").find(*head) != std::string_view::npos ? " class=\"num\"" : "", head);
+    text += "</tr></thead><tbody>\n";
+    for (std::size_t at = 0; at < std::min(kMost, table.rows.size()); ++at) {
+        const KernelCells cells = cells_of(table, table.rows[at]);
+        text += fmt::format(
+            "<tr><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
+            "class=\"num\">{}</td></tr>\n",
+            plot::xml_text(plot::shortened(cells.name, 100)), plot::xml_text(cells.place), cells.type, cells.tensor, cells.waves,
+            cells.calls, cells.share);
+    }
+    text += "</tbody></table>";
+    for (std::size_t at = 0; at < std::min(kMost, table.chains.size()); ++at)
+        text += (at == 0 ? "<p>Could be fused, as each reads and writes all elements anew:</p><ul class=\"remarks\">\n<li>"
+                         : "<li>") +
+                plot::xml_text(chain_text(table, table.chains[at])) + "</li>\n";
+    return text + (table.chains.empty() ? "" : "</ul>") + "</div></section>\n";
+}
+
 /// What the worst step spent most of its surplus on.
 std::string why_worse(const Diagnosis& diagnosis) {
     if (!diagnosis.typical || !diagnosis.worst) return {};
@@ -198,6 +227,7 @@ std::string ending(const Diagnosis& diagnosis) {
         "is recorded in {}; in between only the speed is measured. What a cause costs is found by replaying the recording "
         "without it. {} {}</p>",
         html_term("window", "short windows"), phrase(overhead_text(diagnosis)), phrase(dropped_text(diagnosis)));
+    if (const std::string run = run_text(diagnosis.run); !run.empty()) text += "<p>" + run + ".</p>";
     if (!diagnosis.remarks.empty()) {
         text += "<p>What the doctor could not tell, or wants you to know:</p><ul class=\"remarks\">\n";
         for (const std::string& remark : diagnosis.remarks) text += "<li>" + plot::xml_text(remark) + "</li>\n";
@@ -217,7 +247,8 @@ std::string diagnosis_html(const Diagnosis& diagnosis, const Timeline& timeline)
     if (!diagnosis.title.empty()) body += "<code>" + plot::xml_text(plot::shortened(diagnosis.title, 300)) + "</code>";
     if (!diagnosis.device_name.empty()) body += "<span>" + plot::xml_text(diagnosis.device_name) + "</span>";
     body += "</header>\n<main id=\"main\">\n" + hero(diagnosis) + tiles(diagnosis) + html_findings(diagnosis) +
-            breakdown(diagnosis) + steps(diagnosis, timeline) + html_curves(timeline) + ending(diagnosis) + "</main>\n";
+            breakdown(diagnosis) + kernels(diagnosis.kernels) + steps(diagnosis, timeline) + html_curves(timeline) +
+            ending(diagnosis) + "</main>\n";
     body += fmt::format("<footer>Made by millrace {} from a recording. This file loads nothing from the network.</footer>\n",
                         plot::xml_text(base::version()));
     return html_page(diagnosis.title.empty() ? "Millrace doctor" : "Millrace doctor: " + plot::shortened(diagnosis.title, 80),

@@ -1,13 +1,17 @@
 #include "report/diagnosis_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "report/doctor_words.h"
 #include "report/json_number.h"
 
 namespace millrace::report {
 namespace {
+
+constexpr std::size_t kMostRows = 50, kMostNames = 50;  ///< of a table; of a chain
 
 /// From the steps' own ends and what is known to be missing in them, so that a reader can hold the breakdown's sum against it.
 std::optional<double> mean_of_steps(const diagnose::Diagnosis& diagnosis) {
@@ -26,9 +30,11 @@ Json frame(const diagnose::Frame& frame) {
             {"native", frame.native}};
 }
 
+Json place_json(const std::optional<diagnose::Frame>& place) { return place ? frame(*place) : Json(nullptr); }
+
 Json finding(const diagnose::Finding& finding) {
     Json json{{"kind", name_of(finding.kind)}, {"severity", name_of(finding.severity)}};
-    json["where"] = finding.where ? frame(*finding.where) : Json(nullptr);
+    json["where"] = place_json(finding.where);
     json["lost_ms_per_step"] = number(finding.lost_ms_per_step);
     json["gain_upper_bound"] = number(finding.gain_upper_bound);
     json["confidence"] = number(finding.confidence);
@@ -44,6 +50,40 @@ Json finding(const diagnose::Finding& finding) {
         json["lines"].back()["launches"] = number(line.launches);
         json["lines"].back()["ms"] = number(line.ms);
     }
+    return json;
+}
+
+Json kernel_json(const diagnose::KernelTable& table, const diagnose::KernelRow& row) {
+    Json json{{"name", row.name}, {"calls", row.calls}, {"ms", number(row.ms)}, {"share", number(row.ms / table.gpu_ms)}};
+    json["where"] = place_json(row.where);
+    json["data_type"] = text(std::string(row.data_type));
+    json["tensor_cores"] = row.units == diagnose::Units::kUnsaid ? Json(nullptr) : Json(row.units == diagnose::Units::kTensor);
+    json["waves"] = number(row.waves);
+    return json;
+}
+
+Json chain_json(const diagnose::KernelTable& table, const diagnose::KernelChain& chain) {
+    return {
+        {"where", place_json(chain.where)}, {"kernels", std::span(chain.names).first(std::min(kMostNames, chain.names.size()))},
+        {"length", chain.names.size()},     {"times", chain.times},
+        {"ms", number(chain.ms)},           {"share", number(chain.ms / table.gpu_ms)}};
+}
+
+void add_kernels(const diagnose::KernelTable& table, Json& json) {
+    json["gpu_ms"] = table.rows.empty() ? Json(nullptr) : number(table.gpu_ms);
+    json["kernels"] = Json::array();
+    for (const diagnose::KernelRow& row : std::span(table.rows).first(std::min(kMostRows, table.rows.size())))
+        json["kernels"].push_back(kernel_json(table, row));
+    json["fusible"] = Json::array();
+    for (const diagnose::KernelChain& each : std::span(table.chains).first(std::min(kMostRows, table.chains.size())))
+        json["fusible"].push_back(chain_json(table, each));
+}
+
+Json ledger_json(const diagnose::RunLedger& ledger) {
+    Json json{{"wall_s", number(ledger.wall_s)}};
+    for (std::size_t at = 0; at < diagnose::kActivities; ++at)
+        json[std::string(name_of(static_cast<diagnose::Activity>(at))) + "_s"] =
+            ledger.seconds ? number((*ledger.seconds)[at]) : Json(nullptr);
     return json;
 }
 
@@ -72,6 +112,8 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
             divided ? number(diagnosis.breakdown_ms[owner]) : Json(nullptr);
     json["findings"] = Json::array();
     for (const diagnose::Finding& each : diagnosis.findings) json["findings"].push_back(finding(each));
+    add_kernels(diagnosis.kernels, json);
+    json["run"] = ledger_json(diagnosis.run);
     json["remarks"] = diagnosis.remarks;
     json["title"] = text(diagnosis.title);
     json["device"] = text(diagnosis.device_name);

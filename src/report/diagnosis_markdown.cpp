@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "plot/svg.h"
 #include "report/doctor_words.h"
+#include "report/kernel_words.h"
 
 namespace millrace::report {
 namespace {
@@ -28,6 +29,21 @@ std::string markdown_breakdown(const diagnose::Diagnosis& diagnosis) {
         text +=
             fmt::format("| {} | {:.3f} | {:.1f} % |\n", words_of(static_cast<diagnose::Owner>(owner)).label, ms, 100 * ms / sum);
     }
+    return text;
+}
+
+std::string markdown_kernels(const diagnose::KernelTable& table) {
+    constexpr std::size_t kMost = 10;
+    if (table.rows.empty()) return {};
+    std::string text = fmt::format("\n## What the GPU computed\n\nKernels that were recorded, {}.\n\n", tensor_text(table));
+    text += "| kernel | share | calls | type | tensor cores | waves | line |\n|---|---:|---:|---|---|---:|---|\n";
+    for (std::size_t at = 0; at < std::min(kMost, table.rows.size()); ++at) {
+        const KernelCells cells = cells_of(table, table.rows[at]);
+        text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", markdown_code(cells.name), cells.share, cells.calls,
+                            cells.type, cells.tensor, cells.waves, markdown_text(cells.place));
+    }
+    for (std::size_t at = 0; at < std::min(kMost, table.chains.size()); ++at)
+        text += (at == 0 ? "\nCould be fused:\n\n- " : "- ") + markdown_text(chain_text(table, table.chains[at])) + "\n";
     return text;
 }
 
@@ -111,7 +127,9 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
     for (std::size_t at = 0; at < diagnosis.findings.size(); ++at)
         text += finding(at + 1, diagnosis.findings[at], lost_share(diagnosis, diagnosis.findings[at]));
     if (diagnosis.healthy && diagnosis.findings.empty()) text += "\nNothing here is worth changing: a clean bill.\n";
+    text += markdown_kernels(diagnosis.kernels);
     text += fmt::format("\n## How it was measured\n\n- {}\n- {}\n", overhead_text(diagnosis), dropped_text(diagnosis));
+    if (const std::string run = run_text(diagnosis.run); !run.empty()) text += "- " + run + "\n";
     for (const std::string& remark : diagnosis.remarks) text += "- " + markdown_text(remark) + "\n";
     return text;
 }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/units.h"
 #include "report/doctor_words.h"
+#include "report/kernel_words.h"
 #include "report/view_line.h"
 
 namespace millrace::report {
@@ -16,7 +18,9 @@ using diagnose::Diagnosis;
 using diagnose::Owner;
 
 constexpr std::size_t kLabelColumn = 2, kBarColumn = 22, kFigureRoom = 18;
-constexpr double kSmallShare = 0.005;                         ///< of a step: what is less is added up
+constexpr double kSmallShare = 0.005;                     ///< of a step: what is less is added up
+constexpr std::size_t kPlaceRoom = 16, kNameColumn = 54;  ///< of the table of kernels
+constexpr std::size_t kLeastKernelLines = 5, kFewKernels = 5, kMostKernels = 20;
 constexpr std::size_t kMostOwners = 6, kMostPhraseLines = 3;  ///< on one screen
 
 std::size_t columns_of(std::string_view text) {
@@ -50,9 +54,11 @@ public:
 
     std::string text() {
         head();
+        run();
         if (diagnosis_.steps > 0 && breakdown_sum(diagnosis_) > 0) breakdown();
         std::vector<std::string> end = closing();
         findings(end.size());
+        kernels(end.size());
         lines_.insert(lines_.end(), end.begin(), end.end());
         std::string text;
         for (const std::string& line : lines_) text += line + "\n";
@@ -98,6 +104,11 @@ private:
                                 ? fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_evaluation_ms))
                                 : "",
                             base::print_figures(1000 / whole_step_ms(diagnosis_), 3))));
+    }
+
+    void run() {
+        for (const std::string& part : wrapped(run_text(diagnosis_.run), options_.width))
+            if (!part.empty()) put(line().add(part));
     }
 
     void row(std::string_view label, double ms, double sum, Tone tone) {
@@ -205,6 +216,31 @@ private:
                 return;
             }
         }
+    }
+
+    /// All of them, or as many as the screen has room for, if it has for a few.
+    void kernels(std::size_t after) {
+        const diagnose::KernelTable& table = diagnosis_.kernels;
+        const std::size_t taken = lines_.size() + after + 1, room = options_.height > taken ? options_.height - taken : 0;
+        if (table.rows.empty() || (!options_.all && room < kLeastKernelLines)) return;
+        const std::size_t chains = std::min<std::size_t>(table.chains.size(), options_.all ? kMostKernels : 2);
+        const std::size_t most = options_.all ? kMostKernels : std::min(kFewKernels, room - 3 - std::min(chains, room - 4));
+        put(line());
+        put(line().add("What the GPU computed: " + tensor_text(table)));
+        put(line().add(
+            fmt::format("{:>7}{:>8}  {:<6}{:<7}{:>5}  {:<16} kernel", "share", "calls", "type", "tensor", "waves", "line"),
+            Tone::kFaint));
+        for (const diagnose::KernelRow& row : std::span(table.rows).first(std::min(most, table.rows.size()))) {
+            const KernelCells cells = cells_of(table, row, "-");
+            put(line()
+                    .add(fmt::format("{:>7}{:>8}  {:<6}{:<7}{:>5}  ", cells.share, cells.calls, cells.type, cells.tensor,
+                                     cells.waves))
+                    .add(ending(cells.place, kPlaceRoom))
+                    .pad(kNameColumn)
+                    .add(cells.name));
+        }
+        for (std::size_t at = 0; at < chains && (options_.all || lines_.size() + after + 1 < options_.height); ++at)
+            put(line().add("  could be fused: ").add(chain_text(table, table.chains[at])));
     }
 
     std::vector<std::string> closing() const {

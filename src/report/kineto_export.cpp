@@ -13,7 +13,6 @@
 #include "report/trace_events.h"
 
 namespace millrace::report {
-
 namespace {
 
 using namespace diagnose;
@@ -65,8 +64,7 @@ Time first_time(const Timeline& timeline, std::span<const Step> steps) {
     return first == std::numeric_limits<Time>::max() ? 0 : first;
 }
 
-std::string own_section(const Timeline& timeline, Time origin) {
-    const Timeline& t = timeline;
+std::string own_section(const Timeline& t, Time origin) {
     const char* source = t.source == Source::kRecording ? "recording" : t.source == Source::kTraining ? "training" : "kineto";
     std::string out = fmt::format(
         "{{\"version\":{},\"source\":\"{}\",\"origin\":{},\"title\":{},\"device\":{},\"processors\":{},\"dropped\":{}",
@@ -75,6 +73,9 @@ std::string own_section(const Timeline& timeline, Time origin) {
     if (t.counting_share > 0) out += fmt::format(",\"counting_share\":{}", t.counting_share);
     if (t.presence_share < 1) out += fmt::format(",\"presence_share\":{}", t.presence_share);
     if (t.link_is_assumed) out += ",\"link_is_assumed\":true";
+    if (const Multiprocessors& m = t.multiprocessors; m.count > 0)
+        out += fmt::format(",\"multiprocessors\":[{},{},{},{},{}]", m.count, m.threads, m.blocks, m.shared_bytes, m.reserved);
+    if (t.run.end > t.run.begin) out += fmt::format(",\"run\":[{},{}]", t.run.begin, t.run.end);
     const auto list = [&](const char* key, const auto& items, const auto& text) {
         out += fmt::format(",\n\"{}\":[", key);
         for (std::size_t i = 0; i < items.size(); ++i) out += (i > 0 ? "," : "") + text(items[i]);
@@ -309,6 +310,7 @@ Status Exporter::write_work(const Work& work, std::uint64_t tid) {
         events_.argument("memory bandwidth (GB/s)",
                          fmt::format("{:.3f}", static_cast<double>(work.bytes) / static_cast<double>(took)));
     if (work.shape != 0) events_.argument("shape", work.shape);
+    if (work.launch != 0) events_.argument("launch", work.launch);
     if (work.graph_node != 0) events_.argument("graph node id", work.graph_node);
     const bool named = work.kind == WorkKind::kKernel && is_communication(name);
     if (work.communication && !named) events_.text_argument("Collective name", "unknown");
@@ -384,12 +386,11 @@ Result<ExportedTrace> export_trace(const Timeline& timeline, const Diagnosis& di
     const bool packed = path.extension() == ".gz";
     if (packed && !io::have_gzip())
         return Error{"cannot be packed, as this program was built without zlib: leave the .gz off its name", path.string()};
-    const std::vector<Step> steps = steps_of(timeline);
     ExportedTrace exported;
     MILLRACE_TRY(io::write_atomically(path, [&](io::FileWriter& file) -> Status {
         const auto packer = packed ? io::pack_gzip(file) : nullptr;
         io::ByteSink& sink = packed ? static_cast<io::ByteSink&>(*packer) : file;
-        MILLRACE_LET(written, write_trace(timeline, steps, diagnosis, sink, options));
+        MILLRACE_LET(written, write_trace(timeline, steps_of(timeline), diagnosis, sink, options));
         exported = written;
         return packer ? packer->finish() : base::ok();
     }));

@@ -70,6 +70,23 @@ TEST(GoldenRecordings, EachIllnessIsNamedAtItsLineWithWhatItCosts) {
     }
 }
 
+TEST(GoldenRecordings, TheLedgerHasTheRunsWallTimeAndItsTraining) {
+    SKIP_UNREADABLE();
+    // Their command lines end with the number of steps.
+    for (const char* name : {"healthy", "item_every_step", "norms_on_host", "pageable", "slow_loader", "tiny_kernels"}) {
+        const Timeline timeline = golden(name);
+        const Diagnosis diagnosis = diagnose(timeline);
+        ASSERT_TRUE(diagnosis.run.wall_s && diagnosis.run.seconds) << name;
+        const auto& seconds = *diagnosis.run.seconds;
+        EXPECT_NEAR(std::accumulate(seconds.begin(), seconds.end(), 0.0), *diagnosis.run.wall_s, 0.01 * *diagnosis.run.wall_s)
+            << name;
+        const double steps = std::stod(timeline.title.substr(timeline.title.rfind(' ')));
+        const double training = steps * diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms) * 1e-3;
+        EXPECT_NEAR(seconds[static_cast<std::size_t>(Activity::kTraining)], training, 0.1 * training) << name;
+        EXPECT_EQ(seconds[static_cast<std::size_t>(Activity::kCompiling)], 0) << name << " imports a compiler and never calls it";
+    }
+}
+
 TEST(GoldenRecordings, HealthyProgramsGetACleanBill) {
     SKIP_UNREADABLE();
     for (const char* name : kWell) {

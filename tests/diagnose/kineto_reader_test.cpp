@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "diagnose/call_names.h"
+#include "diagnose/multiprocessors.h"
 #include "io/packing.h"
 #include "places.h"
 #include "temporary_folder.h"
@@ -58,6 +59,11 @@ TEST(KinetoReader, CallsAndWorkAreJoinedToTheNanosecond) {
     EXPECT_EQ(work.device, 1u);
     EXPECT_EQ(work.correlation, call.correlation);
     EXPECT_NE(work.shape, 0u);
+    EXPECT_EQ(record::unpacked(work.launch).blocks, 4u);
+    EXPECT_EQ(record::unpacked(work.launch).threads, 32u);
+    EXPECT_EQ(record::unpacked(work.launch).registers, 0u) << "the trace does not say";
+    EXPECT_EQ(timeline->multiprocessors.count, 0u);
+    EXPECT_EQ(timeline->run.end, 0) << "nobody saw the run begin";
     ASSERT_EQ(timeline->windows.size(), 1u);
     EXPECT_EQ(timeline->windows[0].begin, 100'001);
     EXPECT_EQ(timeline->windows[0].end, 108'250);
@@ -66,6 +72,27 @@ TEST(KinetoReader, CallsAndWorkAreJoinedToTheNanosecond) {
     EXPECT_TRUE(timeline->processes[0].has_gpu);
     EXPECT_EQ(timeline->source, Source::kKineto);
     EXPECT_EQ(timeline->title, "trace.json");
+}
+
+TEST(KinetoReader, KernelsSayHowLargeTheyWereLaunched) {
+    constexpr std::string_view kSized =
+        R"({"ph":"X","cat":"kernel","name":"k","pid":0,"tid":3,"ts":106,"dur":2,"args":{"device":0,"stream":3,"correlation":7,"registers per thread":168,"shared memory":204800,"grid":[66,4,2],"block":[128,3,1]}})";
+    const std::string text =
+        fmt::format(R"({{"deviceProperties":[{{"id":0,"name":"NVIDIA H200","computeMajor":9,"computeMinor":0,"numSms":132}}],)"
+                    R"("traceEvents":[{},{}]}})",
+                    kLaunch, kSized);
+    const auto timeline = read_text(text);
+    ASSERT_TRUE(timeline.ok()) << timeline.error().text();
+    const record::LaunchSize size = record::unpacked(timeline->work.at(0).launch);
+    EXPECT_EQ(std::tuple(size.blocks, size.threads, size.registers, size.shared_bytes), std::tuple(528u, 384u, 168u, 204'800u));
+    EXPECT_EQ(timeline->multiprocessors.count, 132u);
+    EXPECT_DOUBLE_EQ(waves_of(size, timeline->multiprocessors).value_or(0), 4) << "one block fits into the shared memory";
+
+    const auto absurd = read_text(trace_of(fmt::format(
+        "{},{}", kLaunch,
+        R"({"ph":"X","cat":"kernel","name":"k","pid":0,"tid":3,"ts":106,"dur":2,"args":{"correlation":7,"registers per thread":-1,"shared memory":"much","grid":[-4,1e30,7],"block":[]}})")));
+    ASSERT_TRUE(absurd.ok()) << absurd.error().text();
+    EXPECT_FALSE(waves_of(record::unpacked(absurd->work.at(0).launch), timeline->multiprocessors));
 }
 
 TEST(KinetoReader, TheLinkIsAssumedByTheDevice) {

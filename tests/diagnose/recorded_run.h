@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "record/launch_size.h"
 #include "record/run_directory.h"
 #include "record/trace_file.h"
 #include "temporary_folder.h"
@@ -103,6 +104,7 @@ inline void write_steps(record::TraceWriter& trace, std::uint32_t pid) {
         copy.from = static_cast<std::uint8_t>(record::MemoryKind::kPageable);
         copy.to = static_cast<std::uint8_t>(record::MemoryKind::kDevice);
         device.work(record::WorkKind::kKernel, at + 120'000, at + 420'000, number + 1, 4).grid = 77;
+        device.slots.back().bytes = record::packed({1320, 256, 64, 2048});
         device.work(record::WorkKind::kKernel, at + 420'000, at + 890'000, number + 2, 4).grid = 78;
     }
     record::Record& range = host.add(record::RecordKind::kRange, kBoot + 500, kBoot + 900'000);

@@ -47,6 +47,12 @@ TEST_F(Recording, CallsWorkAndStacksAreJoined) {
     EXPECT_EQ(timeline.calls[4].content, 0u);
     EXPECT_EQ(timeline.names[timeline.work[0].name], "Memcpy HtoD (Pageable -> Device)");
     EXPECT_EQ(timeline.work[1].shape, 77u);
+    EXPECT_EQ(timeline.work[1].launch, record::packed({1320, 256, 64, 2048}));
+    EXPECT_EQ(timeline.work[1].bytes, 0u) << "a kernel moves none";
+    EXPECT_EQ(timeline.work[2].launch, 0u) << "recorded before sizes were";
+    EXPECT_EQ(timeline.multiprocessors.count, 132u);
+    EXPECT_EQ(timeline.run.begin, static_cast<Time>(kBoot));
+    EXPECT_EQ(timeline.run.end, static_cast<Time>(kBoot + 10'000'000)) << "of processes that go on, to the last sample";
     EXPECT_EQ(timeline.work[1].process, 4000u);
     ASSERT_EQ(timeline.arguments.size(), 3u);
     EXPECT_EQ(timeline.arguments[0].pointers, (std::vector<std::uint64_t>{0x7f0000001000, 0x7f0000002000}));

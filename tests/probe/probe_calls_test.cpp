@@ -8,6 +8,7 @@
 
 #include "places.h"
 #include "python_program.h"
+#include "record/launch_size.h"
 
 namespace millrace::probe {
 namespace {
@@ -90,6 +91,9 @@ TEST_P(ProbeVersions, WindowHasCallsWorkAndPlaces) {
         ASSERT_NE(launch, launches.end());
         EXPECT_EQ(launch->record.grid, work.grid);
         EXPECT_NE(work.grid, 0u);
+        const record::LaunchSize size = record::unpacked(work.bytes);
+        EXPECT_EQ(std::tuple(size.registers, size.shared_bytes), std::tuple(40u, 1536u));
+        EXPECT_TRUE(size.blocks > 0 && size.threads > 0) << size.blocks << " blocks of " << size.threads;
         EXPECT_EQ(work.end - work.begin, 5000u);
         EXPECT_LT(std::llabs(static_cast<long long>(work.begin - launch->record.begin)), 1'000'000);
     }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -7,7 +8,9 @@
 #include "report/diagnosis_html.h"
 #include "report/diagnosis_json.h"
 #include "report/diagnosis_markdown.h"
+#include "report/diagnosis_text.h"
 #include "report/doctor_words.h"
+#include "report/kernel_words.h"
 #include "report/made_up_diagnosis.h"
 #include "report/svg_text.h"
 
@@ -67,6 +70,104 @@ TEST(DiagnosisJson, WhatWasNotMeasuredIsNull) {
     EXPECT_TRUE(json["findings"][0]["where"].is_null());
     EXPECT_TRUE(json["findings"][0]["gain_upper_bound"].is_null());
     EXPECT_TRUE(json["findings"][0]["lost_ms_per_step"].is_null());
+}
+
+TEST(DiagnosisJson, KernelsAndTheRunHaveTheirKeys) {
+    diagnose::Diagnosis diagnosis = healthy_diagnosis();
+    diagnosis.kernels = made_up_kernels();
+    diagnosis.run = {60.5, {{4, 10.5, 40, 3, 1, 2}}};
+    const Json json = Json::parse(diagnosis_json(diagnosis));
+    EXPECT_EQ(json["gpu_ms"], 1000.0);
+    ASSERT_EQ(json["kernels"].size(), 3u);
+    const Json &first = json["kernels"][0], &last = json["kernels"][2], &chain = json["fusible"][0];
+    EXPECT_EQ(first["calls"], 1200);
+    EXPECT_EQ(first["ms"], 600.0);
+    EXPECT_EQ(first["share"], 0.6);
+    EXPECT_EQ(first["where"]["line"], 7);
+    EXPECT_EQ(first["data_type"], "bf16");
+    EXPECT_EQ(first["tensor_cores"], true);
+    EXPECT_EQ(first["waves"], 3.25);
+    EXPECT_EQ(json["kernels"][1]["tensor_cores"], false);
+    for (const char* key : {"where", "data_type", "tensor_cores", "waves"}) EXPECT_TRUE(last[key].is_null()) << key;
+    EXPECT_EQ(chain["kernels"].size(), 2u);
+    EXPECT_EQ(chain["length"], 2);
+    EXPECT_EQ(chain["times"], 4800);
+    EXPECT_EQ(chain["share"], 0.24);
+    EXPECT_EQ(json["run"], (Json{{"wall_s", 60.5},
+                                 {"start_up_s", 4.0},
+                                 {"compiling_s", 10.5},
+                                 {"training_s", 40.0},
+                                 {"evaluation_s", 3.0},
+                                 {"checkpoints_s", 1.0},
+                                 {"other_s", 2.0}}));
+    diagnosis.run.seconds.reset();
+    const Json unsampled = Json::parse(diagnosis_json(diagnosis))["run"];
+    EXPECT_EQ(unsampled["wall_s"], 60.5);
+    EXPECT_TRUE(unsampled["training_s"].is_null()) << "not measured is not 0";
+}
+
+TEST(DiagnosisJson, LongTablesAreCut) {
+    diagnose::Diagnosis diagnosis = healthy_diagnosis();
+    diagnosis.kernels.gpu_ms = 1;
+    diagnosis.kernels.rows.resize(500);
+    diagnosis.kernels.chains.resize(500);
+    diagnosis.kernels.chains[0].names.resize(10'000);
+    const Json json = Json::parse(diagnosis_json(diagnosis));
+    EXPECT_EQ(json["kernels"].size(), 50u);
+    EXPECT_EQ(json["fusible"].size(), 50u);
+    EXPECT_EQ(json["fusible"][0]["kernels"].size(), 50u);
+    EXPECT_EQ(json["fusible"][0]["length"], 10'000);
+}
+
+TEST(DiagnosisForms, ShowKernelsAndTheRun) {
+    diagnose::Diagnosis diagnosis = healthy_diagnosis();
+    diagnosis.kernels = made_up_kernels();
+    diagnosis.kernels.rows[2].name = "<script>|\x1b[2J`";
+    diagnosis.run = {60.5, {{4, 10.5, 40, 3, 1, 2}}};
+    const std::string text = diagnosis_text(diagnosis, {}), html = diagnosis_html(diagnosis, {}),
+                      markdown = diagnosis_markdown(diagnosis);
+    const std::string run =
+        "The run took 60.5 s: start-up 4.0 s, compiling 10.5 s, training 40.0 s, evaluation 3.0 s, checkpoints 1.0 s, other 2.0 "
+        "s";
+    for (const char* part : {"tensor cores used in 60 % of its time (not known: 10 %)", "60.0 %", "1,200", "bf16", "3.2",
+                             "model.py:7", "24.0 %, 2 element-wise kernels in a row at model.py:7: "}) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+        EXPECT_NE(html.find(part), std::string::npos) << part;
+    }
+    EXPECT_NE(text.find("The run took 60.5 s: start-up 4.0 s, compiling 10.5 s, training 40.0 s,"), std::string::npos) << text;
+    EXPECT_NE(html.find(run), std::string::npos);
+    EXPECT_NE(markdown.find(run), std::string::npos);
+    EXPECT_NE(markdown.find("| <code>sm90&#95;xmma&#95;gemm"), std::string::npos) << markdown;
+    for (const std::string& form : {text, html, markdown}) EXPECT_EQ(form.find('\x1b'), std::string::npos);
+    EXPECT_EQ(html.find("<script>|"), std::string::npos);
+    EXPECT_EQ(markdown.find("<script>"), std::string::npos);
+    EXPECT_LT(std::ranges::count(text, '\n'), 24);
+}
+
+TEST(DiagnosisText, KernelsOnlyTakeRoomThatIsLeft) {
+    diagnose::Diagnosis diagnosis = healthy_diagnosis();
+    diagnosis.kernels = made_up_kernels();
+    diagnosis.kernels.rows.resize(200, diagnosis.kernels.rows[0]);
+    diagnosis.kernels.chains.resize(40, diagnosis.kernels.chains[0]);
+    const auto lines = [&](std::size_t height, bool all) {
+        TextOptions options;
+        options.height = height;
+        options.all = all;
+        return std::ranges::count(diagnosis_text(diagnosis, options), '\n');
+    };
+    for (std::size_t height = 16; height < 40; ++height) EXPECT_LT(lines(height, false), static_cast<std::ptrdiff_t>(height));
+    EXPECT_GT(lines(24, true), 45) << "--all has no height";
+}
+
+TEST(KernelText, LeavesOutWhatSaysLittle) {
+    EXPECT_EQ(kernel_text("void at::native::(anonymous namespace)::softmax<float, (int)4>(float*, int)"),
+              "softmax<float, (int)4>");
+    EXPECT_EQ(kernel_text("ampere_sgemm_128x64_tn"), "ampere_sgemm_128x64_tn");
+    EXPECT_EQ(kernel_text("(odd)"), "(odd)");
+    EXPECT_EQ(kernel_text("void at::native::vectorized_elementwise_kernel<(int)4, at::native::GeluFunctor<c10::Half> >(int)"),
+              "GeluFunctor<Half> >");
+    EXPECT_EQ(kernel_text("elementwise_kernel<128, 2"), "");
+    EXPECT_EQ(kernel_text(""), "");
 }
 
 TEST(DiagnosisJson, BytesThatAreNoUtf8AreReplaced) {

@@ -49,6 +49,8 @@ void expect_same(const Timeline& a, const Timeline& b) {
     EXPECT_EQ(a.counting_share, b.counting_share);
     EXPECT_EQ(a.presence_share, b.presence_share);
     EXPECT_EQ(a.processors, b.processors);
+    EXPECT_EQ(a.multiprocessors, b.multiprocessors);
+    EXPECT_EQ(std::tuple(a.run.begin, a.run.end), std::tuple(b.run.begin, b.run.end));
     EXPECT_EQ(a.dropped, b.dropped);
     EXPECT_EQ(a.remarks, b.remarks);
     EXPECT_EQ(a.has_call_stacks, b.has_call_stacks);
@@ -67,9 +69,9 @@ void expect_same(const Timeline& a, const Timeline& b) {
     for (std::size_t i = 0; i < a.work.size(); ++i) {
         const Work &x = a.work[i], &y = b.work[i];
         EXPECT_EQ(std::tuple(x.begin, x.end, x.process, x.device, x.kind, x.communication, x.stream, x.correlation, x.shape,
-                             x.graph_node, x.bytes, x.from, x.to),
+                             x.graph_node, x.bytes, x.from, x.to, x.launch),
                   std::tuple(y.begin, y.end, y.process, y.device, y.kind, y.communication, y.stream, y.correlation, y.shape,
-                             y.graph_node, y.bytes, y.from, y.to))
+                             y.graph_node, y.bytes, y.from, y.to, y.launch))
             << i;
         EXPECT_EQ(a.names[x.name], b.names[y.name]);
     }

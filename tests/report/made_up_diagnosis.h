@@ -9,6 +9,21 @@ inline double& ms_of(diagnose::Diagnosis& diagnosis, diagnose::Owner owner) {
     return diagnosis.breakdown_ms[static_cast<std::size_t>(owner)];
 }
 
+/// As of a program that keeps the GPU busy.
+inline diagnose::KernelTable made_up_kernels() {
+    using diagnose::Units;
+    diagnose::KernelTable table;
+    table.gpu_ms = 1000;
+    const diagnose::Frame line{"/home/ada/project/model.py", 7, "forward", false};
+    table.rows = {
+        {"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_execute", 1200, 600, line, "bf16", Units::kTensor, 3.25},
+        {"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, float)", 9600, 250, line,
+         "f32", Units::kPlain, std::nullopt},
+        {"my_own_kernel", 12, 100, std::nullopt, "", Units::kUnsaid, std::nullopt}};
+    table.chains = {{line, {table.rows[1].name, "void gelu<c10::Half>(int)"}, 4800, 240}};
+    return table;
+}
+
 /// A program that reads its loss in every step, and clears the cache besides.
 inline diagnose::Diagnosis sick_diagnosis() {
     using diagnose::Owner;

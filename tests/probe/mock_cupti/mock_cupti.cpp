@@ -193,6 +193,9 @@ void on_work(const WorkEvent& event) {
         put(record, kernel_at::kEnd, end);
         put(record, kernel_at::kStream, event.stream);
         ::memcpy(record + kernel_at::kGrid, event.sizes, sizeof event.sizes);
+        put(record, kernel_at::kRegisters, std::uint16_t{40});
+        put(record, kernel_at::kStaticShared, std::uint32_t{1024});
+        put(record, kernel_at::kDynamicShared, std::uint32_t{512});
         put(record, kernel_at::kCorrelation, number);
         put(record, kernel_at::kName, event.name);
         put(record, kernel_at::kNode, event.node);
