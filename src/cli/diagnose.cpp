@@ -19,12 +19,13 @@
 #include "report/diagnosis_markdown.h"
 #include "report/diagnosis_text.h"
 #include "report/kineto_export.h"
+#include "report/sample_export.h"
 
 namespace millrace::cli {
 namespace {
 
 struct DiagnoseArguments {
-    std::string run, markdown, html, trace;
+    std::string run, markdown, html, trace, speedscope, collapsed;
     bool json = false, all = false;
 };
 
@@ -38,6 +39,7 @@ Examples:
   millrace diagnose runs/slow --html slow.html        the same as a page with timelines, for people who never saw a profiler
   millrace diagnose runs/slow --all                   every finding with evidence and call stack
   millrace diagnose runs/slow --trace slow.json.gz    for https://ui.perfetto.dev
+  millrace diagnose runs/slow --speedscope slow.json  where the host's time went, for https://www.speedscope.app
   millrace diagnose trace.json.gz --json              for programs; keys in docs/doctor-reports.md
 
 Exit status: 0 nothing worth changing, 1 findings, 2 usage or bad input, 4 no step of a GPU program in RUN.)";
@@ -59,13 +61,14 @@ base::Status check_not_of_run(const std::string& run, const std::string& path) {
 
 /// Every file is looked at before anything long begins, so that a bad name costs no time and leaves nothing half-written.
 base::Status check_outputs(const DiagnoseArguments& given) {
-    for (const std::string* path : {&given.markdown, &given.html, &given.trace})
+    for (const std::string* path : {&given.markdown, &given.html, &given.trace, &given.speedscope, &given.collapsed})
         if (!path->empty()) {
             MILLRACE_TRY(check_not_of_run(given.run, *path));
             MILLRACE_TRY(io::check_writable(*path));
         }
     const io::NamedFile files[] = {
-        {"RUN", given.run}, {"--md", given.markdown}, {"--html", given.html}, {"--trace", given.trace}};
+        {"RUN", given.run},       {"--md", given.markdown},           {"--html", given.html},
+        {"--trace", given.trace}, {"--speedscope", given.speedscope}, {"--collapsed", given.collapsed}};
     return io::check_apart(files);
 }
 
@@ -73,6 +76,18 @@ base::Status write_trace(const diagnose::Timeline& timeline, const diagnose::Dia
     MILLRACE_LET(written, report::export_trace(timeline, diagnosis, path));
     if (written.left_out > 0)
         MILLRACE_LOG(warn, "{}: {} events at the end were left out, no viewer opens more than 2 GiB", path, written.left_out);
+    return base::ok();
+}
+
+using SampleWriter = base::Status (*)(const diagnose::Timeline&, io::ByteSink&);
+
+base::Status write_samples(const diagnose::Timeline& timeline, const std::string& path, SampleWriter write) {
+    if (path.empty()) return base::ok();
+    if (timeline.samples.empty())
+        return base::Error{
+            "cannot be written: RUN has no samples of threads (a recording made with --no-samples, a trace of a profiler)", path,
+            kNoData};
+    MILLRACE_TRY(io::write_atomically(path, [&](io::FileWriter& file) { return write(timeline, file); }));
     return base::ok();
 }
 
@@ -100,6 +115,8 @@ base::Result<int> run_diagnose(const DiagnoseArguments& given) {
     if (!given.markdown.empty()) MILLRACE_TRY(io::write_atomically(given.markdown, report::diagnosis_markdown(diagnosis)));
     if (!given.html.empty()) MILLRACE_TRY(io::write_atomically(given.html, report::diagnosis_html(diagnosis, timeline)));
     if (!given.trace.empty()) MILLRACE_TRY(write_trace(timeline, diagnosis, given.trace));
+    MILLRACE_TRY(write_samples(timeline, given.speedscope, report::write_speedscope));
+    MILLRACE_TRY(write_samples(timeline, given.collapsed, report::write_collapsed));
     if (given.json) {
         say(report::diagnosis_json(diagnosis));
     } else {
@@ -121,6 +138,10 @@ void add_diagnose(const Command& program) {
     command.option("--md", given->markdown, "write it as Markdown, too").placeholder("FILE");
     command.option("--html", given->html, "write a page with timelines that loads nothing, too").placeholder("FILE");
     command.option("--trace", given->trace, "write it as a trace for Perfetto, too; packed when the name ends in .gz")
+        .placeholder("FILE");
+    command.option("--speedscope", given->speedscope, "write the samples of threads for https://www.speedscope.app, too")
+        .placeholder("FILE");
+    command.option("--collapsed", given->collapsed, "write them as collapsed stacks, for flamegraph.pl and the like, too")
         .placeholder("FILE");
     command.footer(kDiagnoseFooter);
     command.action([given] { return run_diagnose(*given); });

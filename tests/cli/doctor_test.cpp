@@ -73,6 +73,20 @@ TEST_F(Doctor, DiagnosesARecordingInEveryForm) {
     EXPECT_EQ(parsed["findings"].empty(), json.status == 0);
 }
 
+TEST_F(Doctor, WritesSamplesForViewersOfProfiles) {
+    diagnose::write_recording(folder_ / "run");
+    const Said said = call({"diagnose", path("run"), "--speedscope", path("s.json"), "--collapsed", path("c.txt")});
+    EXPECT_TRUE(said.status == 0 || said.status == 1) << said.err;
+    EXPECT_EQ(Json::parse(content("s.json"))["profiles"].size(), 1u);
+    EXPECT_EQ(content("c.txt"), "python worker (4100);thread 4101;fetch (loader.py:12);[read] 10000\n");
+    expect_refusal({"diagnose", path("run"), "--speedscope", path("d"), "--collapsed", path("d")}, "name the same file");
+    expect_refusal({"diagnose", path("run"), "--collapsed", path("run/trace.bin")}, "file of the run");
+    const Said none = call({"diagnose", trace("with_stack.json"), "--speedscope", path("none.json")});
+    EXPECT_EQ(none.status, 4) << none.err;
+    EXPECT_NE(none.err.find("no samples of threads"), std::string::npos) << none.err;
+    EXPECT_FALSE(std::filesystem::exists(path("none.json")));
+}
+
 TEST_F(Doctor, DiagnosesATraceOfTheProfiler) {
     const Said said = call({"diagnose", trace("with_stack.json"), "--json"});
     EXPECT_TRUE(said.status == 0 || said.status == 1) << said.err;
