@@ -57,6 +57,17 @@ class Documents(unittest.TestCase):
         for path in (ROOT / "docs" / "performance").glob("*.md"):
             self.assertLessEqual(len(path.read_text().splitlines()), 150, path.name)
 
+    def test_the_doctor_is_short_and_begins_with_what_to_do(self):
+        names = ("doctor.md", "doctor-reports.md", "probe.md", "record.md", "profiler-traces.md")
+        self.assertLessEqual(sum(len((ROOT / "docs" / name).read_text().split()) for name in names), 5000)
+        self.assertEqual((ROOT / "docs" / "doctor.md").read_text().splitlines()[1], "## I got this finding, what now?")
+
+    def test_every_finding_has_its_row(self):
+        text, names = (ROOT / "docs" / "doctor.md").read_text(), (ROOT / "src" / "diagnose" / "diagnosis.cpp").read_text()
+        kinds = re.search(r"kKindNames\{(.*?)\}", names, re.S).group(1)
+        for kind in re.findall(r'"([a-z-]+)"', kinds):
+            self.assertRegex(text, rf"(?m)^\| `{kind}` ")
+
     def test_commits_and_dates_are_of_performance_alone(self):
         for path in documents():
             if path.parent.name != "performance":
