@@ -15,6 +15,7 @@ SLICES = {"launch-bound": 0.25}  # seconds of a turn, by kind, of programs as si
 
 
 OTHERS = 3.0  # most per cent of any other
+PRINTED = 1.5  # points that the figure which is printed may be off
 
 
 def measured(kinds, named=()):
@@ -140,8 +141,12 @@ class Pairs:
             item.update(window=document.get("window_overhead_share"), own=document.get("overhead_share"))
         slower = judging.slow_downs(item["pairs"])
         low, high = judging.interval(slower)
+        median = statistics.median(slower)
         problems = [f"slow-down up to {high:.2f} %, the limit is {self.limit:g} %"] if high > self.limit else []
-        return dict(item, median=statistics.median(slower), low=low, high=high, limit=self.limit, asked=self.usual, problems=problems)
+        own = item.get("own")
+        if own is not None and abs(100 * own - median) > PRINTED:
+            problems.append(f"printed are {100 * own:.2f} %, measured {median:.2f} %: {PRINTED:g} points are allowed")
+        return dict(item, median=median, low=low, high=high, limit=self.limit, asked=self.usual, problems=problems)
 
 
 def overhead(check):

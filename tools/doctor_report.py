@@ -92,7 +92,7 @@ def overhead_line(name, item):
     mean, deviation = noise_text(item)
     return (f"{name:22} {item['median']:+.2f} % [{item['low']:+.2f}, {item['high']:+.2f}], limit {item['limit']:g} %, {pairs_text(item)} pairs{turns_text(item)}, "
             f"mean {mean}, pairs differ by {deviation}, "
-            f"inside windows {share(item.get('window'))}, {left_text(item)}{item['bytes'] / 1e6:.1f} MB  {verdict(item)}").rstrip()
+            f"printed {share(item.get('own'), 2)}, inside windows {share(item.get('window'))}, {left_text(item)}{item['bytes'] / 1e6:.1f} MB  {verdict(item)}").rstrip()
 
 
 def profiler_line(name, item):

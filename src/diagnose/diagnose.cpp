@@ -42,14 +42,6 @@ void describe_steps(const Study& study, Diagnosis& diagnosis) {
             fmt::format("only {} steps were seen: record a longer run for surer findings", lengths.size()));
 }
 
-double launches_per_step(const Study& study) {
-    std::size_t launches = 0;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act)
-            launches += study.call(lane, act).kind == CallKind::kLaunch ? 1 : 0;
-    return study.step_count > 0 ? static_cast<double>(launches) / static_cast<double>(study.step_count) : 0;
-}
-
 void describe_recording(const Study& study, Diagnosis& diagnosis) {
     diagnosis.undisturbed_step_ms = study.undisturbed_ms;
     diagnosis.costed_step_ms = study.costed_ms();
@@ -124,12 +116,10 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     Breakdown breakdown = divide_steps(study, roles);
     diagnosis.breakdown_ms = breakdown.ms;
     diagnosis.busy_share = breakdown.busy_share;
-    const double idle_share = std::isnan(breakdown.busy_share) ? 0 : std::clamp(1 - breakdown.busy_share, 0.0, 1.0);
     const auto undisturbed =
         study.undisturbed_evaluation_ms ? *study.undisturbed_ms + *study.undisturbed_evaluation_ms : study.undisturbed_ms;
     const double recorded = study.recorded_ms + (study.undisturbed_evaluation_ms ? study.evaluation_ms : 0);
-    diagnosis.overhead_share =
-        overhead_share(timeline, launcher->process, recorded, undisturbed, idle_share * launches_per_step(study));
+    diagnosis.overhead_share = overhead_share(timeline, launcher->process, recorded, undisturbed, study.presence_ms);
     diagnosis.evaluation_ms = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
     diagnosis.typical = std::move(breakdown.typical);
     diagnosis.worst = std::move(breakdown.worst);

@@ -105,7 +105,7 @@ std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded) {
 }
 
 std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t process, double recorded_ms,
-                                     std::optional<double> undisturbed_ms, double idle_launches) {
+                                     std::optional<double> undisturbed_ms, double presence_ms) {
     const Time run = run_length(timeline);
     if (!undisturbed_ms || *undisturbed_ms <= 0 || recorded_ms <= 0 || run <= 0) return std::nullopt;
     double inside = 0;  // windows of a made-up file may be longer together than there is time
@@ -114,8 +114,9 @@ std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t pro
             if (window.process == process) inside += static_cast<double>(window.end - window.begin);
     const double share = std::min(1.0, inside / static_cast<double>(run));
     const double lost = std::max(0.0, 1 - *undisturbed_ms / recorded_ms);
-    const double waiting = timeline.presence_share * record::kWaitingCostNs * idle_launches / (*undisturbed_ms * 1e6);
-    return share * lost + (1 - share) * std::clamp(timeline.counting_share + waiting, 0.0, 1.0);
+    const double waiting = presence_ms / (*undisturbed_ms + presence_ms);
+    const double cost = share * lost + (1 - share) * std::clamp(timeline.counting_share + waiting, 0.0, 1.0);
+    return cost < 1 ? cost / (1 - cost) : std::optional<double>();
 }
 
 }  // namespace millrace::diagnose

@@ -22,10 +22,10 @@ constexpr double kFastestPace = 0.6;  ///< a step outside of windows against ins
 /// than record::kLeastUnrecordedSeconds or ...Steps ran unrecorded: too little to tell.
 std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded);
 
-/// Share of the run's time that recording cost `process`: what its windows added to their steps, what counting steps outside of
-/// them takes, as far as that is known, and what CUPTI adds to launches there by our estimate (record::kWaitingCostNs).
-/// `idle_launches`: of a step, those times the share of it in which the GPU idles: else the host has time for them.
+/// By what share recording made the run of `process` longer: by what its windows added to their steps, what counting steps
+/// outside of them takes, as far as that is known, and `presence_ms`, which CUPTI adds to each of these. `undisturbed_ms` is
+/// without it.
 std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t process, double recorded_ms,
-                                     std::optional<double> undisturbed_ms, double idle_launches);
+                                     std::optional<double> undisturbed_ms, double presence_ms);
 
 }  // namespace millrace::diagnose

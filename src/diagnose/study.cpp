@@ -7,6 +7,7 @@
 #include "diagnose/loader_workers.h"
 #include "diagnose/machine_rows.h"
 #include "diagnose/pace.h"
+#include "record/pulse_blocks.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -214,6 +215,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     take_evaluation_off();
     remove_recording_cost();
     outside = slower_outside(*this);
+    if (timeline.source == Source::kRecording) remove_presence();
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
     if (base_ms > 0) power = power_of(since_recorded(timeline), policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
@@ -281,6 +283,21 @@ void Study::remove_recording_cost() {
     const double evaluation = evaluation_ms * (mean_ms(*this, models, true) - base_ms) / evaluation_before;
     undisturbed_ms = whole * step / (step + evaluation);
     undisturbed_evaluation_ms = whole - *undisturbed_ms;
+}
+
+/// Once it has made records of the device, CUPTI slows down each launch, in windows and outside of them.
+void Study::remove_presence() {
+    const Time each = static_cast<Time>(timeline.presence_share * record::kWaitingCostNs);
+    for (std::size_t lane = 0; lane < models.size(); ++lane)
+        for (std::uint32_t act = 0; act < models[lane].acts.size(); ++act)
+            if (const CallKind kind = call(lane, act).kind; kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch)
+                models[lane].acts[act].own -= std::min(each, models[lane].acts[act].own);
+    const double before = base_ms;
+    base_ms = mean_ms(*this, models);
+    if (before <= 0 || !undisturbed_ms) return;
+    presence_ms = *undisturbed_ms * std::clamp(1 - base_ms / before, 0.0, 1.0);
+    *undisturbed_ms -= presence_ms;
+    if (undisturbed_evaluation_ms) *undisturbed_evaluation_ms *= base_ms / before;
 }
 
 bool Study::trains_at(Time time) const {

@@ -74,12 +74,13 @@ struct Study {
     double base_ms = 0;                               ///< the model's mean step
     double replayed_ms = 0;                           ///< the same before anything was taken off
     double replay_error = 0;                          ///< |replayed - recorded| / recorded, before anything was taken off
-    std::optional<double> undisturbed_ms;             ///< mean step outside of windows
+    std::optional<double> undisturbed_ms;             ///< mean step outside of windows, without presence_ms
     bool pace_has_evaluation = false;                 ///< it was told from that of steps and evaluations together
     double evaluation_ms = 0;                         ///< that phases between steps add to each in the windows
     std::optional<double> undisturbed_evaluation_ms;  ///< the same outside of them, where the pace has it
     std::optional<SlowerOutside> outside;             ///< where the windows are too fast to speak for the run
     double profiler_ms = 0;                           ///< of a step that another profiler took for noting things, by our estimate
+    double presence_ms = 0;                           ///< of a step outside of windows: what CUPTI took there, by our estimate
     Time call_cost = 0;                               ///< that recording added to each call
     std::optional<PowerLimit> power;                  ///< where power and its limit were measured
     std::optional<double> copy_bytes_per_second;      ///< of pinned copies
@@ -90,6 +91,7 @@ private:
     void take_evaluation_off();
     void remove_profiler();
     void remove_recording_cost();
+    void remove_presence();
 };
 
 }  // namespace millrace::diagnose

@@ -43,6 +43,7 @@ public:
         timeline.stacks = {{}};
         timeline.has_call_stacks = true;
         timeline.processors = 16;
+        timeline.presence_share = 0;
         timeline.link_bytes_per_second = traits.pinned_bytes_per_us * 1e6 / Policy{}.link_efficiency;
         timeline.processes = {{kProcess, 1, "python train.py", true, kMainThread},
                               {kWorker, kProcess, "python worker", false, kWorker}};

@@ -37,7 +37,7 @@ class Overhead(Trial):
         given = ("--parts", "overhead", "--seconds", "1", "--slices", "0")
         said = self.expect(0, "+0.00 % [+0.00, +0.00], limit 1 %, 2 pairs", *given, "--pairs", "2")
         self.assertIn("tiny-cured", said)
-        self.assertIn("inside windows 10.0 %", said)
+        self.assertIn("printed 0.10 %, inside windows 10.0 %", said)
         self.assertEqual(self.folder.calls("record"), 6)
         self.expect(0, "3 pairs", *given, "--pairs", "3", "--only", "tiny-cured")
         self.assertEqual(self.folder.calls("record"), 7)
@@ -53,6 +53,14 @@ class Overhead(Trial):
         self.folder.program("healthy", "healthy", 50.0)
         self.expect(1, "slow-down up to 2.04 %, the limit is 1 %", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
         self.assertEqual(self.folder.calls("record"), 2)  # its median is above the limit: more pairs are no help
+
+    def test_a_printed_figure_that_is_off_fails(self):
+        self.sick("tiny", "launch-bound")
+        given = ("--parts", "overhead", "--pairs", "2", "--seconds", "1", "--slices", "0", "--only", "tiny-sick")
+        self.folder.answer("tiny", dict(diagnosis(), overhead_share=0.012))
+        self.expect(0, "printed 1.20 %", *given)
+        self.folder.answer("tiny", dict(diagnosis(), overhead_share=0.017))
+        self.expect(1, "printed are 1.70 %, measured 0.00 %: 1.5 points are allowed", *given, "--again")
 
     def test_recordings_of_restless_programs_that_are_too_short_are_not_compared(self):
         self.sick("churn", "allocator-churn")
