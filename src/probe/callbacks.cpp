@@ -277,7 +277,7 @@ void write_call(ThreadState& thread, std::uint32_t index, const CuptiCall& data,
     if (call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync) made.extra = pending.word;
     if (concerns_event(call.kind)) made.extra = facts.address;
     if (data.result != nullptr && *static_cast<const int*>(data.result) != 0) made.flags = record::kFailedCall;
-    if (thread.led > 0) made.flags |= record::kLedCall;
+    if (thread.tracked > 0) made.flags |= record::kLedCall;
     append(thread, &made, 1);
 }
 
@@ -312,7 +312,7 @@ void note_graphs(CallKind kind) {
 
 bool graphs_forbid() { return state.graphs.load() && !state.graphs_too; }
 
-void count_led(CallKind kind) {
+void count_tracked(CallKind kind) {
     if (state.pulse_led.load(kRelaxed)) count_call(kind);
 }
 

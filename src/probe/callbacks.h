@@ -22,8 +22,8 @@ struct CallbackState {
     std::atomic<std::uint32_t> mode{0};
     std::atomic<std::uint32_t> generation{1};  ///< raised with each change of mode
     std::atomic<std::uint32_t> pulse_call{0}, pulse_stride{1};
-    std::atomic<bool> pulse_led{false};  ///< led calls are counted, not CUPTI's
-    std::atomic<bool> graphs{false};     ///< set by callbacks and led calls: the program captures or launches graphs
+    std::atomic<bool> pulse_led{false};  ///< tracked calls are counted, not CUPTI's
+    std::atomic<bool> graphs{false};     ///< set by callbacks and tracked calls: the program captures or launches graphs
     std::atomic<bool> alone{false};      ///< CUPTI is on its way out or gone: it may not tell of memory
     bool graphs_too = false;             ///< it goes though there are graphs
     std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};
@@ -57,8 +57,8 @@ void note_graphs(record::CallKind kind);
 /// PyTorch's profiler does not let CUPTI go either where a program has graphs: they have crashed.
 bool graphs_forbid();
 
-/// Counts a led call, where those mark steps.
-void count_led(record::CallKind kind);
+/// Counts a tracked call, where those mark steps.
+void count_tracked(record::CallKind kind);
 /// Device memory that was taken or given back while CUPTI was gone; `begin`: of the call. Of what is given back the range is
 /// removed before.
 void memory_taken(record::CallKind kind, std::uint64_t address, std::uint64_t bytes, std::uint64_t begin);

@@ -17,13 +17,13 @@
 #include "probe/calls.h"
 #include "probe/clock.h"
 #include "probe/departure.h"
+#include "probe/handover.h"
 #include "probe/kept_memory.h"
 #include "probe/lanes.h"
-#include "probe/led_calls.h"
 #include "probe/log.h"
-#include "probe/making_way.h"
 #include "probe/sites.h"
 #include "probe/subscription.h"
+#include "probe/tracked_calls.h"
 #include "probe/trial.h"
 
 namespace millrace::probe {
@@ -143,7 +143,7 @@ void enter_window() {
     callbacks.window_pulses.store(0);
     callbacks.window_over.store(false);
     watch_for_clients();
-    if (control.leads.load() != 0) lead_calls();
+    if (control.leads.load() != 0) track_calls();
     controller.watched_window = controller.trial.activity && controller.trial.callbacks;
     controller.launches_before = callbacks.launches.load();
     controller.delivered_before = delivered_records();
@@ -236,7 +236,7 @@ void finish_leaving() {
     }
     stop_keeping();
     controller.gone = true;
-    way_is_free();
+    end_handover();
 }
 
 void obey() {
@@ -286,8 +286,8 @@ void look_after_departure() {
 }
 
 void look() {
-    if (!controller.leaving && (way_is_wanted() || lost_buffers())) {
-        set_fault(ProbeFault::kMadeWay, 0);
+    if (!controller.leaving && (handover_is_wanted() || lost_buffers())) {
+        set_fault(ProbeFault::kHandedOver, 0);
         begin_leaving();
     }
     if (!controller.leaving) watch_keeper(now());
@@ -299,7 +299,7 @@ void look() {
             if (!controller.subscription.has_activities()) count_flush();
             flush(false);
             if (controller.mode == ProbeMode::kFull && header()->control.leads.load() != 0)
-                lead_calls();  // of what was loaded meanwhile
+                track_calls();  // of what was loaded meanwhile
         }
     }
     if (!controller.leaving) look_after_departure();

@@ -7,12 +7,12 @@
 
 #include "probe/callbacks.h"
 #include "probe/clock.h"
+#include "probe/handover.h"
 #include "probe/kept_memory.h"
 #include "probe/lanes.h"
-#include "probe/led_gate.h"
 #include "probe/log.h"
-#include "probe/making_way.h"
-#include "probe/sleepers.h"
+#include "probe/thread_states.h"
+#include "probe/tracked_gate.h"
 
 namespace millrace::probe {
 namespace {
@@ -20,13 +20,13 @@ namespace {
 using record::CuptiPresence;
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::uint64_t kWish = 500 * kMillisecond;        ///< of tries, then it stays ...
+constexpr std::uint64_t kTrying = 500 * kMillisecond;      ///< of tries, then it stays ...
 constexpr std::uint64_t kUntried = 10'000 * kMillisecond;  ///< ... or when no thread has tried for so long ...
 constexpr std::uint64_t kUnready = 3'000 * kMillisecond;   ///< ... or a call of the last window has not ended for so long
 constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;   ///< in which it gives back what it had
 constexpr std::uint64_t kGatePatience = kMillisecond, kBetweenTries = 20 * kMillisecond;
 
-std::atomic<std::uint64_t> tried{0}, tried_last{0};  ///< in vain, first and last; set by led calls
+std::atomic<std::uint64_t> tried{0}, tried_last{0};  ///< in vain, first and last; set by tracked calls
 std::atomic<std::uint32_t> probe_thread{0};
 std::atomic<std::uint64_t> window_ended{0};  ///< the last one, of thread_clock()
 std::atomic<std::uint64_t> began_to_go{0}, was_gone{0};
@@ -47,12 +47,12 @@ bool is_another_inside(const ThreadState& thread) {
     return false;
 }
 
-/// Others may be inside of calls that are neither reported nor led, as libraries make that have a runtime of their own.
+/// Others may be inside of calls that are neither reported nor tracked, as libraries make that have a runtime of their own.
 bool do_others_sleep(const ThreadState& thread) {
     const std::uint32_t own = probe_thread.load();
     for (const record::ProbeLane& lane : header()->lanes)
         if (const std::uint32_t other = lane.thread.load(); other != 0 && other != thread.thread && other != own)
-            if (!does_sleep(other)) return false;
+            if (!is_asleep(other)) return false;
     return true;
 }
 
@@ -63,7 +63,7 @@ bool do_newcomers_sleep(const ThreadState& thread) {
     } known{thread.thread, probe_thread.load()};
     const auto sleeps = [](std::uint32_t other, void* data) {
         const auto& those = *static_cast<const Known*>(data);
-        return other == those.self || other == those.probe || does_sleep(other, window_ended.load());
+        return other == those.self || other == those.probe || is_asleep(other, window_ended.load());
     };
     return do_all(sleeps, &known);
 }
@@ -94,14 +94,14 @@ void depart_if_wanted() {
     if (!state().finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
     int cancelled = PTHREAD_CANCEL_ENABLE;  // a thread that ends in here would leave the gate shut
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
-    if (shut_led(kGatePatience) && !is_another_inside(*thread) && do_others_sleep(*thread) && do_newcomers_sleep(*thread)) {
+    if (shut_gate(kGatePatience) && !is_another_inside(*thread) && do_others_sleep(*thread) && do_newcomers_sleep(*thread)) {
         finalize();
-        open_led();
+        open_gate();
     } else {
         std::uint64_t never = 0;
         tried_last.store(now());
         tried.compare_exchange_strong(never, now());
-        open_led();  // not later: it may be another's by then
+        open_gate();  // not later: it may be another's by then
         state().finalizing.store(Finalizing::kWanted);
     }
     ::pthread_setcancelstate(cancelled, nullptr);
@@ -116,7 +116,7 @@ bool stop_departure() {
 /// CUPTI may be finalised between calls of the program, once it tells of none. From then on this thread must not use it.
 void Departure::request(void* subscriber) {
     if (!silent_) {
-        state().alone.store(true);  // led calls tell of memory instead
+        state().alone.store(true);  // tracked calls tell of memory instead
         silent_ = true;
         return host_.apply_calls();
     }
@@ -149,7 +149,7 @@ void Departure::refuse() {
 /// without a lane it is unknown what they do.
 bool Departure::must_stay() const {
     const std::uint64_t first = tried.load();
-    const bool in_vain = (first != 0 && now() - first >= kWish) || now() - wanted_since_ >= (silent_ ? kUntried : kUnready);
+    const bool in_vain = (first != 0 && now() - first >= kTrying) || now() - wanted_since_ >= (silent_ ? kUntried : kUnready);
     const bool miscounted = header()->state.unended.load() > 0 || header()->state.stale.load() > 0;
     return in_vain || miscounted || counts_with_cupti() || !had_all_lanes() || graphs_forbid() ||
            state().cupti.finalize == nullptr || !can_keep_memory(state().cupti.library);

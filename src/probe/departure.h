@@ -1,7 +1,7 @@
 #pragma once
 // Where `record --finalize-cupti` asks for it, CUPTI leaves the process for good once it is not needed any more: even silent it
-// slows each launch down. The probe's thread requests it (Departure); a thread of the program does it between two of its led
-// calls (led_calls.h), in a moment in which no other thread can be inside of CUDA. docs/probe.md says what all this guards
+// slows each launch down. The probe's thread requests it (Departure); a thread of the program does it between two of its tracked
+// calls (tracked_calls.h), in a moment in which no other thread can be inside of CUDA. docs/probe.md says what all this guards
 // against.
 
 #include <cstdint>
@@ -45,7 +45,7 @@ private:
 /// No thread begins to finalise CUPTI any more; true where a thread is about it right now.
 bool stop_departure();
 
-/// Finalises CUPTI where that is wished and no other thread can be inside of a call. From led calls, when they are over.
+/// Finalises CUPTI where that is wished and no other thread can be inside of a call. From tracked calls, when they are over.
 void depart_if_wanted();
 
 }  // namespace millrace::probe

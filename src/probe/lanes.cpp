@@ -108,7 +108,7 @@ ThreadState* this_thread() {
         ThreadState& state = states[i];
         // What others read of it (open) its last owner has left empty.
         state.lost = 0;
-        state.nameless_site = state.last_correlation = state.led = state.pending_count = state.range_depth = 0;
+        state.nameless_site = state.last_correlation = state.tracked = state.pending_count = state.range_depth = 0;
         std::atomic_ref(state.gave_work).store(0u);
         state.lane = &lane;
         state.slots = slots_of(i);

@@ -36,7 +36,7 @@ struct ThreadState {
     std::uint32_t thread;
     std::uint32_t nameless_site;     ///< for calls without frames; 0: not made yet
     std::uint32_t last_correlation;  ///< of the last call that was not inside of another
-    std::uint32_t led;               ///< calls under way that lead through the probe (led_calls.h), counted inside of windows
+    std::uint32_t tracked;           ///< calls under way that lead through the probe (tracked_calls.h), counted inside of windows
     std::uint32_t memory_told;       ///< calls about memory that CUPTI has told of
     std::uint32_t begun;             ///< calls so far that it has marked, for other threads to read
     std::uint32_t gave_work;  ///< the generation of the mode in which it last gave a device work in a window, for them, too

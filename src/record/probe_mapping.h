@@ -31,7 +31,7 @@ enum class ProbeFault : std::uint32_t {
     kOtherClient = 2,  ///< another profiler holds CUPTI; `incumbent` has its name
     kCuptiFailed = 3,  ///< `fault_code` has CUPTI's result
     kNoMemory = 4,
-    kMadeWay = 5,  ///< recorded until the program began to use CUPTI itself; `incumbent`: which library of it, where known
+    kHandedOver = 5,  ///< recorded until the program began to use CUPTI itself; `incumbent`: which library of it, where known
     kUnheard = 6,  ///< recorded until `record` had not listened for kKeeperTimeout
 };
 

@@ -40,7 +40,7 @@ std::string fault_text(const ProbeReport& report) {
             return unrecorded(fmt::format("another profiler{}{} holds CUPTI", other.empty() ? "" : ", ", other));
         case ProbeFault::kCuptiFailed: return unrecorded(fmt::format("CUPTI refused (result {})", report.fault_code));
         case ProbeFault::kNoMemory: return unrecorded("the probe got no memory or thread");
-        case ProbeFault::kMadeWay:
+        case ProbeFault::kHandedOver:
             return fmt::format(
                 "process {}: the program began to use CUPTI itself{}{}, as torch.profiler does; the probe made way, and kernels "
                 "and calls are recorded up to there",

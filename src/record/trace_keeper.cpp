@@ -132,7 +132,7 @@ void TraceKeeper::close(Entry& entry, std::uint64_t now) {
 void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
     if (const std::string text = fault_text(process.report()); !text.empty()) outcome_.notes.push_back(text);
     const ProbeFault fault = process.report().fault;
-    const bool began = fault == ProbeFault::kNone || fault == ProbeFault::kMadeWay || fault == ProbeFault::kUnheard;
+    const bool began = fault == ProbeFault::kNone || fault == ProbeFault::kHandedOver || fault == ProbeFault::kUnheard;
     if (began || process.windows() > 0) ++outcome_.probed;
     if (process.damaged() > 0)
         outcome_.notes.push_back(fmt::format("process {}: what its probe left made no sense in {} places and was passed over",

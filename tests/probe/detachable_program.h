@@ -68,7 +68,7 @@ protected:
     }
 
     /// A window of three steps, then none: CUPTI may go, and nobody has launched since.
-    static void wish(ProbedProgram& program) {
+    static void ask_to_leave(ProbedProgram& program) {
         ASSERT_TRUE(order(program, record::ProbeMode::kFull, false, false));
         ASSERT_EQ(program.ask("framework 3 4"), "0");
         ASSERT_TRUE(order(program, record::ProbeMode::kPulse, true, true));

@@ -157,7 +157,7 @@ def copy_forever():
         time.sleep(0.002)  # so that copies can go off
 
 
-def led_forever():
+def tracked_forever():
     while True:
         framework.mock_framework_step(weights, 4)
 
@@ -319,8 +319,8 @@ def main():
             threading.Thread(target=take_now_and_then, daemon=True).start()
         elif word == "wait_aside":
             threading.Thread(target=framework.mock_framework_wait, daemon=True).start()
-        elif word == "daemon_led":
-            threading.Thread(target=led_forever, daemon=True).start()
+        elif word == "daemon_tracked":
+            threading.Thread(target=tracked_forever, daemon=True).start()
         elif word == "disturbed":
             answer = str(cupti().mock_cupti_disturbed())
         elif word == "spoiled":

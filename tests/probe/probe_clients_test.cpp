@@ -54,7 +54,7 @@ void expect_made_way(ProbedProgram& program, const char* client) {
         program.beat();
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    EXPECT_EQ(state.fault.load(), static_cast<std::uint32_t>(ProbeFault::kMadeWay));
+    EXPECT_EQ(state.fault.load(), static_cast<std::uint32_t>(ProbeFault::kHandedOver));
     EXPECT_STREQ(state.incumbent, client);
     EXPECT_EQ(state.mode.load(), 0u);
     program.header().control.mode.store(2);

@@ -105,7 +105,7 @@ TEST_F(ProbeDetach, ProgramsOwnProfilerFindsCuptiFree) {
     ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(leave(program));
     ASSERT_EQ(program.ask("profile"), "0");
-    EXPECT_EQ(program.header().state.fault.load(), static_cast<std::uint32_t>(ProbeFault::kMadeWay));
+    EXPECT_EQ(program.header().state.fault.load(), static_cast<std::uint32_t>(ProbeFault::kHandedOver));
     EXPECT_EQ(program.header().state.mode.load(), 0u);
     ASSERT_EQ(program.ask("launch 25"), "done");
     const std::string profiled = program.ask("profiled");
@@ -119,7 +119,7 @@ TEST_F(ProbeDetach, NoMemoryIsMissedWhileCuptiGoes) {
     slow["MOCK_CUPTI_FINALIZE_MS"] = "30";
     ProbedProgram program(drive(), slow);
     ASSERT_NO_FATAL_FAILURE(start(program));
-    // Leads have to be there before the churning begins: what is not led is not seen.
+    // Imports have to lead through the probe before the churning begins: what is not tracked is not seen.
     ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
     ASSERT_EQ(program.ask("churn"), "done");
     ASSERT_NO_FATAL_FAILURE(leave(program));
@@ -142,9 +142,9 @@ TEST_F(ProbeDetach, CallsThatAreUnderWayWhenCuptiGoesFindItsMemoryAsItWas) {
     slow["MOCK_CUDA_SYNC_MS"] = "1500";
     ProbedProgram program(drive(), slow);
     ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_EQ(program.ask("finalised"), "0");
-    // Before the next wish: nobody is told of its begin.
+    // Before the next request: nobody is told of its begin.
     ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
     ASSERT_TRUE(order(program, ProbeMode::kPulse, true, false));
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
@@ -170,7 +170,7 @@ TEST_F(ProbeDetach, ProfilerThatComesWhileCuptiIsFinalisedWaitsForThat) {
     slow["MOCK_CUPTI_FINALIZE_MS"] = "400";
     ProbedProgram program(drive(), slow);
     ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_EQ(program.ask("take_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     ASSERT_EQ(presence(program), CuptiPresence::kThere);
@@ -261,7 +261,7 @@ TEST_F(ProbeDetach, CallsOfTheProgramAreHeldWhileCuptiGoes) {
         ProbedProgram program(drive(), slow);
         ASSERT_NO_FATAL_FAILURE(start(program));
         ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
-        for (int threads = 0; threads < 2; ++threads) ASSERT_EQ(program.ask("daemon_led"), "done");
+        for (int threads = 0; threads < 2; ++threads) ASSERT_EQ(program.ask("daemon_tracked"), "done");
         gone += goes(program) ? 1 : 0;
         EXPECT_EQ(program.ask("disturbed"), "0");
         EXPECT_EQ(program.ask("spoiled"), "0 0");
@@ -274,7 +274,7 @@ TEST_F(ProbeDetach, NothingOfTheProgramIsChangedUnlessItIsLed) {
     ProbedProgram program(drive(), framework());
     ASSERT_NO_FATAL_FAILURE(start(program));
     program.header().control.leads.store(0);
-    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
     program.drain();
@@ -288,7 +288,7 @@ TEST_F(ProbeDetach, OtherThreadsGoOnWhereCuptiTakesLongToGo) {
     slow["MOCK_CUPTI_FINALIZE_MS"] = "3000";
     ProbedProgram program(drive(), slow);
     ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_EQ(program.ask("take_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     const auto begun = std::chrono::steady_clock::now();

@@ -37,7 +37,7 @@ TEST_F(ProbeStay, CuptiStaysWhereThereAreGraphs) {
 TEST_F(ProbeStay, GraphsThatComeBeforeItHasGoneKeepCupti) {
     ProbedProgram program(drive(), framework());
     ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_EQ(program.ask("graph"), "0");
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
@@ -49,7 +49,7 @@ TEST_F(ProbeStay, WhereCuptiCannotBeFinalisedItStays) {
     ProbedProgram program(drive(), framework());
     ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_EQ(program.ask("refuse finalize=7"), "done");
-    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
     ASSERT_NO_FATAL_FAILURE(expect_further_window(program));
@@ -60,7 +60,7 @@ TEST_F(ProbeStay, CuptiStaysWhereTheProgramCountsWithIt) {
     ProbedProgram program(drive(), framework());
     ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_EQ(program.ask("count"), "0") << "what it is given goes through, and so does the answer";
-    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));
     EXPECT_EQ(presence(program), CuptiPresence::kStays);
     EXPECT_EQ(program.ask("finalised"), "0");
@@ -75,7 +75,7 @@ TEST_F(ProbeStay, CuptiThatHasLostCountOfCallsStays) {
         ASSERT_NO_FATAL_FAILURE(start(program));
         record::ProbeState& state = program.header().state;
         (stale ? state.stale : state.unended).store(1);
-        ASSERT_NO_FATAL_FAILURE(wish(program));
+        ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
         ASSERT_EQ(program.ask("framework 3 4"), "0");
         EXPECT_EQ(program.ask("finalised"), "0");
         EXPECT_EQ(presence(program), CuptiPresence::kStays);
@@ -145,9 +145,9 @@ TEST_F(ProbeStay, ProfilerThatComesWhileCuptiCannotGoFindsItFree) {
     for (int round = 0; round < 4; ++round) {
         ProbedProgram program(drive(), slow);
         ASSERT_NO_FATAL_FAILURE(start(program));
-        ASSERT_NO_FATAL_FAILURE(wish(program));
+        ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
         ASSERT_EQ(program.ask("wait_aside"), "done");
-        for (int threads = 0; threads < 3; ++threads) ASSERT_EQ(program.ask("daemon_led"), "done");
+        for (int threads = 0; threads < 3; ++threads) ASSERT_EQ(program.ask("daemon_tracked"), "done");
         std::this_thread::sleep_for(std::chrono::milliseconds(40 + 7 * round));
         EXPECT_EQ(program.ask("profile"), "0") << "it has subscribed";
         program.signal(SIGKILL);
@@ -160,7 +160,7 @@ TEST_F(ProbeStay, WhereNoMomentComesCuptiStays) {
     slow["MOCK_CUDA_SYNC_MS"] = "4000";
     ProbedProgram program(drive(), slow);
     ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_EQ(program.ask("wait_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));

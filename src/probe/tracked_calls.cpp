@@ -1,4 +1,4 @@
-#include "probe/led_calls.h"
+#include "probe/tracked_calls.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -13,11 +13,11 @@
 #include "probe/departure.h"
 #include "probe/imports.h"
 #include "probe/lanes.h"
-#include "probe/led_gate.h"
 #include "probe/loaded_library.h"
 #include "probe/log.h"
 #include "probe/memory.h"
 #include "probe/ranges.h"
+#include "probe/tracked_gate.h"
 
 namespace millrace::probe {
 namespace {
@@ -32,28 +32,28 @@ struct Sizes {  ///< dim3
 std::atomic<void*> originals[32];
 
 /// Around a call of the program's.
-class Led {
+class TrackedCall {
 public:
-    explicit Led(CallKind kind) {
+    explicit TrackedCall(CallKind kind) {
         CallbackState& state = callback_state();
         if (!state.alive.load(std::memory_order_relaxed)) return;
         note_graphs(kind);
         gated_ = state.finalizing.load(std::memory_order_relaxed) != Finalizing::kDone;
-        if (gated_) enter_led();
+        if (gated_) enter_tracked();
         if (state.mode.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(record::ProbeMode::kFull)) {
             thread_ = this_thread();
-            if (thread_ != nullptr) ++thread_->led;
+            if (thread_ != nullptr) ++thread_->tracked;
         }
-        count_led(kind);
+        count_tracked(kind);
     }
-    ~Led() {
-        if (thread_ != nullptr) --thread_->led;
+    ~TrackedCall() {
+        if (thread_ != nullptr) --thread_->tracked;
         if (!gated_) return;
-        leave_led();
+        leave_tracked();
         depart_if_wanted();
     }
-    Led(const Led&) = delete;
-    Led& operator=(const Led&) = delete;
+    TrackedCall(const TrackedCall&) = delete;
+    TrackedCall& operator=(const TrackedCall&) = delete;
 
 private:
     ThreadState* thread_ = nullptr;
@@ -91,14 +91,14 @@ int original(Words... words) {
 }
 
 template <std::uint32_t place, CallKind kind, class... Words>
-int lead(Words... words) {
-    const Led led(kind);
+int tracked(Words... words) {
+    const TrackedCall call(kind);
     return original<place>(words...);
 }
 
 template <std::uint32_t place, CallKind kind, class... Words>
-int lead_take(void** pointer, std::size_t bytes, Words... words) {
-    const Led led(kind);
+int tracked_take(void** pointer, std::size_t bytes, Words... words) {
+    const TrackedCall call(kind);
     const Unseen unseen;
     const int result = original<place>(pointer, bytes, words...);
     if (unseen.is() && result == 0 && pointer != nullptr)
@@ -107,8 +107,8 @@ int lead_take(void** pointer, std::size_t bytes, Words... words) {
 }
 
 template <std::uint32_t place, CallKind kind, class... Words>
-int lead_give(void* pointer, Words... words) {
-    const Led led(kind);
+int tracked_give(void* pointer, Words... words) {
+    const TrackedCall call(kind);
     const Unseen unseen;
     // The address may belong to another thread before this call has returned.
     const std::uint64_t bytes = unseen.may_be() ? remove_range(reinterpret_cast<std::uint64_t>(pointer)) : 0;
@@ -126,34 +126,34 @@ void* address_of(int (*function)(Words...)) {
 using Handle = void*;
 
 Import calls[] = {
-    {"cudaLaunchKernel", address_of(lead<0, CallKind::kLaunch, const void*, Sizes, Sizes, void**, std::size_t, Handle>)},
-    {"cudaLaunchKernelExC", address_of(lead<1, CallKind::kLaunch, const void*, const void*, void**>)},
-    {"cudaGraphLaunch", address_of(lead<2, CallKind::kGraphLaunch, Handle, Handle>)},
-    {"cudaStreamBeginCapture", address_of(lead<3, CallKind::kCapture, Handle, int>)},
-    {"cudaMemcpyAsync", address_of(lead<4, CallKind::kCopyAsync, void*, const void*, std::size_t, int, Handle>)},
-    {"cudaMemcpy", address_of(lead<5, CallKind::kCopy, void*, const void*, std::size_t, int>)},
-    {"cudaMemsetAsync", address_of(lead<6, CallKind::kSetAsync, void*, int, std::size_t, Handle>)},
-    {"cudaMemset", address_of(lead<7, CallKind::kSet, void*, int, std::size_t>)},
-    {"cudaEventRecord", address_of(lead<8, CallKind::kEventRecord, Handle, Handle>)},
-    {"cudaEventRecordWithFlags", address_of(lead<9, CallKind::kEventRecord, Handle, Handle, unsigned>)},
-    {"cudaStreamWaitEvent", address_of(lead<10, CallKind::kStreamWait, Handle, Handle, unsigned>)},
-    {"cudaStreamSynchronize", address_of(lead<11, CallKind::kStreamSync, Handle>)},
-    {"cudaEventSynchronize", address_of(lead<12, CallKind::kEventSync, Handle>)},
-    {"cudaDeviceSynchronize", address_of(lead<13, CallKind::kDeviceSync>)},
-    {"cudaLaunchHostFunc", address_of(lead<14, CallKind::kHostFunction, Handle, void*, void*>)},
-    {"cudaMalloc", address_of(lead_take<15, CallKind::kAlloc>)},
-    {"cudaMallocAsync", address_of(lead_take<16, CallKind::kAllocAsync, Handle>)},
-    {"cudaFree", address_of(lead_give<17, CallKind::kFree>)},
-    {"cudaFreeAsync", address_of(lead_give<18, CallKind::kFreeAsync, Handle>)},
-    {"__cudaLaunchKernel", address_of(lead<19, CallKind::kLaunch, Handle, Sizes, Sizes, void**, std::size_t, Handle>)},
+    {"cudaLaunchKernel", address_of(tracked<0, CallKind::kLaunch, const void*, Sizes, Sizes, void**, std::size_t, Handle>)},
+    {"cudaLaunchKernelExC", address_of(tracked<1, CallKind::kLaunch, const void*, const void*, void**>)},
+    {"cudaGraphLaunch", address_of(tracked<2, CallKind::kGraphLaunch, Handle, Handle>)},
+    {"cudaStreamBeginCapture", address_of(tracked<3, CallKind::kCapture, Handle, int>)},
+    {"cudaMemcpyAsync", address_of(tracked<4, CallKind::kCopyAsync, void*, const void*, std::size_t, int, Handle>)},
+    {"cudaMemcpy", address_of(tracked<5, CallKind::kCopy, void*, const void*, std::size_t, int>)},
+    {"cudaMemsetAsync", address_of(tracked<6, CallKind::kSetAsync, void*, int, std::size_t, Handle>)},
+    {"cudaMemset", address_of(tracked<7, CallKind::kSet, void*, int, std::size_t>)},
+    {"cudaEventRecord", address_of(tracked<8, CallKind::kEventRecord, Handle, Handle>)},
+    {"cudaEventRecordWithFlags", address_of(tracked<9, CallKind::kEventRecord, Handle, Handle, unsigned>)},
+    {"cudaStreamWaitEvent", address_of(tracked<10, CallKind::kStreamWait, Handle, Handle, unsigned>)},
+    {"cudaStreamSynchronize", address_of(tracked<11, CallKind::kStreamSync, Handle>)},
+    {"cudaEventSynchronize", address_of(tracked<12, CallKind::kEventSync, Handle>)},
+    {"cudaDeviceSynchronize", address_of(tracked<13, CallKind::kDeviceSync>)},
+    {"cudaLaunchHostFunc", address_of(tracked<14, CallKind::kHostFunction, Handle, void*, void*>)},
+    {"cudaMalloc", address_of(tracked_take<15, CallKind::kAlloc>)},
+    {"cudaMallocAsync", address_of(tracked_take<16, CallKind::kAllocAsync, Handle>)},
+    {"cudaFree", address_of(tracked_give<17, CallKind::kFree>)},
+    {"cudaFreeAsync", address_of(tracked_give<18, CallKind::kFreeAsync, Handle>)},
+    {"__cudaLaunchKernel", address_of(tracked<19, CallKind::kLaunch, Handle, Sizes, Sizes, void**, std::size_t, Handle>)},
     {"cudaStreamBeginCaptureToGraph",
-     address_of(lead<20, CallKind::kCapture, Handle, Handle, const Handle*, const void*, std::size_t, int>)},
-    {"cudaStreamBeginCapture_ptsz", address_of(lead<21, CallKind::kCapture, Handle, int>)},
+     address_of(tracked<20, CallKind::kCapture, Handle, Handle, const Handle*, const void*, std::size_t, int>)},
+    {"cudaStreamBeginCapture_ptsz", address_of(tracked<21, CallKind::kCapture, Handle, int>)},
     {"cudaStreamBeginCaptureToGraph_ptsz",
-     address_of(lead<22, CallKind::kCapture, Handle, Handle, const Handle*, const void*, std::size_t, int>)},
-    {"cudaGraphLaunch_ptsz", address_of(lead<23, CallKind::kGraphLaunch, Handle, Handle>)},
-    {"cudaEventQuery", address_of(lead<24, CallKind::kEventQuery, Handle>)},
-    {"cudaStreamQuery", address_of(lead<25, CallKind::kStreamQuery, Handle>)},
+     address_of(tracked<22, CallKind::kCapture, Handle, Handle, const Handle*, const void*, std::size_t, int>)},
+    {"cudaGraphLaunch_ptsz", address_of(tracked<23, CallKind::kGraphLaunch, Handle, Handle>)},
+    {"cudaEventQuery", address_of(tracked<24, CallKind::kEventQuery, Handle>)},
+    {"cudaStreamQuery", address_of(tracked<25, CallKind::kStreamQuery, Handle>)},
 };
 constexpr std::uint32_t kCalls = sizeof calls / sizeof calls[0];
 static_assert(kCalls <= sizeof originals / sizeof originals[0]);
@@ -192,7 +192,7 @@ bool find_runtime() {
 
 }  // namespace
 
-void lead_calls() {
+void track_calls() {
     if (!find_runtime()) return;
     const unsigned changed = replace_imports(watch, calls, kCalls);
     if (changed > 0) log_line("leads %u places where %s is called", changed, watch.needed);

@@ -12,8 +12,8 @@ bool counts_with_cupti();
 /// Leads the calls of libraries that are loaded by now through the probe.
 void watch_for_clients();
 /// Whether a thread waits for the probe to leave.
-bool way_is_wanted();
+bool handover_is_wanted();
 /// It has left, or could not.
-void way_is_free();
+void end_handover();
 
 }  // namespace millrace::probe

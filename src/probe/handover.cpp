@@ -1,4 +1,4 @@
-#include "probe/making_way.h"
+#include "probe/handover.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -94,7 +94,7 @@ void watch_for_clients() {
     if (changed > 0) log_line("watches %u places where CUPTI may be wanted", changed);
 }
 
-bool way_is_wanted() { return wanted.load(std::memory_order_acquire); }
-void way_is_free() { is_free.store(true, std::memory_order_release); }
+bool handover_is_wanted() { return wanted.load(std::memory_order_acquire); }
+void end_handover() { is_free.store(true, std::memory_order_release); }
 
 }  // namespace millrace::probe

@@ -6,6 +6,6 @@
 namespace millrace::probe {
 
 /// Leads the calls of libraries that are loaded by now through the probe. From the probe's own thread.
-void lead_calls();
+void track_calls();
 
 }  // namespace millrace::probe

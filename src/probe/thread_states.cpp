@@ -1,4 +1,4 @@
-#include "probe/sleepers.h"
+#include "probe/thread_states.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ std::uint64_t thread_clock() {
     return static_cast<std::uint64_t>(time.tv_sec) * rate + static_cast<std::uint64_t>(time.tv_nsec) * rate / 1'000'000'000;
 }
 
-bool does_sleep(std::uint32_t thread, std::uint64_t since) {
+bool is_asleep(std::uint32_t thread, std::uint64_t since) {
     constexpr int kStart = 19;  // words behind the state
     const int error = errno;
     char text[512];
