@@ -32,7 +32,7 @@ enum class ProbeFault : std::uint32_t {
     kCuptiFailed = 3,  ///< `fault_code` has CUPTI's result
     kNoMemory = 4,
     kHandedOver = 5,  ///< recorded until the program began to use CUPTI itself; `incumbent`: which library of it, where known
-    kUnheard = 6,  ///< recorded until `record` had not listened for kKeeperTimeout
+    kUnheard = 6,     ///< recorded until `record` had not listened for kKeeperTimeout
 };
 
 /// Of a CUPTI that was asked to leave the process.
