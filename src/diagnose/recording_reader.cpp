@@ -365,6 +365,7 @@ Result<Timeline> read_trace(const TraceReader& trace, const RecordingLimits& lim
     MILLRACE_TRY(trace.visit(collector));
     Timeline timeline = collector.finish();
     timeline.run = trace.run(timeline.samples.empty() ? 0 : timeline.samples.back().time);
+    timeline.loops = trace.loops();
     timeline.remarks.insert(timeline.remarks.begin(), trace.notes().begin(), trace.notes().end());
     for (std::string& text : timeline.remarks) text = clean_text(text);
     add_damage(trace.damage(), timeline);

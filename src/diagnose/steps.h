@@ -8,6 +8,7 @@
 
 #include "diagnose/line.h"
 #include "diagnose/policy.h"
+#include "record/step_finder.h"
 
 namespace millrace::diagnose {
 
@@ -23,7 +24,7 @@ struct Phase {
     std::uint32_t first_job = 0, end_job = 0;
 };
 
-enum class StepSource : std::uint8_t { kNone, kRanges, kPeriod, kUpdates, kWindow };
+using record::StepSource;
 
 struct WindowSteps {
     StepSource source = StepSource::kNone;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "record/probe_records.h"
+#include "record/step_loops.h"
 
 namespace millrace::diagnose {
 
@@ -138,6 +139,7 @@ struct Timeline {
     Window run;                      ///< from the command's first process to its last moment; empty: not known
     std::vector<std::string> names;  ///< [0] is empty
     std::vector<Stack> stacks;       ///< [0] is empty
+    record::LoopTable loops;         ///< of the functions in stacks; clean_text may have changed those
     std::vector<Process> processes;
     std::vector<Call> calls;           ///< by begin
     std::vector<Work> work;            ///< by begin

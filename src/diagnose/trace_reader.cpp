@@ -72,6 +72,7 @@ private:
             case record::FrameKind::kNote: return take_note(content);
             case record::FrameKind::kStack: return take_stack(content);
             case record::FrameKind::kName: return take_name(content);
+            case record::FrameKind::kLoops: return take_loops(content);
         }
         ++reader_.damage_.unknown_frames;
         return true;
@@ -152,6 +153,16 @@ private:
         auto text = content.get_text();
         if (!id || !text) return false;
         if (room_for(text->size())) reader_.names_.insert_or_assign(*id, std::move(*text));
+        return true;
+    }
+
+    bool take_loops(record::ContentReader& content) {
+        auto file = content.get_text(), function = content.get_text();
+        if (!file || !function || content.rest().size() % sizeof(record::LineRange) != 0) return false;
+        record::FunctionLoops loops{std::move(*file), std::move(*function), {}};
+        if (!room_for(loops.file.size() + loops.function.size() + content.rest().size())) return true;
+        while (const auto range = content.get<record::LineRange>()) loops.loops.push_back(*range);
+        reader_.loops_.add(loops);
         return true;
     }
 

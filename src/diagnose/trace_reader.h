@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "diagnose/timeline.h"
+#include "record/step_loops.h"
 #include "record/trace_file.h"
 
 namespace millrace::diagnose {
@@ -59,6 +60,7 @@ public:
     [[nodiscard]] const std::vector<record::TraceProcess>& processes() const { return processes_; }  ///< by first appearance
     [[nodiscard]] const std::vector<record::TraceClock>& clocks() const { return clocks_; }
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+    [[nodiscard]] const record::LoopTable& loops() const { return loops_; }
     [[nodiscard]] const TraceDamage& damage() const { return damage_; }
     /// From when the first process appeared to when the last ended; of one that goes on, to `latest`. Empty: no process.
     [[nodiscard]] Window run(Time latest) const;
@@ -87,6 +89,7 @@ private:
     std::vector<record::TraceProcess> processes_;
     std::vector<record::TraceClock> clocks_;
     std::vector<std::string> notes_;
+    record::LoopTable loops_;
     TraceDamage damage_;
 };
 

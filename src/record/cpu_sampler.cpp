@@ -1,6 +1,7 @@
 #include "record/cpu_sampler.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/clock.h"
 #include "record/process_numbers.h"
@@ -123,7 +124,10 @@ void ThreadLook::look_at(Member& member, std::uint32_t number, Thread& thread, s
     if (sample.state == 'Z' || sample.state == 'X') return;
     if (sample.state != 'R')
         if (const auto call = thread.call.read(buffer_)) sample.wait = system_call_in(*call);
-    if (thread.state != 0 && member.python) sample.stack = member.python->stack({number, thread.state});
+    if (thread.state != 0 && member.python) {
+        sample.stack = member.python->stack({number, thread.state});
+        std::ranges::move(member.python->take_loops(), std::back_inserter(loops_));
+    }
     samples.push_back(std::move(sample));
 }
 
@@ -147,6 +151,11 @@ void CpuSampler::take(std::vector<CpuSample>& samples, std::vector<SeenProcess>&
     const std::lock_guard lock(mutex_);
     samples.swap(samples_);
     processes.swap(processes_);
+}
+
+std::vector<FunctionLoops> CpuSampler::take_loops() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(loops_, {});
 }
 
 std::uint64_t CpuSampler::dropped() const {
@@ -180,6 +189,7 @@ void CpuSampler::loop(const std::stop_token& stop) {
         samples.clear();
         if (processes_.size() < kMostSeen) processes_.insert(processes_.end(), seen.begin(), seen.end());
         seen.clear();
+        std::ranges::move(look_.take_loops(), std::back_inserter(loops_));
         busy = busy_;
         wake_.wait_until(lock, stop, due, [] { return false; });
         if (stop.stop_requested()) return;

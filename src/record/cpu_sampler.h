@@ -48,6 +48,8 @@ public:
     /// Walks the tree anew; processes that are new or have ended are added to `seen`.
     void walk(std::uint64_t now, std::vector<SeenProcess>& seen);
     [[nodiscard]] std::size_t processes() const { return members_.size(); }
+    /// Loops of the functions that were seen since the last time.
+    std::vector<FunctionLoops> take_loops() { return std::exchange(loops_, {}); }
 
 private:
     struct Thread {
@@ -69,6 +71,7 @@ private:
     sense::ProcessTree tree_;
     std::map<std::uint32_t, Member> members_;
     std::size_t threads_ = 0;  ///< of all members
+    std::vector<FunctionLoops> loops_;
     std::string buffer_;
 };
 
@@ -82,6 +85,7 @@ public:
     /// Moves what was seen since the last call out; beyond 2^16 samples that were not moved out, new ones are dropped and
     /// counted.
     void take(std::vector<CpuSample>& samples, std::vector<SeenProcess>& processes);
+    std::vector<FunctionLoops> take_loops();  ///< the same of what functions have
     [[nodiscard]] std::uint64_t dropped() const;
     void stop();
 
@@ -94,6 +98,7 @@ private:
     std::set<std::uint32_t> busy_;
     std::vector<CpuSample> samples_;
     std::vector<SeenProcess> processes_;
+    std::vector<FunctionLoops> loops_;
     std::uint64_t dropped_ = 0;
     std::jthread thread_;
 };

@@ -109,7 +109,7 @@ constexpr std::uint32_t argument_at(std::uint64_t index) { return static_cast<st
 constexpr std::uint32_t argument_parameter(std::uint64_t index) { return static_cast<std::uint32_t>(index >> 32 & 0xffff); }
 constexpr std::uint32_t argument_bytes(std::uint64_t index) { return static_cast<std::uint32_t>(index >> 48 & 0xf); }
 
-constexpr std::uint16_t kMaxSiteFrames = 48, kMaxArguments = 384;
+constexpr std::uint16_t kMaxSiteFrames = 64, kMaxArguments = 384;
 constexpr std::uint32_t kMaxTextBytes = 4096;
 
 }  // namespace millrace::record

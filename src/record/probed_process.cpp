@@ -64,7 +64,8 @@ ProbedProcess::ProbedProcess(ProbeReader reader, const TraceOrigin& origin, cons
     reader_.give(schedule_.order());
 }
 
-void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events) {
+void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events,
+                         const LoopTable& loops) {
     reader_.keep_alive(now);
     const bool in_window = schedule_.in_window();
     drain(in_window || !bytes.tight, trace, events);
@@ -82,7 +83,7 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     view.stays = report_.presence == CuptiPresence::kStays;
     if (in_window) {
         view.launches = steps_.launches();
-        view.facts = steps_.facts();
+        view.facts = steps_.facts(loops);
     }
     const bool was_off = schedule_.order().mode == ProbeMode::kOff;
     if (report_.fault != ProbeFault::kNone) schedule_.stop(view);
@@ -113,7 +114,7 @@ void ProbedProcess::drain(bool keep_all, TraceWriter& trace, EventWriter& events
         for (std::size_t at = 0; at < slots.size();) {
             const Record& record = slots[at];
             const std::size_t size = 1 + parts_behind(record).value_or(0);
-            take(record, events);
+            take(slots.subspan(at, std::min(size, slots.size() - at)), events);
             // Pulses are summed up in blocks.
             if (record.kind != RecordKind::kPulse && (keep_all || always_kept(record.kind)))
                 kept_.insert(kept_.end(), slots.begin() + static_cast<std::ptrdiff_t>(at),
@@ -133,7 +134,8 @@ void ProbedProcess::drain(bool keep_all, TraceWriter& trace, EventWriter& events
     }
 }
 
-void ProbedProcess::take(const Record& record, EventWriter& events) {
+void ProbedProcess::take(std::span<const Record> slots, EventWriter& events) {
+    const Record& record = slots.front();
     switch (record.kind) {
         case RecordKind::kPulse:
             // Some of another call may still be on their way.
@@ -159,7 +161,7 @@ void ProbedProcess::take(const Record& record, EventWriter& events) {
                                  {"monotonic_ns", static_cast<std::int64_t>(record.end)},
                                  {"took_ns", static_cast<std::int64_t>(record.end - record.begin)}});
             break;
-        default: steps_.add(record);
+        default: steps_.add(record, slots.subspan(1));
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +31,8 @@ public:
     ProbedProcess(ProbeReader reader, const TraceOrigin& origin, const ScheduleSettings& settings, std::uint64_t now);
 
     /// Takes what has come since the last time and decides what comes next. `trace` and `events` are borrowed for the call.
-    void tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events);
+    /// `loops`: of the functions that were seen so far.
+    void tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events, const LoopTable& loops = {});
     /// The process is gone or `record` ends: what is left is taken.
     void finish(TraceWriter& trace, EventWriter& events);
 
@@ -47,7 +49,7 @@ public:
 
 private:
     void drain(bool keep_all, TraceWriter& trace, EventWriter& events);
-    void take(const Record& record, EventWriter& events);
+    void take(std::span<const Record> slots, EventWriter& events);  ///< a record and its parts
     void add_pulses(TraceWriter& trace);
     void say_fault(TraceWriter& trace, EventWriter& events);
     void say_counts(EventWriter& events) const;

@@ -31,12 +31,13 @@ struct PythonLayout {
 
     std::uint32_t code_file = 0, code_name = 0, code_first_line = 0, code_lines = 0;
     std::uint32_t code_instructions = 0;  ///< first instruction; 0: elsewhere
+    std::uint32_t code_text = 0;          ///< pointer to the text with the instructions; 0: they follow the object
     std::uint32_t code_bytes = 0;         ///< how much of a code object has to be read
 
     std::uint32_t text_ascii = 0, text_compact = 0;  ///< where the characters begin: of ASCII texts, of others
 };
 
-constexpr std::uint32_t kTextLength = 16, kTextState = 32, kBytesLength = 16, kBytesData = 32, kObjectType = 8;
+constexpr std::uint32_t kTextLength = 16, kTextState = 32, kBytesLength = 16, kBytesData = 32, kObjectType = 8, kVariableSize = 16;
 
 /// The layout of 3.9 to 3.12 by `version` as PY_VERSION_HEX has it (0x030b07f0: 3.11.7); minor 0 for others.
 inline PythonLayout python_table(std::uint32_t version) {
@@ -63,6 +64,7 @@ inline PythonLayout python_table(std::uint32_t version) {
         it.code_file = 104;
         it.code_name = 112;
         it.code_first_line = 40;
+        it.code_text = 48;
         it.code_lines = 120;
         it.code_bytes = 128;
         return it;

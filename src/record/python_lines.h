@@ -41,33 +41,6 @@ private:
     std::uint8_t piece_[256];
 };
 
-/// 3.9: pairs (bytes forward, lines forward as int8); the line holds from the address on at which it was reached.
-template <class Reader>
-std::int64_t line_by_deltas(TableBytes<Reader>& table, std::int64_t first_line, std::int64_t offset) {
-    std::int64_t line = first_line, address = 0;
-    for (;;) {
-        const int forward = table.next(), lines = table.next();
-        if (forward < 0 || lines < 0) return line;
-        address += forward;
-        if (address > offset) return line;
-        line += static_cast<std::int8_t>(lines);
-    }
-}
-
-/// 3.10: pairs (bytes covered, lines forward as int8); -128 covers bytes that belong to no line.
-template <class Reader>
-std::int64_t line_by_ranges(TableBytes<Reader>& table, std::int64_t first_line, std::int64_t offset) {
-    std::int64_t line = first_line, end = 0;
-    for (;;) {
-        const int covered = table.next(), lines = table.next();
-        if (covered < 0 || lines < 0) return 0;
-        const bool has_line = static_cast<std::int8_t>(lines) != -128;
-        if (has_line) line += static_cast<std::int8_t>(lines);
-        end += covered;
-        if (offset < end) return has_line ? line : 0;
-    }
-}
-
 /// The signed number at the start of an entry's rest: six bits a byte, the lowest first; bit 0 of the whole is the sign.
 template <class Reader>
 std::int64_t signed_number(TableBytes<Reader>& table) {
@@ -82,34 +55,48 @@ std::int64_t signed_number(TableBytes<Reader>& table) {
     return (value & 1) != 0 ? -half : half;
 }
 
-/// From 3.11 on: entries that begin with a byte above 127 (kind in bits 3 to 6, code units less one in bits 0 to 2).
-template <class Reader>
-std::int64_t line_by_entries(TableBytes<Reader>& table, std::int64_t first_line, std::int64_t offset) {
+/// Goes through a table: calls `use(end, line)` with each stretch of bytes up to `end` and its line, 0 where it has none, until
+/// that answers false. 3.9: the line holds from the address on at which it was reached. 3.10: lines of -128 belong to no line.
+/// From 3.11 on entries begin with a byte above 127 (kind in bits 3 to 6, code units less one in bits 0 to 2).
+template <class Reader, class Use>
+void each_line(Reader& reader, std::uint32_t minor, std::uint64_t address, std::uint64_t size, std::int64_t first_line,
+               const Use& use) {
     constexpr int kLinesAhead0 = 10, kLinesAhead2 = 12, kNoColumns = 13, kLong = 14, kNoLine = 15;
+    TableBytes<Reader> table(reader, address, size);
     std::int64_t line = first_line, end = 0;
-    for (;;) {
-        const int head = table.next();
-        if (head < 128) return 0;
+    for (int head = table.next(); head >= 0; head = table.next()) {
+        if (minor <= 10) {
+            const int lines = table.next();
+            if (lines < 0) break;
+            const bool has_line = minor == 9 || static_cast<std::int8_t>(lines) != -128;
+            if (minor == 10 && has_line) line += static_cast<std::int8_t>(lines);
+            if (!use(end += head, has_line ? line : 0)) return;
+            if (minor == 9) line += static_cast<std::int8_t>(lines);
+            continue;
+        }
         const int kind = head >> 3 & 15;
+        if (head < 128) return;
         if (kind == kNoColumns || kind == kLong)
             line += signed_number(table);
         else if (kind >= kLinesAhead0 && kind <= kLinesAhead2)
             line += kind - kLinesAhead0;
-        end += ((head & 7) + 1) * 2;
-        if (offset < end) return kind == kNoLine ? 0 : line;
+        if (!use(end += ((head & 7) + 1) * 2, kind == kNoLine ? 0 : line)) return;
         for (int byte = table.peek(); byte >= 0 && byte < 128; byte = table.peek()) table.next();
     }
+    if (minor == 9) use(INT64_MAX, line);
 }
 
 /// Line of the instruction at `offset` bytes into the code; 0 when the table does not say.
 template <class Reader>
 std::uint32_t python_line(Reader& reader, std::uint32_t minor, std::uint64_t table, std::uint64_t size, std::int64_t first_line,
                           std::int64_t offset) {
-    TableBytes<Reader> bytes(reader, table, size);
-    const std::int64_t line = minor <= 9    ? line_by_deltas(bytes, first_line, offset)
-                              : minor == 10 ? line_by_ranges(bytes, first_line, offset)
-                                            : line_by_entries(bytes, first_line, offset);
-    return line > 0 && line < INT32_MAX ? static_cast<std::uint32_t>(line) : 0;
+    std::int64_t found = 0;
+    each_line(reader, minor, table, size, first_line, [&](std::int64_t end, std::int64_t line) {
+        if (offset >= end) return true;
+        found = line;
+        return false;
+    });
+    return found > 0 && found < INT32_MAX ? static_cast<std::uint32_t>(found) : 0;
 }
 
 }  // namespace millrace::record

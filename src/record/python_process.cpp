@@ -8,6 +8,7 @@
 
 #include "record/elf_symbols.h"
 #include "record/process_numbers.h"
+#include "record/python_loops.h"
 #include "sense/proc_file.h"
 
 namespace millrace::record {
@@ -132,6 +133,7 @@ SharedStack PythonProcess::stack(const Thread& thread) {
     if (frames.empty()) return nullptr;
     if (++asked_ >= kForgetAfter || known_.size() >= kMostKnown) {
         known_.clear();
+        looked_into_.clear();
         asked_ = 0;
     }
     Known& known = known_[hash_of(frames) + (collecting ? 1 : 0)];
@@ -141,6 +143,8 @@ SharedStack PythonProcess::stack(const Thread& thread) {
         PythonPlace place;
         if (!python_place(memory, layout_, frame, place)) break;
         places->push_back({place.file, place.function, place.line, false});
+        if (knows_loops(layout_.minor) && looked_into_.insert(frame.code).second)
+            loops_.push_back({place.file, place.function, python_loops(memory, layout_, frame.code)});
     }
     if (places->empty()) return nullptr;
     if (collecting) places->insert(places->begin(), {std::string(kInterpreterFile), std::string(kCollectingFunction), 0, true});

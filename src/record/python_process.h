@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "record/python_frames.h"
@@ -34,6 +36,8 @@ public:
     /// garbage, which all of its threads wait for, a frame that says so comes first (kCollectingFunction). Equal stacks are the
     /// same object as long as they are remembered.
     SharedStack stack(const Thread& thread);
+    /// Loops of the functions in the stacks that were read since the last time.
+    std::vector<FunctionLoops> take_loops() { return std::exchange(loops_, {}); }
     [[nodiscard]] std::uint32_t minor() const { return layout_.minor; }
 
 private:
@@ -53,6 +57,8 @@ private:
         SharedStack stack;
     };
     std::unordered_map<std::uint64_t, Known> known_;  ///< by hash; forgotten now and then, since code objects come and go
+    std::unordered_set<std::uint64_t> looked_into_;   ///< code objects; forgotten with the stacks
+    std::vector<FunctionLoops> loops_;
     std::uint64_t asked_ = 0;
 };
 

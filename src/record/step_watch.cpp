@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <tuple>
 #include <utility>
-
-#include "record/periodicity.h"
 
 namespace millrace::record {
 namespace {
 
 constexpr std::size_t kCallsPerLaunch = 4;
-constexpr std::size_t kMostWatchedThreads = 4096;
+constexpr std::size_t kMostWatchedThreads = 4096, kMostNames = 1u << 17;
 constexpr double kConstantShare = 0.9;  ///< of the steps that have a kind of call equally often
 constexpr std::size_t kJudgedSteps = 64;
 constexpr std::size_t kUnknownPart = 4;
@@ -63,26 +62,39 @@ std::pair<CallKind, std::uint32_t> rarest_steady(const CallCounts& counts) {
 
 }  // namespace
 
-void StepWatch::add(const Record& record) {
-    if (record.kind == RecordKind::kCall) {
-        const auto kind = static_cast<CallKind>(record.what);
-        if (record.what >= kKinds) return;
-        calls_.push_back({record.begin, kind, (record.flags & kLedCall) != 0});
-        newest_call_ = std::max(newest_call_, record.begin);
-        keep_newest(calls_, kCallsPerLaunch * capacity_);
-        if (!is_launch(kind)) return;
-        if (begins_.size() >= 2 * capacity_) begins_.clear();  // a kernel whose record comes late has no time then
-        begins_[record.correlation] = record.begin;
-        if (kind == CallKind::kLaunch) launches_kernels_ = true;
-        // Graphs by their calls: where their nodes are shown there is no record of the whole.
-        if (kind == CallKind::kGraphLaunch) add_launch(record.correlation, ~std::uint64_t{record.grid}, true);
-        if (threads_.size() < kMostWatchedThreads || threads_.contains(record.thread)) ++threads_[record.thread];
-        return;
+void StepWatch::add(const Record& record, std::span<const Record> parts) {
+    const auto* const bytes = reinterpret_cast<const char*>(parts.data());
+    switch (record.kind) {
+        case RecordKind::kText:
+            if (texts_.size() < kMostNames && record.bytes <= parts.size_bytes())
+                texts_[record.id].assign(bytes, static_cast<std::size_t>(record.bytes));
+            return;
+        case RecordKind::kSite:
+            if (sites_.size() >= kMostNames || record.count * sizeof(SiteFrame) > parts.size_bytes()) return;
+            sites_[record.id].resize(record.count);
+            std::memcpy(sites_[record.id].data(), bytes, record.count * sizeof(SiteFrame));
+            return;
+        case RecordKind::kRange: ranges_.push_back(record); return keep_newest(ranges_, capacity_);
+        case RecordKind::kCall: return add_call(record);
+        default: break;
     }
     const bool is_kernel = record.kind == RecordKind::kWork && static_cast<WorkKind>(record.what) == WorkKind::kKernel;
     if (!is_kernel || (record.flags & kInGraph) != 0) return;
     newest_work_ = std::max(newest_work_, record.correlation);
     add_launch(record.correlation, std::uint64_t{record.id} << 32 | record.grid, false);
+}
+
+void StepWatch::add_call(const Record& record) {
+    const auto kind = static_cast<CallKind>(record.what);
+    if (record.what >= kKinds) return;
+    calls_.push_back({record.begin, record.thread, record.correlation, record.site, kind, (record.flags & kLedCall) != 0});
+    newest_call_ = std::max(newest_call_, record.begin);
+    keep_newest(calls_, kCallsPerLaunch * capacity_);
+    if (!is_launch(kind)) return;
+    if (kind == CallKind::kLaunch) launches_kernels_ = true;
+    // Graphs by their calls: where their nodes are shown there is no record of the whole.
+    if (kind == CallKind::kGraphLaunch) add_launch(record.correlation, ~std::uint64_t{record.grid}, true);
+    if (threads_.size() < kMostWatchedThreads || threads_.contains(record.thread)) ++threads_[record.thread];
 }
 
 void StepWatch::add_launch(std::uint32_t correlation, std::uint64_t element, bool graph) {
@@ -94,7 +106,7 @@ void StepWatch::add_launch(std::uint32_t correlation, std::uint64_t element, boo
 void StepWatch::clear() {
     launches_.clear();
     calls_.clear();
-    begins_.clear();
+    ranges_.clear();
     launches_seen_ = looked_at_ = 0;
     newest_call_ = looked_until_ = 0;
     newest_work_ = 0;
@@ -102,13 +114,14 @@ void StepWatch::clear() {
     facts_.reset();
 }
 
-const std::optional<StepFacts>& StepWatch::facts() {
+const std::optional<StepFacts>& StepWatch::facts(const LoopTable& loops) {
     const std::uint64_t grown = launches_seen_ - looked_at_, remembered = std::min<std::uint64_t>(looked_at_, capacity_);
     const bool later = newest_call_ - looked_until_ >= kLookPause * (1 + remembered / kLaunchesPerLookPause);
-    if (grown == 0 || (grown * 8 < remembered && !later)) return facts_;
+    if (grown == 0 || (grown * 8 < remembered && !later && loops.size() == loops_seen_)) return facts_;
     looked_at_ = launches_seen_;
     looked_until_ = newest_call_;
-    facts_ = look();
+    loops_seen_ = loops.size();
+    facts_ = look(loops);
     return facts_;
 }
 
@@ -117,53 +130,87 @@ std::uint32_t StepWatch::main_thread() const {
     return most == threads_.end() ? 0 : most->first;
 }
 
-std::optional<StepFacts> StepWatch::look() const {
-    // Correlations are given in the order of the calls, in which steps repeat; streams finish in an order of their own.
-    std::vector<Launch> order(launches_.end() - static_cast<std::ptrdiff_t>(std::min(launches_.size(), capacity_)),
-                              launches_.end());
-    const std::uint64_t forgotten = launches_seen_ - order.size();
-    std::ranges::stable_sort(order, {}, &Launch::correlation);
-    // Kernels are known some time after their calls, graphs at once: behind the newest kernel the order has holes.
-    if (launches_kernels_) std::erase_if(order, [this](const Launch& launch) { return launch.correlation > newest_work_; });
-    std::vector<std::uint64_t> sequence(order.size());
-    std::vector<char> graphs(order.size());
-    std::ranges::transform(order, sequence.begin(), &Launch::element);
-    std::ranges::transform(order, graphs.begin(), [](const Launch& launch) { return launch.graph ? 1 : 0; });
-    const auto rehearsed = static_cast<std::ptrdiff_t>(rehearsal_end(sequence, graphs));
-    order.erase(order.begin(), order.begin() + rehearsed);
-    sequence.erase(sequence.begin(), sequence.begin() + rehearsed);
-    const auto period = find_period(sequence);
-    if (!period) return std::nullopt;
-    const std::vector<std::size_t> starts = find_starts(sequence, *period, {});
-    const std::vector<Stretch> stretches = steady_stretches(sequence, period->length);
-    if (starts.size() < 2 || stretches.empty()) return std::nullopt;
-
-    StepFacts facts;
-    facts.launches_per_step = period->length;
-    facts.steps = starts.size() - 1;
-    facts.graphs = std::ranges::any_of(order, &Launch::graph);
-    const Stretch& last = stretches.back();
-    // The newest kernels are not all known yet.
-    if (sequence.size() - last.end <= std::max(period->length, (last.end - last.begin) / kUnknownPart))
-        facts.steady_steps = (last.end - last.begin) / period->length;
-    // Where no step starts, something else returns that fits into its length: graphs behind a loop over layers.
-    const auto starts_in_last = [&](std::size_t start) { return start >= last.begin && start < last.end; };
-    if (std::ranges::count_if(starts, starts_in_last) < 2) facts.steady_steps = 0;
-    // What was steady as far back as is remembered was so before: long periods (training and its evaluation) are few in memory.
-    if (facts.steady_steps > 0 && rehearsed == 0 && last.begin <= period->length)
-        facts.steady_steps += forgotten / period->length;
-    std::vector<std::uint64_t> times;
-    for (const std::size_t start : starts) {
-        const auto begin = begins_.find(order[start].correlation);
-        if (starts_in_last(start) && begin != begins_.end()) times.push_back(begin->second);
+std::optional<StepPlace> StepWatch::place_of_site(std::uint32_t site, const LoopTable& loops) const {
+    const auto found = sites_.find(site);
+    if (found == sites_.end()) return std::nullopt;
+    std::vector<StackFrame> frames;
+    for (const SiteFrame& frame : found->second) {
+        const auto file = texts_.find(frame.file), function = texts_.find(frame.function);
+        if (file == texts_.end() || function == texts_.end()) return std::nullopt;
+        frames.push_back({file->second, function->second, frame.line, frame.native != 0});
     }
-    std::ranges::sort(times);
-    if (times.size() < 2) return facts;
+    return place_of(frames, loops);
+}
+
+StepInput StepWatch::input(const LoopTable& loops) const {
+    StepInput input;
+    std::unordered_map<std::uint32_t, const Launch*> launched;
+    for (std::size_t i = launches_.size() - std::min(launches_.size(), capacity_); i < launches_.size(); ++i)
+        launched[launches_[i].correlation] = &launches_[i];
+    std::unordered_map<std::uint32_t, std::uint32_t> places;  // by site
+    std::map<std::uint32_t, std::size_t> placed;              // calls with a place, by thread
+    input.places.emplace_back();
+    std::vector<const Call*> order;
+    for (const Call& call : calls_) {
+        // Kernels are known some time after their calls, graphs at once: behind the newest kernel the order has holes.
+        if (launches_kernels_ && is_launch(call.kind) && call.correlation > newest_work_) continue;
+        order.push_back(&call);
+        const auto [place, fresh] = places.try_emplace(call.site, 0);
+        if (fresh)
+            if (auto known = place_of_site(call.site, loops)) {
+                place->second = static_cast<std::uint32_t>(input.places.size());
+                input.places.push_back(std::move(*known));
+            }
+        placed[call.thread] += place->second != 0 ? 1 : 0;
+    }
+    std::ranges::stable_sort(order, {}, &Call::begin);
+    const auto main = std::ranges::max_element(placed, {}, [](const auto& entry) { return entry.second; });
+    for (const Call* const call : order) {
+        Act act{call->begin, 0, 0, call->thread == main->first ? places[call->site] : 0, false};
+        if (const auto launch = launched.find(call->correlation); is_launch(call->kind) && launch != launched.end()) {
+            act.launched = launch->second->element | 1;
+            act.kind = act.launched >> 32;
+            act.graph = launch->second->graph;
+        }
+        if (act.launched != 0 || act.place != 0) input.acts.push_back(act);
+    }
+    for (const Record& range : ranges_)
+        if (const auto name = texts_.find(range.id); name != texts_.end())
+            input.ranges.push_back({range.begin, range.end, name->second});
+    std::ranges::sort(input.ranges, {}, &MarkedRange::begin);
+    return input;
+}
+
+std::optional<StepFacts> StepWatch::look(const LoopTable& loops) const {
+    StepInput seen = input(loops);
+    std::vector<std::uint64_t> times;
+    bool graphs = false;
+    for (const Act& act : seen.acts)
+        if (act.launched != 0) times.push_back(act.begin), graphs = graphs || act.graph;
+    const FoundSteps found = find_steps(std::move(seen));
+    if (found.ends.empty()) return std::nullopt;
+    StepFacts facts;
+    facts.source = found.source;
+    facts.launches_per_step = found.length;
+    facts.steps = found.ends.size();
+    facts.graphs = graphs;
+    // The newest kernels are not all known yet, nor whether the newest step is one.
+    std::size_t first = facts.steps;
+    while (first > 0 && found.ends[first - 1] == found.starts[first]) --first;
+    const std::size_t open = times.size() - found.starts.back(), stretch = found.starts.back() - found.starts[first];
+    const bool reaches = open <= found.length + std::max<std::size_t>(found.length, stretch / kUnknownPart);
+    if (reaches) facts.steady_steps = facts.steps - first;
+    // What was steady as far back as is remembered was so before: long periods (training and its evaluation) are few in memory.
+    const std::uint64_t forgotten = launches_seen_ - times.size();
+    if (facts.steady_steps > 0 && found.starts[first] < 2 * found.length) facts.steady_steps += forgotten / found.length;
+    if (first + 1 > facts.steps) return facts;
+    std::vector<std::uint64_t> starts;
+    for (std::size_t i = first; i < found.starts.size(); ++i) starts.push_back(times[found.starts[i]]);
     std::vector<double> durations;
-    for (std::size_t at = 1; at < times.size(); ++at) durations.push_back(static_cast<double>(times[at] - times[at - 1]));
+    for (std::size_t at = 1; at < starts.size(); ++at) durations.push_back(static_cast<double>(starts[at] - starts[at - 1]));
     facts.step_ns = median(std::move(durations));
-    facts.mean_step_ns = static_cast<double>(times.back() - times.front()) / static_cast<double>(times.size() - 1);
-    choose_pulse(times, facts);
+    facts.mean_step_ns = static_cast<double>(starts.back() - starts.front()) / static_cast<double>(starts.size() - 1);
+    choose_pulse(starts, facts);
     return facts;
 }
 

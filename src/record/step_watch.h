@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "record/probe_records.h"
+#include "record/step_finder.h"
 
 namespace millrace::record {
 
@@ -24,6 +27,7 @@ struct StepFacts {
     std::uint32_t led_per_step = 0, led_among = 0;
     bool graphs = false;      ///< graphs are launched
     double mean_step_ns = 0;  ///< of the steady stretch; a few slow steps among fast ones count here
+    StepSource source = StepSource::kNone;
 };
 
 class StepWatch {
@@ -31,15 +35,16 @@ public:
     /// Remembers at most so many launches and four times as many calls, the newest.
     explicit StepWatch(std::size_t capacity = std::size_t{1} << 17) : capacity_(capacity) {}
 
-    /// Takes kCall and kWork; passes over the rest.
-    void add(const Record& record);
-    /// A new window begins.
+    /// Takes kCall, kWork, kRange and, of which `parts` is what stands in the slots behind, kText and kSite; passes over the
+    /// rest.
+    void add(const Record& record, std::span<const Record> parts = {});
+    /// A new window begins. Names and sites stay.
     void clear();
 
     /// Absent as long as nothing repeats. Looks again only when the launches have grown by an eighth since the last time, or when
     /// more than a fifth of a second has passed by the calls' clock (more where more is remembered): a program that launched
     /// kernel by kernel may go on with one graph per step.
-    const std::optional<StepFacts>& facts();
+    const std::optional<StepFacts>& facts(const LoopTable& loops = {});
     [[nodiscard]] std::uint64_t launches() const { return launches_seen_; }
     [[nodiscard]] std::size_t capacity() const { return capacity_; }
     /// The thread with most launches; 0 unknown. Survives clear().
@@ -53,22 +58,29 @@ private:
     };
     struct Call {
         std::uint64_t begin = 0;
+        std::uint32_t thread = 0, correlation = 0, site = 0;
         CallKind kind = CallKind::kOther;
         bool led = false;
     };
+    void add_call(const Record& record);
     void add_launch(std::uint32_t correlation, std::uint64_t element, bool graph);
-    [[nodiscard]] std::optional<StepFacts> look() const;
+    [[nodiscard]] std::optional<StepFacts> look(const LoopTable& loops) const;
+    [[nodiscard]] StepInput input(const LoopTable& loops) const;
+    [[nodiscard]] std::optional<StepPlace> place_of_site(std::uint32_t site, const LoopTable& loops) const;
     void choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
 
     const std::size_t capacity_;
     std::vector<Launch> launches_;
     std::vector<Call> calls_;
-    std::unordered_map<std::uint32_t, std::uint64_t> begins_;  ///< of launching calls, by correlation
+    std::vector<Record> ranges_;
+    std::unordered_map<std::uint32_t, std::string> texts_;
+    std::unordered_map<std::uint32_t, std::vector<SiteFrame>> sites_;
     std::unordered_map<std::uint32_t, std::uint64_t> threads_;
     std::uint64_t launches_seen_ = 0, looked_at_ = 0;
     std::uint64_t newest_call_ = 0, looked_until_ = 0;  ///< times
     std::uint32_t newest_work_ = 0;                     ///< greatest correlation of a kernel that is known
     bool launches_kernels_ = false;
+    std::size_t loops_seen_ = 0;
     std::optional<StepFacts> facts_;
 };
 

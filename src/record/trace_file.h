@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/file.h"
 #include "record/probe_records.h"
@@ -68,6 +69,19 @@ struct TraceClock {
     double wall = 0;  ///< seconds since 1970
 };
 
+/// Of the source; both lines are in it.
+struct LineRange {
+    std::uint32_t first = 0, last = 0;
+    auto operator<=>(const LineRange&) const = default;  // NOLINT(modernize-use-nullptr): its own comparison with 0
+    [[nodiscard]] bool holds(std::uint32_t line) const { return first <= line && line <= last; }
+};
+
+/// The loops of a Python function as its bytecode has them (record/python_loops.h); none is also an answer.
+struct FunctionLoops {
+    std::string file, function;
+    std::vector<LineRange> loops;  ///< ascending, outer ones before those in them
+};
+
 /// Not synchronised: one thread writes. Memory: what was not flushed (below 2 MiB) and the interned stacks and names (capped).
 class TraceWriter {
 public:
@@ -80,6 +94,7 @@ public:
     base::Status block(const TraceBlock& block);
     base::Status process(const TraceProcess& process);
     base::Status clock(const TraceClock& clock);
+    base::Status loops(const FunctionLoops& loops);
     /// For readers of the trace: why something was not recorded (no CUPTI, another profiler).
     base::Status note(std::string_view text);
     /// The number of a stack (innermost frame first) for samples; equal stacks have equal numbers. 0 when there are too many.

@@ -24,6 +24,7 @@ enum class FrameKind : std::uint8_t {
     kNote = 6,
     kStack = 7,
     kName = 8,
+    kLoops = 9,
 };
 
 enum class FramePacking : std::uint8_t { kPlain = 0, kZstd = 1 };

@@ -75,7 +75,7 @@ void TraceKeeper::tick(std::uint64_t now) {
     find_new(now);
     for (Entry& entry : entries_) {
         const std::uint32_t before = entry.process.main_thread();
-        entry.process.tick(now, bytes, trace_, events_);
+        entry.process.tick(now, bytes, trace_, events_, loops_);
         if (entry.process.main_thread() != before) update_process(entry.process.origin().pid, entry.process.main_thread());
     }
     let_go(now);
@@ -154,6 +154,8 @@ void TraceKeeper::take_samples(bool tight) {
     if (sampler_ == nullptr) return;
     sampler_->take(samples_, seen_);
     for (const SeenProcess& process : seen_) note_process(process);
+    for (const FunctionLoops& each : sampler_->take_loops())
+        if (loops_.add(each)) (void)trace_.loops(each);
     const bool in_window = std::ranges::any_of(entries_, [](const Entry& entry) {
         // A window that has not begun may never begin: the program is stopped, or its probe has left.
         return entry.process.schedule().in_window() && entry.process.report().mode == ProbeMode::kFull;

@@ -66,6 +66,7 @@ private:
     std::unordered_map<const void*, std::pair<SharedStack, std::uint32_t>> stacks_;
     std::vector<CpuSample> samples_;
     std::vector<SeenProcess> seen_;
+    LoopTable loops_;
     std::uint64_t clock_at_ = 0, flushed_at_ = 0;
     std::string write_error_;
     RecordOutcome outcome_;  ///< with the processes that are closed

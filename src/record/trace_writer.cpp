@@ -122,6 +122,14 @@ base::Status TraceWriter::clock(const TraceClock& clock) {
     return state_->frame_of(FrameKind::kClock, ClockRow{clock.monotonic, clock.wall});
 }
 
+base::Status TraceWriter::loops(const FunctionLoops& loops) {
+    ContentWriter content;
+    content.put(std::string_view(loops.file));
+    content.put(std::string_view(loops.function));
+    for (const LineRange range : loops.loops) content.put(range);
+    return state_->frame(FrameKind::kLoops, content);
+}
+
 base::Status TraceWriter::note(std::string_view text) { return state_->frame_of(FrameKind::kNote, text); }
 
 std::uint32_t TraceWriter::stack(std::span<const TraceFrame> frames) {

@@ -189,6 +189,34 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
 
+TEST_F(Record, StepsAreTurnsOfTheLoopThatCallsTheOptimizer) {
+    std::filesystem::create_directories(folder_ / "torch/optim");
+    std::ofstream(path("torch/optim/adamw.py")) << "def step(launch):\n    for _ in range(3):\n        launch()\n";
+    std::ofstream(path("turns.py")) << "import sys\n"
+                                       "sys.path.insert(0, 'torch/optim')\n"
+                                       "import adamw\n"
+                                       "def turn(number, names):\n"
+                                       "    for time in range(8 + number % 3):\n"
+                                       "        names['forward']()\n"
+                                       "    names['read_loss']()\n"
+                                       "    if number % 2:\n"
+                                       "        adamw.step(names['launch'])\n";
+    const Said said =
+        record(script(600, "", "__import__('turns').turn(number, globals())"), {}, plain({"PYTHONPATH=" + folder_.string()}));
+    ASSERT_EQ(said.status, 0) << said.err;
+    double steps = 0;
+    const std::size_t at = said.err.find("about ");
+    ASSERT_NE(at, std::string::npos) << said.err;
+    steps = std::stod(said.err.substr(at + 6));
+    EXPECT_NEAR(steps, 300, 6) << "gradients of two batches are a step, and its inner loop is none" << said.err;
+    contents();
+    const auto* loops = reader_->loops().of(path("train.py"), "train_loop");
+    ASSERT_NE(loops, nullptr);
+    EXPECT_EQ(loops->size(), 1u);
+    const Said diagnosed = run(folder_.string(), {"diagnose", path("run"), "--json"}, plain());
+    EXPECT_NE(diagnosed.out.find("\"step_ms\""), std::string::npos);
+}
+
 TEST_F(Record, CuptiStaysUnlessItsEndIsAskedFor) {
     const Words command = script(500, "print(cupti().mock_cupti_finalised())", "framework_step(400)");
     const Said said =

@@ -147,6 +147,7 @@ inline void write_recording(const io::Path& folder) {
     ASSERT_TRUE(trace->sample({kBoot + 10'000'000, 4100, 4101, stack, trace->name("read"), 'D'}).ok());
     ASSERT_TRUE(trace->block({kBoot + 20'000'000, kBoot + 620'000'000, 600, 4000}).ok());
     ASSERT_TRUE(trace->note("graphs were seen as a whole").ok());
+    ASSERT_TRUE(trace->loops({"train.py", "main", {{38, 52}, {39, 41}}}).ok());
     ASSERT_TRUE(trace->flush().ok());
     write_lines(folder / "samples.jsonl",
                 "{\"kind\":\"sample\",\"time\":1700000000.5,\"gpu0/utilization_percent\":40,\"gpu0/memory_used_bytes\":900,"

@@ -82,6 +82,9 @@ TEST_F(Recording, EverythingBesideCallsIsThere) {
     EXPECT_EQ(timeline.processes[1].parent, 4000u);
     EXPECT_FALSE(timeline.processes[1].has_gpu);
     EXPECT_TRUE(has_reader_remark(timeline, "graphs were seen as a whole"));
+    ASSERT_NE(timeline.loops.of("train.py", "main"), nullptr);
+    EXPECT_EQ(*timeline.loops.of("train.py", "main"), (std::vector<record::LineRange>{{38, 52}, {39, 41}}));
+    EXPECT_EQ(timeline.loops.of("train.py", "step"), nullptr);
 }
 
 TEST_F(Recording, SamplesOfTheMachineLieOnTheTracesClock) {

@@ -42,6 +42,7 @@ public:
         timeline.names = {""};
         timeline.stacks = {{}};
         timeline.has_call_stacks = true;
+        timeline.loops.add({user_line(1).file, "<module>", {{1, 999}}});
         timeline.processors = 16;
         timeline.presence_share = 0;
         timeline.link_bytes_per_second = traits.pinned_bytes_per_us * 1e6 / Policy{}.link_efficiency;
@@ -51,7 +52,11 @@ public:
 
     // ---- where the host is
     /// Frames from the innermost on, until the next call.
-    void at(Stack stack) { stack_ = std::move(stack); }
+    void at(Stack stack) {
+        stack_ = std::move(stack);
+        if (stack_.empty() || stack_.back().function != "<module>")
+            stack_.push_back(user_line(stack_.empty() ? 1 : stack_.back().line));
+    }
     void at(int line) { at({torch_line("nn/modules/linear.py", "forward"), user_line(line)}); }
     double now_us() const { return static_cast<double>(now_) * 1e-3; }
 
@@ -71,7 +76,13 @@ public:
     // ---- calls; the framework comes before each
     std::uint32_t launch(const std::string& name, double device_us, std::uint32_t stream = kStream,
                          std::vector<std::uint64_t> pointers = {}, std::uint64_t rest = 0) {
+        const Stack before = stack_;
+        if (name == "multi_tensor_apply_kernel") {  // an optimizer's
+            std::erase_if(stack_, [](const Frame& frame) { return frame.file.find("/torch/") != std::string::npos; });
+            stack_.insert(stack_.begin(), torch_line("optim/adamw.py", "step"));
+        }
         const auto id = enqueue(CallKind::kLaunch, name, device_us, stream, {});
+        stack_ = before;
         if (!pointers.empty()) timeline.arguments.push_back({kProcess, id, std::move(pointers), rest});
         return id;
     }

@@ -1,6 +1,6 @@
 #pragma once
 // What the fuzzer does with one input, and what an ordinary test does with each input of the corpus: the bytes are parts, each a
-// kind (one byte), a length (two, low first) and its content, from which a run directory is made. Kinds 1 to 8 are frames of
+// kind (one byte), a length (two, low first) and its content, from which a run directory is made. Kinds 1 to 9 are frames of
 // trace.bin, with the right checksum so that what is in them gets looked at; 100 goes into trace.bin as it is, 101 into
 // samples.jsonl, 102 into metrics.jsonl. Whatever there is, a timeline or an error comes out of it.
 

@@ -334,7 +334,7 @@ TEST(RecordParts, PartsAreBounded) {
     EXPECT_FALSE(parts_behind(record));
     record.kind = RecordKind::kSite;
     record.count = kMaxSiteFrames;
-    EXPECT_EQ(parts_behind(record), 12u);
+    EXPECT_EQ(parts_behind(record), 16u);
     record.count = kMaxSiteFrames + 1;
     EXPECT_FALSE(parts_behind(record));
 }

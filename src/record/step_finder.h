@@ -1,0 +1,51 @@
+#pragma once
+// Where steps begin and end among what a program's launching threads called. A step is what the program or its profiler marked;
+// else a turn of the innermost loop from which an optimizer is called, counted by the optimizer's calls, so that accumulated
+// gradients make one step; else a turn of the innermost loop with four fifths of the launches; else what returns in the sequence
+// of launches. Pure.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "record/step_loops.h"
+
+namespace millrace::record {
+
+enum class StepSource : std::uint8_t { kNone, kRanges, kUpdates, kLoop, kPeriod, kWindow };
+
+/// A call of the launching threads, in their order.
+struct Act {
+    std::uint64_t begin = 0;
+    std::uint64_t launched = 0;  ///< hash of what it launched; 0: nothing that is counted
+    std::uint64_t kind = 0;      ///< the same without sizes, which vary with batches
+    std::uint32_t place = 0;     ///< in StepInput::places; 0: not looked at, cut off, or of another thread than the main one
+    bool graph = false;
+};
+
+/// A range that the program marked.
+struct MarkedRange {
+    std::uint64_t begin = 0, end = 0;
+    std::string_view name;
+};
+
+struct StepInput {
+    std::vector<Act> acts;
+    std::vector<StepPlace> places;    ///< [0] is none
+    std::vector<MarkedRange> ranges;  ///< by begin
+};
+
+/// Numbers count the acts that launched. Steps are [starts[i], ends[i]); what lies between them is none.
+struct FoundSteps {
+    StepSource source = StepSource::kNone;
+    double match = 0;                       ///< how well the sequence returns; 1 where it need not
+    std::vector<std::size_t> starts, ends;  ///< one more start than ends: the newest step is not over
+    std::size_t length = 0;                 ///< launches of a usual step
+};
+
+FoundSteps find_steps(StepInput input);
+
+}  // namespace millrace::record

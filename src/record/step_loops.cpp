@@ -1,0 +1,90 @@
+#include "record/step_loops.h"
+
+#include <algorithm>
+
+namespace millrace::record {
+namespace {
+
+bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+/// Optimizers of PyTorch and of optax; also those that others derive from PyTorch's, whose step() it calls.
+bool is_optimizer(const StackFrame& frame) {
+    const std::string_view file = frame.file;
+    if (frame.native || frame.function == "zero_grad" || has(file, "lr_scheduler") || has(file, "swa_utils")) return false;
+    return has(file, "torch/optim/") || has(file, "torch/distributed/optim/") || has(file, "/optax/");
+}
+
+/// What an optimizer's own code leads to on the way to a launch.
+bool serves_optimizer(const StackFrame& frame) {
+    const std::string_view file = frame.file;
+    if (has(file, "torch/nn/") || has(file, "torch/autograd/")) return false;
+    return frame.native || has(file, "torchinductor") || has(file, "triton") || has(file, "/optax/") || has(file, "/jax/") ||
+           has(file, "/torch/") || file.starts_with("torch/") || has(file, "contextlib");
+}
+
+/// The outermost frame of an optimizer that makes this call by itself; the number of frames where none does.
+std::size_t optimizer_frame(std::span<const StackFrame> frames) {
+    std::size_t outermost = frames.size();
+    while (outermost > 0 && !is_optimizer(frames[outermost - 1])) --outermost;
+    if (outermost == 0) return frames.size();
+    std::string_view own;  // where the program derives an optimizer
+    for (std::size_t at = outermost - 1; at-- > 0;) {
+        const StackFrame& frame = frames[at];
+        if (own.empty() && frame.function == "step") own = frame.file;
+        if (frame.file != own && !serves_optimizer(frame)) return frames.size();
+    }
+    return outermost - 1;
+}
+
+/// The probe writes the innermost frames alone; whole stacks end where a thread begins.
+bool is_cut_off(std::span<const StackFrame> frames) {
+    constexpr std::size_t kFewest = 48;  ///< that were cut off by any version
+    const std::string_view last = frames.back().function;
+    return frames.size() >= kFewest && last != "<module>" && last != "_run_module_as_main" && last != "_bootstrap";
+}
+
+std::uint64_t hash_of(const StackFrame& frame, LineRange lines) {
+    const std::hash<std::string_view> hash;
+    std::uint64_t number = hash(frame.file) * 31 + hash(frame.function);
+    for (const std::uint32_t line : {lines.first, lines.last}) number = (number ^ line) * 0x9e3779b97f4a7c15u ^ number >> 29;
+    return number;
+}
+
+}  // namespace
+
+bool LoopTable::add(const FunctionLoops& loops) {
+    constexpr std::size_t kMostFunctions = 1u << 16;
+    if (loops_.size() >= kMostFunctions) return false;
+    const auto [entry, fresh] = loops_.try_emplace({loops.file, loops.function});
+    std::vector<LineRange>& known = entry->second;
+    const std::size_t before = known.size();
+    // Functions of one name in a file: a method of several classes.
+    for (const LineRange range : loops.loops)
+        if (std::ranges::find(known, range) == known.end()) known.push_back(range);
+    std::ranges::sort(known, [](LineRange a, LineRange b) { return a.first != b.first ? a.first < b.first : a.last > b.last; });
+    return fresh || known.size() != before;
+}
+
+const std::vector<LineRange>* LoopTable::of(std::string_view file, std::string_view function) const {
+    const auto found = loops_.find({std::string(file), std::string(function)});
+    return found == loops_.end() ? nullptr : &found->second;
+}
+
+std::optional<StepPlace> place_of(std::span<const StackFrame> frames, const LoopTable& loops) {
+    if (frames.empty() || frames.back().native || is_cut_off(frames)) return std::nullopt;
+    StepPlace place;
+    const std::size_t optimizer = optimizer_frame(frames);
+    for (std::size_t at = frames.size(); at-- > 0;) {
+        if (at == optimizer) place.outside = place.turns.size();
+        const StackFrame& frame = frames[at];
+        if (frame.native) continue;
+        const auto number = static_cast<std::uint32_t>(at);
+        const std::vector<LineRange>* const known = loops.of(frame.file, frame.function);
+        if (known == nullptr) place.turns.push_back({hash_of(frame, {}), frame.line, number, true});
+        for (std::size_t i = 0; known != nullptr && i < known->size(); ++i)
+            if ((*known)[i].holds(frame.line)) place.turns.push_back({hash_of(frame, (*known)[i]), frame.line, number, false});
+    }
+    return place;
+}
+
+}  // namespace millrace::record
