@@ -59,16 +59,9 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
             fmt::format("noting calls, operators and functions took the profiler about {:.1f} ms of a step of {:.1f} ms: costs "
                         "are those of a step of {:.1f} ms; record with `millrace record`, or without with_stack, for surer ones",
                         study.profiler_ms, study.recorded_ms, study.base_ms));
-    if (study.parts > 0)
-        diagnosis.remarks.push_back(
-            fmt::format("{} of {} windows show less than a step and were left out", study.parts, study.lanes.size()));
     if (study.shapeless > 0)
         diagnosis.remarks.push_back(fmt::format("in {} of {} windows no step returns as in the others: they were left out",
                                                 study.shapeless, study.lanes.size()));
-    if (study.fast > 0)
-        diagnosis.remarks.push_back(
-            fmt::format("left out {} of {} windows: the rest of the run is slower than the program was in them", study.fast,
-                        study.lanes.size()));
     if (study.timeline.dropped > 0)
         diagnosis.remarks.push_back(fmt::format("{} records were lost: costs may be too low", study.timeline.dropped));
     if (study.timeline.samples.empty() && study.timeline.source == Source::kRecording)
@@ -128,7 +121,7 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     const double pauses = sum > 0 ? breakdown.ms[static_cast<std::size_t>(Owner::kOther)] / sum : 0;
     examine(chart, breakdown, pauses);
     diagnosis.findings = std::move(chart.findings);
-    if (study.outside) diagnosis.remarks.push_back(remark_of(*study.outside, study, diagnosis.findings));
+    if (study.unseen) diagnosis.remarks.push_back(remark_of(*study.unseen, study));
     diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
     diagnosis.healthy = std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
                                      [](const Finding& finding) { return finding.severity != Severity::kNote; });

@@ -257,8 +257,8 @@ void find_loader_wait(Chart& chart) {
     const bool sets_pace = pace >= study.policy.loader_pace * study.base_ms;
     if (amount.ms <= 0) amount.waiting = true;  // for workers that are only just fast enough
     const double unseen = study.unseen_loading_ms();
-    if (unseen > amount.most) amount.place = study.outside->loading_place, amount.waiting = study.outside->waits;
-    if (unseen > 0) amount.samples += study.outside->samples;
+    if (unseen > amount.most) amount.place = study.unseen->place, amount.waiting = study.unseen->waits;
+    if (unseen > 0) amount.samples += study.unseen->samples;
     if (sets_pace && chart.share(amount.ms + unseen) < study.policy.loader_wait.warn)
         chart.remarks.push_back(
             fmt::format("the loader's workers need {:.2f} ms for a batch: no step can be shorter, whatever else is cured", pace));

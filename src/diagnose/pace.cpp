@@ -71,6 +71,7 @@ std::vector<Block> in_training_steps(const Study& study) {
     const std::array<double, kCallKinds> calls = calls_per_step(study);
     std::vector<Block> converted;
     for (Block& block : blocks) {
+        if (block.process != 0 && block.process != study.launcher.process) continue;
         const double each = calls[std::min(static_cast<std::size_t>(block.call), kCallKinds - 1)];
         const double times = block.calls_per_step > 0 && each > 0 ? block.calls_per_step / each : 1;
         const double whole = times >= 1 ? std::round(times) : 1 / std::round(1 / times);

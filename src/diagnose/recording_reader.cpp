@@ -89,7 +89,7 @@ public:
             return;
         }
         timeline_.blocks.push_back({time_of(block.begin), time_of(block.end), block.steps, std::nullopt, block.call,
-                                    static_cast<double>(block.calls_per_step)});
+                                    static_cast<double>(block.calls_per_step), block.pid});
         const Time begin = timeline_.blocks.back().begin, end = timeline_.blocks.back().end;
         const auto length = static_cast<double>(end - begin);
         block_time_ += length;

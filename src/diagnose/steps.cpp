@@ -41,15 +41,11 @@ record::StepInput input_of(const Timeline& timeline, const Launcher& launcher, c
     record::StepInput input;
     input.places.emplace_back();
     std::map<std::uint32_t, std::uint32_t> places;  // by stack
-    const auto place_of = [&](const Call& call) {
+    const auto place_of_call = [&](const Call& call) {
         if (call.thread != launcher.main_thread || call.stack == kNoStack) return 0u;
         const auto [place, fresh] = places.try_emplace(call.stack, 0);
         if (!fresh) return place->second;
-        std::vector<record::StackFrame> frames;
-        for (const Frame& frame : timeline.stacks[call.stack])
-            frames.push_back({frame.file, frame.function, static_cast<std::uint32_t>(std::max(0, frame.line)), frame.native});
-        std::erase_if(frames, [](const record::StackFrame& frame) { return frame.native; });
-        if (auto known = record::place_of(frames, timeline.loops)) {
+        if (auto known = place_of(timeline, call.stack)) {
             place->second = static_cast<std::uint32_t>(input.places.size());
             input.places.push_back(std::move(*known));
         }
@@ -58,7 +54,7 @@ record::StepInput input_of(const Timeline& timeline, const Launcher& launcher, c
     std::uint32_t next = 0;  // call that is not told yet
     const auto add_calls = [&](std::uint32_t until) {
         for (; next < until; ++next)
-            if (const std::uint32_t place = place_of(timeline.calls[lane.calls[next]]); place != 0)
+            if (const std::uint32_t place = place_of_call(timeline.calls[lane.calls[next]]); place != 0)
                 input.acts.push_back({static_cast<std::uint64_t>(timeline.calls[lane.calls[next]].begin), 0, 0, place, false});
     };
     for (const std::uint32_t index : order) {
@@ -66,7 +62,7 @@ record::StepInput input_of(const Timeline& timeline, const Launcher& launcher, c
         std::uint32_t place = 0;
         if (job.call != kNoIndex) {
             add_calls(job.call);
-            place = place_of(timeline.calls[lane.calls[job.call]]);
+            place = place_of_call(timeline.calls[lane.calls[job.call]]);
             next = std::max(next, job.call + 1);
         }
         input.acts.push_back({static_cast<std::uint64_t>(job.launched), element_of(timeline, job, true),
@@ -113,6 +109,13 @@ void drop_start_up(const Timeline& timeline, const Lane& lane, bool first_window
 
 }  // namespace
 
+std::optional<record::StepPlace> place_of(const Timeline& timeline, std::uint32_t stack) {
+    std::vector<record::StackFrame> frames;
+    for (const Frame& frame : timeline.stacks[stack])
+        if (!frame.native) frames.push_back({frame.file, frame.function, static_cast<std::uint32_t>(std::max(0, frame.line))});
+    return record::place_of(frames, timeline.loops);
+}
+
 WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const Lane& lane, bool first_window,
                        const Policy& policy) {
     WindowSteps found;
@@ -121,6 +124,7 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
     const record::FoundSteps steps = record::find_steps(input_of(timeline, launcher, lane, order));
     found.source = steps.source;
     found.match = steps.match;
+    found.loop = steps.loop;
     take_times(lane, order, steps, found);
     if (found.steps.empty()) {
         // Nothing repeats: the window as one, so that at least shares can be told.

@@ -3,6 +3,7 @@
 // first job, so that steps follow each other without holes and their mean is the program's speed, however far the host runs
 // ahead.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,14 @@ using record::StepSource;
 struct WindowSteps {
     StepSource source = StepSource::kNone;
     double match = 0;                ///< how well the sequence returns
+    std::uint64_t loop = 0;          ///< whose turns they are (record::Turn::loop); 0: it is not known
     std::vector<Step> steps;         ///< steady ones, ascending; neighbours touch unless a phase lies between
     std::vector<Phase> evaluations;  ///< stretches between steps that are none
     Time start_up_end = 0;           ///< before this the program warmed up; 0: not seen here
 };
+
+/// Where a stack stands among the program's loops.
+std::optional<record::StepPlace> place_of(const Timeline& timeline, std::uint32_t stack);
 
 /// `first_window`: the program starts in it, its first steps are start-up.
 WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const Lane& lane, bool first_window,

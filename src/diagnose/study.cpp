@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "diagnose/left_out_windows.h"
 #include "diagnose/loader_workers.h"
 #include "diagnose/machine_rows.h"
 #include "diagnose/pace.h"
@@ -184,11 +183,8 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
       lanes(lanes_of(the_timeline, the_launcher, the_policy)),
       host(the_timeline, the_launcher, places, lanes, the_policy) {
     for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
-    parts = leave_out_parts(timeline, lanes, steps);
-    shapeless = leave_out_shapeless(steps);
+    leave_out_shapeless();
     measure_steps();
-    fast = leave_out_fast(in_training_steps(*this), steps);
-    if (fast > 0) measure_steps();
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const std::vector<Step>& found = steps[i].steps;
         auto& [first, end] = steady.emplace_back(0, 0);
@@ -214,13 +210,34 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     undisturbed_ms = undisturbed_step_ms(blocks);
     take_evaluation_off();
     remove_recording_cost();
-    outside = slower_outside(*this);
+    unseen = unseen_loading(*this);
     if (timeline.source == Source::kRecording) remove_presence();
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
     if (base_ms > 0) power = power_of(since_recorded(timeline), policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
         for (Model& model : models)
             model.pace = static_cast<Time>(std::min(*busy * (recorded_ms + unseen_loading_ms()), base_ms) * 1e6);
+}
+
+/// Where no step returns as it does in others: start-up would pass for a very long one. Nor do turns of a loop inside of a step
+/// count, where only what returns was found and less than half of what a step has that other windows show.
+void Study::leave_out_shapeless() {
+    const auto work_of = [&](std::size_t i) {
+        std::size_t work = 0;
+        for (const Step& step : steps[i].steps)
+            for (std::uint32_t job = step.first_job; job < step.end_job; ++job) work += 1 + lanes[i].jobs[job].more_work.size();
+        return static_cast<double>(work) / static_cast<double>(std::max<std::size_t>(1, steps[i].steps.size()));
+    };
+    double whole = 0;
+    bool returns = false;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        returns = returns || (!steps[i].steps.empty() && steps[i].source != StepSource::kWindow);
+        if (steps[i].source < StepSource::kPeriod) whole = std::max(whole, work_of(i));
+    }
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const bool part = steps[i].source == StepSource::kPeriod && 2 * work_of(i) < whole;
+        if (part || (returns && steps[i].source == StepSource::kWindow)) steps[i] = {}, ++shapeless;
+    }
 }
 
 void Study::measure_steps() {

@@ -8,8 +8,8 @@
 
 #include "diagnose/host_work.h"
 #include "diagnose/replay.h"
-#include "diagnose/slower_outside.h"
 #include "diagnose/steps.h"
+#include "diagnose/unseen_loading.h"
 
 namespace millrace::diagnose {
 
@@ -50,7 +50,7 @@ struct Study {
     /// Outside of windows against inside, with evaluations where the pace has them.
     std::optional<double> pace() const;
     /// Of a step outside of windows, waiting for data that they do not show.
-    double unseen_loading_ms() const { return outside ? outside->loading_ms : 0; }
+    double unseen_loading_ms() const { return unseen ? unseen->ms : 0; }
     /// What shares of a step are of: the model's, with that.
     double costed_ms() const { return base_ms + unseen_loading_ms(); }
     /// Recorded host time before a call, without collections and another profiler's notes.
@@ -67,9 +67,7 @@ struct Study {
     std::vector<Block> blocks;  ///< speed outside of windows, in training steps
     std::vector<Model> models;  ///< without what recording added to each call
     std::size_t step_count = 0;
-    std::size_t parts = 0;                            ///< windows without steps since they show a part of one
-    std::size_t shapeless = 0;                        ///< and since nothing returns in them, as it does in others
-    std::size_t fast = 0;                             ///< and since the rest of the run is slower (left_out_windows.h)
+    std::size_t shapeless = 0;                        ///< windows left out since nothing returns in them, as it does in others
     double recorded_ms = 0;                           ///< mean step in the windows
     double base_ms = 0;                               ///< the model's mean step
     double replayed_ms = 0;                           ///< the same before anything was taken off
@@ -78,7 +76,7 @@ struct Study {
     bool pace_has_evaluation = false;                 ///< it was told from that of steps and evaluations together
     double evaluation_ms = 0;                         ///< that phases between steps add to each in the windows
     std::optional<double> undisturbed_evaluation_ms;  ///< the same outside of them, where the pace has it
-    std::optional<SlowerOutside> outside;             ///< where the windows are too fast to speak for the run
+    std::optional<UnseenLoading> unseen;              ///< waiting for data that windows do not show
     double profiler_ms = 0;                           ///< of a step that another profiler took for noting things, by our estimate
     double presence_ms = 0;                           ///< of a step outside of windows: what CUPTI took there, by our estimate
     Time call_cost = 0;                               ///< that recording added to each call
@@ -87,6 +85,7 @@ struct Study {
     bool copy_speed_is_assumed = false;               ///< by the kind of GPU
 
 private:
+    void leave_out_shapeless();
     void measure_steps();
     void take_evaluation_off();
     void remove_profiler();

@@ -100,6 +100,7 @@ struct Block {
     std::optional<double> loader_wait_ms = std::nullopt;  ///< per step, where the program itself measures it
     CallKind call = CallKind::kOther;                     ///< by which steps were counted, and how many of it made one; 0 unknown
     double calls_per_step = 0;
+    std::uint32_t process = 0;  ///< 0: unknown, or the only one
 };
 
 struct Process {

@@ -65,7 +65,7 @@ ProbedProcess::ProbedProcess(ProbeReader reader, const TraceOrigin& origin, cons
 }
 
 void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events,
-                         const LoopTable& loops) {
+                         const LoopTable* loops) {
     reader_.keep_alive(now);
     const bool in_window = schedule_.in_window();
     drain(in_window || !bytes.tight, trace, events);

@@ -31,8 +31,9 @@ public:
     ProbedProcess(ProbeReader reader, const TraceOrigin& origin, const ScheduleSettings& settings, std::uint64_t now);
 
     /// Takes what has come since the last time and decides what comes next. `trace` and `events` are borrowed for the call.
-    /// `loops`: of the functions that were seen so far.
-    void tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events, const LoopTable& loops = {});
+    /// `loops` as StepWatch::facts has it.
+    void tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events,
+              const LoopTable* loops = nullptr);
     /// The process is gone or `record` ends: what is left is taken.
     void finish(TraceWriter& trace, EventWriter& events);
 

@@ -22,6 +22,7 @@ struct Cuts {
     std::vector<std::size_t> starts, ends;
     std::size_t length = 0;
     double match = 1;
+    std::uint64_t loop = 0;
 };
 
 std::size_t slack_of(std::size_t length) { return std::max<std::size_t>(2, length / 10); }
@@ -80,8 +81,8 @@ std::uint64_t around(const std::vector<std::uint64_t>& kinds, std::size_t at, st
 }
 
 /// Turns are seen as far as launches have places, which is not to the end of a window. What is launched at their begins, and
-/// nowhere else among them, tells the others.
-void go_on(const std::vector<std::uint64_t>& kinds, std::size_t seen, Cuts& cuts) {
+/// nowhere else among them, tells the others; false where nothing does.
+bool go_on(const std::vector<std::uint64_t>& kinds, std::size_t seen, Cuts& cuts) {
     constexpr std::array<std::pair<std::size_t, std::size_t>, 9> kShapes{
         {{1, 0}, {0, 1}, {1, 1}, {4, 0}, {0, 4}, {4, 4}, {16, 0}, {0, 16}, {16, 16}}};
     for (const auto& [before, behind] : kShapes) {
@@ -95,8 +96,9 @@ void go_on(const std::vector<std::uint64_t>& kinds, std::size_t seen, Cuts& cuts
         if (all != count) continue;
         for (std::size_t at = std::max(seen, cuts.starts.back() + 1); at < kinds.size(); ++at)
             if (around(kinds, at, before, behind) == wanted) cuts.starts.push_back(at), cuts.ends.push_back(at);
-        return;
+        return true;
     }
+    return false;
 }
 
 Cuts cuts_of(const std::optional<FoundTurns>& turns, const StepInput& input, const std::vector<std::size_t>& launches) {
@@ -109,15 +111,17 @@ Cuts cuts_of(const std::optional<FoundTurns>& turns, const StepInput& input, con
         cuts.starts.push_back(number(turns->begins[i]));
         cuts.ends.push_back(number(turns->ends[i]));
     }
-    std::vector<std::uint64_t> kinds;
+    std::vector<std::uint64_t> sized, kinds;
     std::size_t seen = 0;
     for (const std::size_t act : launches) {
+        sized.push_back(input.acts[act].launched);
         kinds.push_back(input.acts[act].kind);
         if (input.acts[act].place != 0) seen = kinds.size();
     }
     cuts.length = usual_length(cuts.starts);
+    cuts.loop = turns->assumed ? 0 : turns->loop;
     const std::size_t whole = cuts.starts.size();
-    go_on(kinds, seen, cuts);
+    if (!go_on(sized, seen, cuts)) go_on(kinds, seen, cuts);
     // Where its loop is not known, or its calls have no places, an evaluation looks like a part of the step that an update ends.
     const std::size_t slack = slack_of(cuts.length);
     std::size_t limit = cuts.length + slack;
@@ -169,14 +173,15 @@ Cuts cuts_by_period(const StepInput& input, const std::vector<std::size_t>& laun
     }
     const auto period = find_period(elements);
     if (!period) return {};
-    Cuts cuts{around_phases(elements, find_starts(elements, *period, pauses), period->length), {}, period->length, period->match};
+    Cuts cuts{
+        around_phases(elements, find_starts(elements, *period, pauses), period->length), {}, period->length, period->match, 0};
     if (cuts.starts.size() < kLeastTurns) return {};
     for (std::size_t& start : cuts.starts) start += from;
     return cuts;
 }
 
 FoundSteps steps_of(StepSource source, const Cuts& cuts) {
-    FoundSteps found{source, cuts.match, {}, {}, cuts.length};
+    FoundSteps found{source, cuts.match, {}, {}, cuts.length, cuts.loop};
     const std::size_t slack = slack_of(cuts.length);
     const bool returns = source == StepSource::kPeriod;
     for (std::size_t i = 0; i + 1 < cuts.starts.size(); ++i) {

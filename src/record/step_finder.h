@@ -44,6 +44,7 @@ struct FoundSteps {
     double match = 0;                       ///< how well the sequence returns; 1 where it need not
     std::vector<std::size_t> starts, ends;  ///< one more start than ends: the newest step is not over
     std::size_t length = 0;                 ///< launches of a usual step
+    std::uint64_t loop = 0;                 ///< whose turns they are (Turn::loop); 0: it is not known
 };
 
 FoundSteps find_steps(StepInput input);

@@ -74,6 +74,7 @@ std::optional<StepPlace> place_of(std::span<const StackFrame> frames, const Loop
     if (frames.empty() || frames.back().native || is_cut_off(frames)) return std::nullopt;
     StepPlace place;
     const std::size_t optimizer = optimizer_frame(frames);
+    place.compiled = has(frames.front().file, "/jax/") || has(frames.front().file, "/tensorflow/");
     for (std::size_t at = frames.size(); at-- > 0;) {
         if (at == optimizer) place.outside = place.turns.size();
         const StackFrame& frame = frames[at];

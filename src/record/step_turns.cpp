@@ -32,18 +32,21 @@ public:
     }
 
     std::optional<FoundTurns> by_updates() {
-        std::map<std::uint64_t, std::size_t> depths;  // of loops around optimizers
+        // The innermost, and one that is known before functions of which that is not said: what runs for long is seen by samples.
+        std::map<std::uint64_t, std::pair<bool, std::size_t>> ranks;  // of loops around optimizers: known, depth
         for (const StepPlace& place : input_.places)
-            for (std::size_t i = 0; place.outside != StepPlace::kNoUpdate && i < place.outside; ++i)
-                depths[place.turns[i].loop] = std::max(depths[place.turns[i].loop], i + 1);
+            for (std::size_t i = 0; place.outside != StepPlace::kNoUpdate && i < place.outside; ++i) {
+                auto& rank = ranks[place.turns[i].loop];
+                rank = std::max(rank, {!place.turns[i].assumed, i + 1});
+            }
         std::optional<FoundTurns> best;
-        std::size_t depth = 0;
-        for (const auto& [loop, deep] : depths) {
-            if (deep < depth) continue;
+        std::pair<bool, std::size_t> best_rank;
+        for (const auto& [loop, rank] : ranks) {
+            if (best && rank < best_rank) continue;
             auto found = updates_of(loop);
-            if (!found || (deep == depth && best && best->begins.size() >= found->begins.size())) continue;
+            if (!found || (best && rank == best_rank && best->begins.size() >= found->begins.size())) continue;
             best = std::move(found);
-            depth = deep;
+            best_rank = rank;
         }
         return best;
     }
@@ -164,53 +167,59 @@ private:
                 std::ranges::count_if(visits, [&](const auto& other) { return as_often(other.second.size(), each.size()); }));
             if (same > most || (same == most && each.size() > turns)) most = same, turns = each.size();
         }
-        if (turns == 0) return std::nullopt;
-        // Where other places make no calls in most turns, several turns look like one.
-        std::size_t single = 0, launched = 0, doubtful = 0, most_launches = 0;
-        std::uint32_t first = 0, most_launching = 0;
-        const auto line = [&](std::uint32_t place) { return turn_in(input_.places[place], loop)->line; };
+        // Where a turn is one graph, or one call of compiled code, several turns look like one visit.
+        std::size_t launched = 0, most_launches = 0;
+        std::uint32_t first = 0, heaviest = 0;
         for (const auto& [place, each] : visits) {
-            if (!as_often(each.size(), turns)) continue;
-            std::size_t launches = 0;
-            const bool repeated = 2 * repeats_in(each, launches) > each.size();
-            single += repeated ? 0 : 1;
-            launched += launches;
-            doubtful += repeated ? launches : 0;
-            if (repeated && launches > most_launches) most_launches = launches, most_launching = place;
-            if (first == 0 || line(place) < line(first)) first = place;
+            std::size_t own = 0;
+            for (const Visit& visit : each) own += launched_in(visit).size();
+            launched += own;
+            if (own > most_launches) most_launches = own, heaviest = place;
+            const auto line = [&](std::uint32_t one) { return turn_in(input_.places[one], loop)->line; };
+            if (as_often(each.size(), turns) && (first == 0 || line(place) < line(first))) first = place;
         }
-        if (single < kLeastTurns && 2 * doubtful > launched) return cut(loop, repetitions_in(visits[most_launching]), true);
+        if (heaviest != 0 && 2 * most_launches > launched) {
+            const bool whole = input_.places[heaviest].compiled || launches_graphs(visits[heaviest]);
+            if (whole && repeats_in(visits[heaviest])) return cut(loop, repetitions_in(visits[heaviest]), true);
+        }
         if (turns < kLeastTurns) return std::nullopt;
         return cut(loop, visits[first], true);
     }
 
-    /// Visits of one place, each cut where its launches come again.
-    std::vector<Visit> repetitions_in(const std::vector<Visit>& visits) const {
-        std::vector<std::vector<std::size_t>> launched(visits.size());  // acts
-        const std::vector<std::size_t>* longest = &launched.front();
-        for (std::size_t i = 0; i < visits.size(); ++i) {
-            for (std::size_t act = visits[i].first; act <= visits[i].last; ++act)
-                if (launches(act) && input_.acts[act].place != 0) launched[i].push_back(act);
-            if (launched[i].size() > longest->size()) longest = &launched[i];
-        }
-        const std::size_t length = repeats_after(*longest);
-        std::vector<Visit> parts;
-        for (const std::vector<std::size_t>& acts : launched)
-            for (std::size_t at = 0; at + length <= acts.size(); at += length) parts.push_back({acts[at], acts[at + length - 1]});
-        return parts;
+    /// Acts of a visit that launched.
+    std::vector<std::size_t> launched_in(const Visit& visit) const {
+        std::vector<std::size_t> acts;
+        for (std::size_t act = visit.first; act <= visit.last; ++act)
+            if (launches(act) && input_.acts[act].place != 0) acts.push_back(act);
+        return acts;
     }
 
-    /// How many of the visits launch the same twice or more; adds what they launch.
-    std::size_t repeats_in(const std::vector<Visit>& visits, std::size_t& launched) const {
-        std::size_t count = 0;
+    bool launches_graphs(const std::vector<Visit>& visits) const {
+        const std::vector<std::size_t> acts = launched_in(visits.front());
+        return !acts.empty() && input_.acts[acts.front()].graph;
+    }
+
+    /// Whether most of the visits launch the same twice or more.
+    bool repeats_in(const std::vector<Visit>& visits) const {
+        const auto repeated = std::ranges::count_if(visits, [&](const Visit& visit) {
+            const std::vector<std::size_t> acts = launched_in(visit);
+            return repeats_after(acts) < acts.size();
+        });
+        return 2 * static_cast<std::size_t>(repeated) > visits.size();
+    }
+
+    /// Visits of one place, each cut where its launches come again.
+    std::vector<Visit> repetitions_in(const std::vector<Visit>& visits) const {
+        std::vector<std::size_t> longest;
+        for (const Visit& visit : visits)
+            if (auto acts = launched_in(visit); acts.size() > longest.size()) longest = std::move(acts);
+        const std::size_t length = repeats_after(longest);
+        std::vector<Visit> parts;
         for (const Visit& visit : visits) {
-            std::vector<std::size_t> acts;
-            for (std::size_t act = visit.first; act <= visit.last; ++act)
-                if (launches(act) && input_.acts[act].place != 0) acts.push_back(act);
-            launched += acts.size();
-            count += repeats_after(acts) < acts.size() ? 1 : 0;
+            const std::vector<std::size_t> acts = launched_in(visit);
+            for (std::size_t at = 0; at + length <= acts.size(); at += length) parts.push_back({acts[at], acts[at + length - 1]});
         }
-        return count;
+        return parts;
     }
 
     /// After how many the acts launch the same again, to the end; all of them where they do not.
@@ -242,6 +251,7 @@ private:
             for (const Line& line : lines) ++turns_of_line[line];
         }
         FoundTurns found;
+        found.loop = loop;
         found.assumed = turn_in(place_of_act(visits.front().first), loop)->assumed;
         const auto is_outside = [&](std::size_t act) {
             if (input_.acts[act].place == 0 || !launches(act)) return false;

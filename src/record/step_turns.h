@@ -14,7 +14,8 @@ constexpr std::size_t kLeastTurns = 3;
 /// Numbers of acts that launched: where turns begin, and where what is before each of them (ends[i] before begins[i]) was over.
 struct FoundTurns {
     std::vector<std::size_t> begins, ends;
-    bool assumed = false;  ///< the loop is not known: what lies between turns cannot be told from them
+    std::uint64_t loop = 0;  ///< Turn::loop
+    bool assumed = false;    ///< the loop is not known: what lies between turns cannot be told from them
 };
 
 std::optional<FoundTurns> turns_by_updates(const StepInput& input);

@@ -15,6 +15,7 @@ constexpr std::size_t kMostWatchedThreads = 4096, kMostNames = 1u << 17;
 constexpr double kConstantShare = 0.9;  ///< of the steps that have a kind of call equally often
 constexpr std::size_t kJudgedSteps = 64;
 constexpr std::size_t kUnknownPart = 4;
+constexpr std::uint64_t kLoopsPatience = 3'000'000'000;  ///< ns of launching in which samples see what runs
 constexpr std::uint64_t kLookPause = 200'000'000;        ///< ns ...
 constexpr std::uint64_t kLaunchesPerLookPause = 10'000;  ///< ... for each so many launches: a look takes as long as they are many
 constexpr std::size_t kKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
@@ -114,13 +115,14 @@ void StepWatch::clear() {
     facts_.reset();
 }
 
-const std::optional<StepFacts>& StepWatch::facts(const LoopTable& loops) {
+const std::optional<StepFacts>& StepWatch::facts(const LoopTable* loops) {
     const std::uint64_t grown = launches_seen_ - looked_at_, remembered = std::min<std::uint64_t>(looked_at_, capacity_);
     const bool later = newest_call_ - looked_until_ >= kLookPause * (1 + remembered / kLaunchesPerLookPause);
-    if (grown == 0 || (grown * 8 < remembered && !later && loops.size() == loops_seen_)) return facts_;
+    const std::size_t known = loops != nullptr ? loops->size() : 0;
+    if (grown == 0 || (grown * 8 < remembered && !later && known == loops_seen_)) return facts_;
     looked_at_ = launches_seen_;
     looked_until_ = newest_call_;
-    loops_seen_ = loops.size();
+    loops_seen_ = known;
     facts_ = look(loops);
     return facts_;
 }
@@ -181,14 +183,29 @@ StepInput StepWatch::input(const LoopTable& loops) const {
     return input;
 }
 
-std::optional<StepFacts> StepWatch::look(const LoopTable& loops) const {
-    StepInput seen = input(loops);
+/// A function that all of it is called from has not been sampled yet: it may have the loop.
+bool StepWatch::may_see_loops(const StepInput& input) const {
+    if (calls_.empty() || newest_call_ - calls_.front().begin > kLoopsPatience) return false;
+    std::map<std::uint64_t, std::size_t> launches;
+    std::size_t all = 0;
+    for (const Act& act : input.acts) {
+        if (act.launched == 0 || act.place == 0) continue;
+        ++all;
+        for (const Turn& turn : input.places[act.place].turns)
+            if (turn.assumed) ++launches[turn.loop];
+    }
+    return std::ranges::any_of(launches, [all](const auto& each) { return 10 * each.second > 9 * all; });
+}
+
+std::optional<StepFacts> StepWatch::look(const LoopTable* loops) const {
+    StepInput seen = input(loops != nullptr ? *loops : LoopTable());
+    const bool early = loops != nullptr && may_see_loops(seen);
     std::vector<std::uint64_t> times;
     bool graphs = false;
     for (const Act& act : seen.acts)
         if (act.launched != 0) times.push_back(act.begin), graphs = graphs || act.graph;
     const FoundSteps found = find_steps(std::move(seen));
-    if (found.ends.empty()) return std::nullopt;
+    if (found.ends.empty() || (early && found.source == StepSource::kPeriod)) return std::nullopt;
     StepFacts facts;
     facts.source = found.source;
     facts.launches_per_step = found.length;
@@ -210,6 +227,7 @@ std::optional<StepFacts> StepWatch::look(const LoopTable& loops) const {
     for (std::size_t at = 1; at < starts.size(); ++at) durations.push_back(static_cast<double>(starts[at] - starts[at - 1]));
     facts.step_ns = median(std::move(durations));
     facts.mean_step_ns = static_cast<double>(starts.back() - starts.front()) / static_cast<double>(starts.size() - 1);
+    if (reaches) facts.newest = starts.back();
     choose_pulse(starts, facts);
     return facts;
 }

@@ -28,6 +28,7 @@ struct StepFacts {
     bool graphs = false;      ///< graphs are launched
     double mean_step_ns = 0;  ///< of the steady stretch; a few slow steps among fast ones count here
     StepSource source = StepSource::kNone;
+    std::uint64_t newest = 0;  ///< when the newest step that is known began; 0: unknown
 };
 
 class StepWatch {
@@ -44,7 +45,9 @@ public:
     /// Absent as long as nothing repeats. Looks again only when the launches have grown by an eighth since the last time, or when
     /// more than a fifth of a second has passed by the calls' clock (more where more is remembered): a program that launched
     /// kernel by kernel may go on with one graph per step.
-    const std::optional<StepFacts>& facts(const LoopTable& loops = {});
+    /// `loops`: of the functions that samples have seen so far; null where there are no samples. What merely returns is told late
+    /// while they may still show the loop.
+    const std::optional<StepFacts>& facts(const LoopTable* loops = nullptr);
     [[nodiscard]] std::uint64_t launches() const { return launches_seen_; }
     [[nodiscard]] std::size_t capacity() const { return capacity_; }
     /// The thread with most launches; 0 unknown. Survives clear().
@@ -64,8 +67,9 @@ private:
     };
     void add_call(const Record& record);
     void add_launch(std::uint32_t correlation, std::uint64_t element, bool graph);
-    [[nodiscard]] std::optional<StepFacts> look(const LoopTable& loops) const;
+    [[nodiscard]] std::optional<StepFacts> look(const LoopTable* loops) const;
     [[nodiscard]] StepInput input(const LoopTable& loops) const;
+    [[nodiscard]] bool may_see_loops(const StepInput& input) const;
     [[nodiscard]] std::optional<StepPlace> place_of_site(std::uint32_t site, const LoopTable& loops) const;
     void choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
 

@@ -75,7 +75,7 @@ void TraceKeeper::tick(std::uint64_t now) {
     find_new(now);
     for (Entry& entry : entries_) {
         const std::uint32_t before = entry.process.main_thread();
-        entry.process.tick(now, bytes, trace_, events_, loops_);
+        entry.process.tick(now, bytes, trace_, events_, sampler_ != nullptr ? &loops_ : nullptr);
         if (entry.process.main_thread() != before) update_process(entry.process.origin().pid, entry.process.main_thread());
     }
     let_go(now);

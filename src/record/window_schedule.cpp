@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "record/pulse_blocks.h"
 
@@ -38,6 +39,7 @@ constexpr double kCountedCall = 500;        ///< ns that counting a call may tak
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
+constexpr double kLongestUnknown = 1;                      ///< s: in that time CUPTI has told what it knows
 constexpr double kSlowedDown = 1.15;                       ///< times a step of the slowest window, outside of windows
 constexpr nanoseconds kSlowFor = std::chrono::seconds{2};  ///< at least, twice as long each time
 constexpr double kSlowSteps = 50;
@@ -86,8 +88,12 @@ void WindowSchedule::stop(const ScheduleView& view) {
 void WindowSchedule::count_steps(const ScheduleView& view) {
     const std::uint64_t grown = view.pulses >= pulses_seen_ ? view.pulses - pulses_seen_ : view.pulses;
     pulses_seen_ = view.pulses;
+    const nanoseconds passed = view.now - std::exchange(counted_at_, view.now);
     if (phase_ == Phase::kFirst || calls_per_step_ <= 0) return;
-    const double steps = static_cast<double>(grown) / calls_per_step_;
+    // Until the probe has seen which call to count it counts another one.
+    const bool knows = view.obeyed || order_.full_calls > 0 || window_step_ns_ <= 0;
+    const double steps =
+        knows ? static_cast<double>(grown) / calls_per_step_ : static_cast<double>(passed.count()) / window_step_ns_;
     steps_ += steps;
     if (phase_ == Phase::kPause) paused_steps_ += steps;
 }
@@ -136,6 +142,10 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     const bool early = !was_first && windows_ < kEarlyWindows;
     blind_ = view.facts ? 0 : blind_ + (early ? 0 : 1);
     if (was_first) steps_ += static_cast<double>(steps);
+    // Kernels are known a fifth of a second after their calls.
+    const double since = view.facts ? static_cast<double>(view.now.count()) - static_cast<double>(view.facts->newest) : 0;
+    if (was_first && steps > 0 && view.facts->newest > 0 && since > 0 && since < kLongestUnknown * 1e9)
+        steps_ += since / std::max(1.0, view.facts->mean_step_ns);
     if (steps > 0 && !early)
         bytes_per_step_ = static_cast<double>(view.bytes - std::min(view.bytes, bytes_at_)) / static_cast<double>(steps);
     const nanoseconds end = over_at_ > nanoseconds{} ? over_at_ : view.now;

@@ -117,6 +117,7 @@ private:
     std::chrono::nanoseconds early_over_{};  ///< when the early windows were
     std::chrono::nanoseconds over_at_{};     ///< the probe has left the window; 0 not yet
     std::chrono::nanoseconds pulsed_{};      ///< when a call was counted last
+    std::chrono::nanoseconds counted_at_{};
     bool launched_ = false, stopped_ = false;
     std::uint64_t bytes_at_ = 0;      ///< at the window's start
     std::uint32_t wanted_steps_ = 0;  ///< of the open window

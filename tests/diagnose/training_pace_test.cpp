@@ -43,6 +43,21 @@ TEST(TrainingPace, AllFromOneEvaluationToTheNextMayHaveBeenCountedAsOne) {
     EXPECT_EQ(counted(kMany, CallKind::kLaunch, kStep), 0) << "its calls were counted as steps, too: nobody knows how many";
 }
 
+TEST(TrainingPace, OfRanksDoNotMix) {
+    Simulation program = simulate(body(0), false, 150);
+    const Time begin = program.timeline.windows.back().end + 1'000'000, each = 700'000'000;
+    for (Time i = 0; i < 5; ++i) {
+        program.timeline.blocks.push_back(
+            {begin + i * each, begin + (i + 1) * each, 100, std::nullopt, CallKind::kLaunch, kStep, kProcess});
+        program.timeline.blocks.push_back(
+            {begin + i * each + 1, begin + (i + 1) * each, 300, std::nullopt, CallKind::kLaunch, kStep, 77});
+    }
+    const Diagnosis diagnosis = diagnose(program.timeline);
+    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
+    EXPECT_DOUBLE_EQ(*diagnosis.undisturbed_step_ms, 7);
+    EXPECT_EQ(diagnosis.blocks.size(), 5u);
+}
+
 TEST(TrainingPace, SeveralStepsMayHaveBeenCountedAsOne) {
     EXPECT_EQ(counted(0, CallKind::kLaunch, 3 * kStep), 30);
     EXPECT_EQ(counted(0, CallKind::kLaunch, 2.5 * kStep), 0) << "two and a half are none";

@@ -158,13 +158,29 @@ TEST(StepFinder, ACompiledStepWithoutAnOptimizerIsOneHoweverRarelyItsLossIsRead)
     Program program;  // JAX: all kernels of a step come from one call
     program.loops.add({kTrain, "main", {{10, 30}}});
     for (int step = 0; step < 100; ++step) {
-        for (std::uint64_t kernel = 1; kernel <= 13; ++kernel) program.launch(kernel % 5 + 1, Program::at(12));
+        for (std::uint64_t kernel = 1; kernel <= 13; ++kernel)
+            program.launch(kernel % 5 + 1, Program::at(12, {{"/venv/site-packages/jax/_src/pjit.py", "cache_miss", 300, false}}));
         if (step % 20 == 19) program.input.acts.push_back({++program.now, 0, 0, program.place(Program::at(14)), false});
     }
     const FoundSteps found = find_steps(program.input);
     EXPECT_EQ(found.source, StepSource::kLoop);
     EXPECT_EQ(found.length, 13u);
     EXPECT_EQ(found.ends.size(), 99u);
+}
+
+TEST(StepFinder, OneCallThatLaunchesTheSameOftenIsOneTurn) {
+    Program program;  // a library's loop in C, and a read
+    program.loops.add({kTrain, "main", {{10, 30}}});
+    for (int step = 0; step < 30; ++step) {
+        program.launch(1, Program::at(12), 400);
+        program.launch(2, Program::at(13));
+        if (step >= 10) program.input.acts.back().place = 0;
+        for (int i = 0; step >= 10 && i < 400; ++i) (program.input.acts.end() - 2 - i)->place = 0;
+    }
+    const FoundSteps found = find_steps(program.input);
+    EXPECT_EQ(found.source, StepSource::kLoop);
+    EXPECT_EQ(found.length, 401u);
+    EXPECT_EQ(found.ends.size(), 29u) << "also of those without places";
 }
 
 TEST(StepFinder, LaunchesWithoutPlacesGoOnAsThoseThatHaveThem) {

@@ -307,6 +307,7 @@ TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
                                                        {90'001, 5, 5, 3}}) {
         WindowSchedule schedule({}, {});
         ScheduleView view;
+        view.obeyed = true;
         view.now = milliseconds{100};
         view.launches = 1000;
         view.facts = StepFacts{launches, 1, 1, static_cast<double>(launches) * 26e3, CallKind::kSetAsync, 1};
