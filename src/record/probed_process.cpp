@@ -19,6 +19,11 @@ bool always_kept(RecordKind kind) {
            kind == RecordKind::kLeft;
 }
 
+ScheduleSettings seeded(ScheduleSettings settings, std::uint64_t seed) {
+    settings.seed += seed;
+    return settings;
+}
+
 }  // namespace
 
 RunBytes run_bytes(const ScheduleSettings& settings, std::uint64_t taken, nanoseconds elapsed) {
@@ -57,7 +62,7 @@ ProbedProcess::ProbedProcess(ProbeReader reader, const TraceOrigin& origin, cons
     : reader_(std::move(reader)),
       origin_(origin),
       blocks_(origin.pid),
-      schedule_(settings, nanoseconds{static_cast<std::int64_t>(now)}) {
+      schedule_(seeded(settings, origin.pid ^ now), nanoseconds{static_cast<std::int64_t>(now)}) {
     report_ = reader_.report();
     report_.pid = origin_.pid;
     reader_.keep_alive(now);
@@ -73,18 +78,7 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     report_.pid = origin_.pid;
     say_fault(trace, events);
 
-    ScheduleView view;
-    view.now = nanoseconds{static_cast<std::int64_t>(now)};
-    view.obeyed = report_.obeyed;
-    view.in_full = report_.mode == ProbeMode::kFull;
-    view.pulses = report_.pulses;
-    view.bytes = bytes.taken;
-    view.pulse_step_ns = blocks_.step_ns();
-    view.stays = report_.presence == CuptiPresence::kStays;
-    if (in_window) {
-        view.launches = steps_.launches();
-        view.facts = steps_.facts(loops);
-    }
+    const ScheduleView view = view_at(now, bytes.taken, loops);
     const bool was_off = schedule_.order().mode == ProbeMode::kOff;
     if (report_.fault != ProbeFault::kNone) schedule_.stop(view);
     const ProbeOrder order = schedule_.next(view);
@@ -99,11 +93,28 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     reader_.give(order);
 }
 
-void ProbedProcess::finish(TraceWriter& trace, EventWriter& events) {
+ScheduleView ProbedProcess::view_at(std::uint64_t now, std::uint64_t bytes, const LoopTable* loops) {
+    ScheduleView view;
+    view.now = nanoseconds{static_cast<std::int64_t>(now)};
+    view.obeyed = report_.obeyed;
+    view.in_full = report_.mode == ProbeMode::kFull;
+    view.pulses = report_.pulses;
+    view.bytes = bytes;
+    view.pulse_step_ns = blocks_.step_ns();
+    view.stays = report_.presence == CuptiPresence::kStays;
+    if (schedule_.in_window()) {
+        view.launches = steps_.launches();
+        view.facts = steps_.facts(loops);
+    }
+    return view;
+}
+
+void ProbedProcess::finish(std::uint64_t now, TraceWriter& trace, EventWriter& events, const LoopTable* loops) {
     drain(true, trace, events);
     blocks_.abandon();
     report_ = reader_.report();
     report_.pid = origin_.pid;
+    schedule_.finish(view_at(now, 0, loops));
     say_fault(trace, events);
     say_counts(events);
 }

@@ -34,8 +34,8 @@ public:
     /// `loops` as StepWatch::facts has it.
     void tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events,
               const LoopTable* loops = nullptr);
-    /// The process is gone or `record` ends: what is left is taken.
-    void finish(TraceWriter& trace, EventWriter& events);
+    /// The process is gone or `record` ends: what is left is taken, and steps that were not counted yet.
+    void finish(std::uint64_t now, TraceWriter& trace, EventWriter& events, const LoopTable* loops = nullptr);
 
     [[nodiscard]] ProbeReader& reader() { return reader_; }
     [[nodiscard]] const ProbeReport& report() const { return report_; }
@@ -54,6 +54,7 @@ private:
     void add_pulses(TraceWriter& trace);
     void say_fault(TraceWriter& trace, EventWriter& events);
     void say_counts(EventWriter& events) const;
+    [[nodiscard]] ScheduleView view_at(std::uint64_t now, std::uint64_t bytes, const LoopTable* loops);
 
     ProbeReader reader_;
     TraceOrigin origin_;

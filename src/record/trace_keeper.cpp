@@ -123,7 +123,7 @@ void TraceKeeper::let_go(std::uint64_t now) {
 }
 
 void TraceKeeper::close(Entry& entry, std::uint64_t now) {
-    entry.process.finish(trace_, events_);
+    entry.process.finish(now, trace_, events_, sampler_ != nullptr ? &loops_ : nullptr);
     update_process(entry.process.origin().pid, entry.process.main_thread());
     count(entry.process, now);
     ProbeFolder::remove(entry.mapping);

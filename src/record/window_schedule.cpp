@@ -24,8 +24,8 @@ constexpr std::uint64_t kEnoughLaunches =
 constexpr std::uint64_t kManyLaunches = 60'000;           ///< of an early window: where steps have so many, even fewer do ...
 constexpr std::uint32_t kFewestSteps = 5, kFewSited = 3;  ///< ... down to these; all from one evaluation to the next may be one
 constexpr std::uint64_t kFirstBytesPart = 2;              ///< the first window takes at most this part of the allowance
-constexpr std::uint32_t kLeastGap = 8, kMostGap = 12;     ///< steps between the early windows ...
-constexpr nanoseconds kGap = std::chrono::milliseconds{250};  ///< ... that take about so long
+constexpr double kLeastGap = 8;                           ///< steps from a window to the next
+constexpr double kBudgetedRun = 30;                       ///< s: shorter runs may cost as much as one of that length
 constexpr nanoseconds kBlindWindow = std::chrono::seconds{2}, kBlindPause = std::chrono::seconds{60};
 constexpr nanoseconds kLeastPatience = std::chrono::seconds{2};  ///< for a window whose pulses do not come
 constexpr nanoseconds kSettle = std::chrono::milliseconds{300};
@@ -39,11 +39,7 @@ constexpr double kCountedCall = 500;        ///< ns that counting a call may tak
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
-constexpr double kLongestUnknown = 1;                      ///< s: in that time CUPTI has told what it knows
-constexpr double kSlowedDown = 1.15;                       ///< times a step of the slowest window, outside of windows
-constexpr nanoseconds kSlowFor = std::chrono::seconds{2};  ///< at least, twice as long each time
-constexpr double kSlowSteps = 50;
-constexpr std::uint32_t kMostLooksAgain = 3;
+constexpr double kLongestUnknown = 1;  ///< s: in that time CUPTI has told what it knows
 
 /// CUPTI leaves where it costs more than this share of a step while it only waits for the next window.
 constexpr double kWaitingShare = 0.01;
@@ -77,6 +73,12 @@ const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
     return order_;
 }
 
+void WindowSchedule::finish(const ScheduleView& view) {
+    if (stopped_) return;
+    count_steps(view);
+    if (phase_ == Phase::kFirst && view.facts) steps_ += static_cast<double>(view.facts->steps), learn(view);
+}
+
 void WindowSchedule::stop(const ScheduleView& view) {
     if (stopped_) return;
     stopped_ = true;
@@ -91,7 +93,8 @@ void WindowSchedule::count_steps(const ScheduleView& view) {
     const nanoseconds passed = view.now - std::exchange(counted_at_, view.now);
     if (phase_ == Phase::kFirst || calls_per_step_ <= 0) return;
     // Until the probe has seen which call to count it counts another one.
-    const bool knows = view.obeyed || order_.full_calls > 0 || window_step_ns_ <= 0;
+    const bool knows = !recounts_ || window_step_ns_ <= 0;
+    if (view.obeyed) recounts_ = false;
     const double steps =
         knows ? static_cast<double>(grown) / calls_per_step_ : static_cast<double>(passed.count()) / window_step_ns_;
     steps_ += steps;
@@ -102,14 +105,15 @@ void WindowSchedule::learn(const ScheduleView& view) {
     if (!view.facts) return;
     launches_per_step_ = view.facts->launches_per_step;
     window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
-    if (windows_ > 1) slowest_window_ns_ = std::max(slowest_window_ns_, view.facts->mean_step_ns);
     const StepFacts& facts = *view.facts;
     const double waiting = kWaitingCostNs * static_cast<double>(facts.launches_per_step);
     const bool dear = settings_.may_leave && waiting > kWaitingShare * facts.step_ns;
     const bool led = facts.led_per_step > 0 && facts.step_ns > 0 && (dear || order_.pulse_led) && !facts.graphs;
     if (!led && facts.calls_per_step == 0) return;
+    const CallKind before = order_.pulse_call;
     order_.pulse_led = led;
     order_.pulse_call = led ? facts.led_call : facts.pulse_call;
+    recounts_ = order_.pulse_call != before;
     calls_per_step_ = led ? facts.led_per_step : facts.calls_per_step;
     led_among_ = facts.led_among;
     order_.pulse_stride = pulse_stride(calls_per_step_);
@@ -132,7 +136,8 @@ void WindowSchedule::during_first(const ScheduleView& view) {
     const bool many = several && steady * launches >= kEnoughLaunches * settings_.steps_per_window;
     const bool lasting = view.facts && (view.facts->step_ns <= 0 || static_cast<double>(steady) * view.facts->step_ns >=
                                                                         static_cast<double>(kLeastSteady.count()));
-    const bool enough = (slow || many || steady >= settings_.steps_per_window) && taken >= kLeastFirst && lasting;
+    const bool certain = several && view.facts->source != StepSource::kNone && view.facts->source < StepSource::kPeriod;
+    const bool enough = (certain || slow || many || steady >= settings_.steps_per_window) && taken >= kLeastFirst && lasting;
     if (enough || too_long) end_window(view);
 }
 
@@ -150,23 +155,36 @@ void WindowSchedule::end_window(const ScheduleView& view) {
         bytes_per_step_ = static_cast<double>(view.bytes - std::min(view.bytes, bytes_at_)) / static_cast<double>(steps);
     const nanoseconds end = over_at_ > nanoseconds{} ? over_at_ : view.now;
     full_time_ += end - since_;
+    if (!was_first) later_time_ += end - since_;
     if (++windows_ == kEarlyWindows) early_over_ = end;
     phase_ = Phase::kPause;
     since_ = end;
-    const std::uint64_t counted = view.pulses - std::min(view.pulses, pulses_at_);
-    const bool counts = order_.full_calls > 0 && counted > order_.full_calls;
-    paused_steps_ = counts ? static_cast<double>(counted - order_.full_calls) / calls_per_step_ : 0;
     over_at_ = {};
+    paused_steps_ = 0;
     learn(view);
     order_.mode = calls_per_step_ > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
     order_.detach = order_.pulse_led && windows_ >= kEarlyWindows && !stays_;
     order_.full_calls = order_.sites_calls = 0;
+    draw_next(end);
+}
+
+/// At a random time, so that no habit of the program decides what windows show; in the mean after half the time that has passed,
+/// as nobody knows when the run ends, and after `every` steps at the latest.
+void WindowSchedule::draw_next(nanoseconds end) {
+    std::uint64_t word = settings_.seed + 0x9e3779b97f4a7c15 * (windows_ + 1);
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+    const double chance = static_cast<double>((word ^ (word >> 31)) >> 11) * 0x1p-53;
+    const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
+    double gap = static_cast<double>((end - start_).count()) / 2;
+    if (step_ns > 0) gap = std::max(kLeastGap * step_ns, std::min(gap, settings_.every * step_ns));
+    next_at_ = end + nanoseconds{static_cast<std::int64_t>((chance + 0.5) * gap)};
 }
 
 std::uint32_t WindowSchedule::affordable_steps(const ScheduleView& view) const {
-    const double elapsed = seconds(view.now - start_);
-    const double time_left = settings_.cost_share * elapsed - assumed_cost() * seconds(full_time_);
-    double steps = settings_.steps_per_window;
+    const double elapsed = std::max(kBudgetedRun, seconds(view.now - start_));
+    const double time_left = settings_.cost_share * elapsed - assumed_cost() * seconds(later_time_);
+    double steps = few_steps(pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_);
     if (const double each = assumed_cost() * 1e-9 * window_step_ns_; each > 0) steps = std::min(steps, time_left / each);
     if (bytes_per_step_ > 0) steps = std::min(steps, affordable_bytes(view) / bytes_per_step_);
     return steps >= 1 ? static_cast<std::uint32_t>(steps) : 0;
@@ -177,23 +195,18 @@ double WindowSchedule::affordable_bytes(const ScheduleView& view) const {
            static_cast<double>(view.bytes);
 }
 
-bool WindowSchedule::has_slowed_down(nanoseconds paused) const {
-    return looks_again_ < kMostLooksAgain && slowest_window_ns_ > 0 && pulse_step_ns_ > kSlowedDown * slowest_window_ns_ &&
-           paused_steps_ >= kSlowSteps && paused >= kSlowFor * (1 << looks_again_);
-}
-
 std::uint32_t WindowSchedule::few_steps(double step_ns) const {
     double most = step_ns > 0 ? std::min(kEarlyTime / step_ns, 1e6) : 1e6;
     if (launches_per_step_ > 0)
         most = std::min(most, kEnoughLaunches / 2.0 * settings_.steps_per_window / static_cast<double>(launches_per_step_));
     const std::uint32_t steps = std::min(settings_.steps_per_window / 2, static_cast<std::uint32_t>(most));
-    return std::max(at_least(kLeastSteps, kFewestSteps, launches_per_step_), steps);
+    return std::max(kFewestSteps, steps);
 }
 
 /// No steps were found, or they do not come any more: a look now and then, within the same budgets.
 void WindowSchedule::look_now_and_then(const ScheduleView& view, nanoseconds paused) {
     const double elapsed = seconds(view.now - start_);
-    const bool time_allows = assumed_cost() * seconds(full_time_ + kBlindWindow) <= settings_.cost_share * elapsed;
+    const bool time_allows = assumed_cost() * seconds(later_time_ + kBlindWindow) <= settings_.cost_share * elapsed;
     if (windows_ < kEarlyWindows ? paused >= kBlindWindow : paused >= kBlindPause && time_allows && affordable_bytes(view) > 0)
         begin_window(view, 0);
 }
@@ -208,22 +221,12 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
     if (windows_ >= kEarlyWindows && order_.mode == ProbeMode::kPulse && view.now - pulsed_ >= kBlindPause)
         return look_now_and_then(view, std::min(paused, view.now - pulsed_));
     const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
-    if (windows_ < kEarlyWindows) {
-        const double gap =
-            step_ns > 0 ? std::clamp(static_cast<double>(kGap.count()) / step_ns, 1.0 * kLeastGap, 1.0 * kMostGap) : kLeastGap;
-        if (paused_steps_ >= gap) begin_window(view, few_steps(step_ns));
-        return;
-    }
     order_.mode = counts_at(view.now, step_ns) ? ProbeMode::kPulse : ProbeMode::kOff;
     double passed = paused_steps_;
     if (calls_per_step_ > kFewCalls && step_ns > 0) passed = std::max(passed, static_cast<double>(paused.count()) / step_ns);
-    if (has_slowed_down(paused) && bytes_per_step_ * few_steps(step_ns) <= affordable_bytes(view)) {
-        ++looks_again_;
-        return begin_window(view, few_steps(step_ns));
-    }
-    if (passed < settings_.every) return;
+    if (view.now < next_at_ || passed < kLeastGap) return;
     const std::uint32_t steps = affordable_steps(view);
-    if (steps >= std::min(kLeastSteps, settings_.steps_per_window)) begin_window(view, steps);
+    if (steps >= kFewestSteps) begin_window(view, steps);
 }
 
 bool WindowSchedule::counts_at(nanoseconds now, double step_ns) const {

@@ -2,13 +2,11 @@
 // When a program is recorded in full and when its steps are only counted. Pure: told the time and what was seen, it says what the
 // probe of one process shall do.
 //
-// The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds or have many
-// launches; two shorter ones follow soon, so that a short program has three. What returns may be all from one evaluation to the
-// next, with so many launches that five do. Later ones come every so many steps, and only as far as two budgets allow: the share
-// of the run's time that recording costs, and the bytes that the run takes. They get shorter, down to kLeastSteps, when they are
-// costly. Where the program is much slower outside of windows than in any after the first (batches that were fetched ahead have
-// run out), up to three come sooner: the others do not show what takes so long. Where that was asked for, CUPTI leaves for good
-// after the third if it slows a program down between windows, too; from then on steps are only counted.
+// The first window begins at once and ends after a number of steady steps, or after fewer that a loop or marks tell, or that took
+// three seconds or have many launches. What returns may be all from one evaluation to the next, with so many launches that five
+// do. Later ones come at random times, and only as far as two budgets allow: the share of the run's time that recording costs,
+// and the bytes that the run takes. They get shorter, down to kLeastSteps, when they are costly. Where that was asked for, CUPTI
+// leaves for good after the third if it slows a program down between windows, too; from then on steps are only counted.
 
 #include <chrono>
 #include <cstdint>
@@ -21,8 +19,9 @@ namespace millrace::record {
 
 struct ScheduleSettings {
     std::uint32_t steps_per_window = 50;
-    std::uint32_t every = 2000;  ///< steps from window to window
-    double cost_share = 0.01;    ///< of the run's time, in windows after the third
+    std::uint32_t every = 2000;  ///< steps from window to window, in the mean of a long run
+    double cost_share = 0.01;    ///< of the run's time, in windows after the first; of 30 seconds, where it is shorter
+    std::uint64_t seed = 0;      ///< of the windows' times
     bool may_leave = false;      ///< CUPTI leaves after the third window, the last then, where its mere presence costs a lot
     std::uint64_t bytes_allowance = 30'000'000;
     double bytes_per_second = 10'000;  ///< beyond the allowance, in the mean
@@ -61,12 +60,14 @@ public:
 
     /// What the probe shall do from now on.
     const ProbeOrder& next(const ScheduleView& view);
+    /// The program is over: what was not counted yet is.
+    void finish(const ScheduleView& view);
     /// The probe is gone: no more windows.
     void stop(const ScheduleView& view);
 
     [[nodiscard]] const ProbeOrder& order() const { return order_; }
     [[nodiscard]] bool in_window() const { return phase_ == Phase::kFirst || phase_ == Phase::kWindow; }
-    [[nodiscard]] bool is_early() const { return windows_ < 3; }      ///< windows follow one another closely
+    [[nodiscard]] bool is_early() const { return windows_ < 3; }      ///< a short program may have no more of them
     [[nodiscard]] std::uint64_t windows() const { return windows_; }  ///< that have ended
     /// Steps since the program began, as far as they were counted.
     [[nodiscard]] double steps() const { return steps_; }
@@ -101,9 +102,8 @@ private:
     [[nodiscard]] bool counts_at(std::chrono::nanoseconds now, double step_ns) const;
     [[nodiscard]] std::uint32_t affordable_steps(const ScheduleView& view) const;
     [[nodiscard]] double affordable_bytes(const ScheduleView& view) const;
-    /// Whether windows are too fast to show why the program is as slow as it is after `paused`.
-    [[nodiscard]] bool has_slowed_down(std::chrono::nanoseconds paused) const;
-    /// Steps of a short window.
+    void draw_next(std::chrono::nanoseconds end);
+    /// Steps of a later window, where it costs little.
     [[nodiscard]] std::uint32_t few_steps(double step_ns) const;
     [[nodiscard]] double assumed_cost() const { return window_cost().value_or(kUnknownCost); }
 
@@ -117,8 +117,9 @@ private:
     std::chrono::nanoseconds early_over_{};  ///< when the early windows were
     std::chrono::nanoseconds over_at_{};     ///< the probe has left the window; 0 not yet
     std::chrono::nanoseconds pulsed_{};      ///< when a call was counted last
-    std::chrono::nanoseconds counted_at_{};
+    std::chrono::nanoseconds counted_at_{}, next_at_{};
     bool launched_ = false, stopped_ = false;
+    bool recounts_ = false;  ///< another call is counted from now on, and the probe has not seen that yet
     std::uint64_t bytes_at_ = 0;      ///< at the window's start
     std::uint32_t wanted_steps_ = 0;  ///< of the open window
     std::uint64_t pulses_at_ = 0, pulses_seen_ = 0;
@@ -126,9 +127,7 @@ private:
     double steps_ = 0;
     bool stays_ = false;
     double calls_per_step_ = 0, led_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
-    double slowest_window_ns_ = 0;          ///< mean step of the slowest one after the first
-    std::uint32_t looks_again_ = 0;         ///< windows that came since the program had slowed down
-    std::chrono::nanoseconds full_time_{};  ///< in windows
+    std::chrono::nanoseconds full_time_{}, later_time_{};  ///< in windows; in those after the first
     std::uint64_t launches_per_step_ = 0;
     std::uint64_t windows_ = 0, blind_ = 0;
 };

@@ -196,7 +196,8 @@ TEST_F(Record, StepsAreTurnsOfTheLoopThatCallsTheOptimizer) {
                                                    "    for _ in range(3):\n"
                                                    "        cuda.mock_launch(0, 12, 256, given, ctypes.c_uint64(0))\n";
     std::ofstream(path("turns.py"))
-        << "import ctypes, os, sys\n"
+        << "import ctypes, os, sys, time\n"
+                                       "time.sleep(0.3)\n"
            "sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'torch/optim'))\n"
            "import adamw\n"
            "def turn(number, names):\n"

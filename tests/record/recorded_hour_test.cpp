@@ -41,7 +41,7 @@ protected:
             clock_at = now_;
             ASSERT_TRUE(trace_->flush().ok());
         }
-        process.finish(*trace_, *events_);
+        process.finish(now_, *trace_, *events_);
         ASSERT_TRUE(trace_->flush().ok());
     }
     [[nodiscard]] double size_of(const char* name) const {

@@ -48,7 +48,7 @@ TEST(WindowCourse, LoopInTheFirstKernelsOfAWindowThatAreKnownIsNoStep) {
     const std::pair<std::uint64_t, double> step{860, 131}, loop{7, 2};
     for (const std::uint64_t windows : {1, 2, 3, 5}) {
         EXPECT_EQ(learnt(windows, {7, 26, 26, 0.2e6, CallKind::kStreamSync, 2}, 190), step) << windows;
-        EXPECT_EQ(learnt(windows, {7, 370, 370, 0.2e6, CallKind::kStreamSync, 2}, 2'579), step) << windows;
+        EXPECT_EQ(learnt(windows, {7, 370, 370, 0.2e6, CallKind::kStreamSync, 2}, 2'200), step) << windows;
         // Whoever has seen three of the old steps, or most of the window, knows better.
         EXPECT_EQ(learnt(windows, {7, 370, 370, 0.2e6, CallKind::kStreamSync, 2}, 2'580), loop) << windows;
         EXPECT_EQ(learnt(windows, {7, 90, 90, 36e6, CallKind::kStreamSync, 2}, 630), loop) << windows;
@@ -74,54 +74,6 @@ TEST(WindowCourse, PulsesThatStopBringALookByTheClock) {
     EXPECT_EQ(schedule.order().full_calls, 0u) << "nothing is known of its steps";
     EXPECT_GE(view.now - since, std::chrono::seconds{60});
     EXPECT_LT(view.now - since, std::chrono::minutes{10});
-}
-
-/// Windows of a minute, by when they begin after the third: steps take 8 ms in windows and `outside` ms else, `later` after so
-/// many windows.
-std::vector<milliseconds> begun(double outside, double later_inside, std::uint64_t later = 1000, std::uint64_t bytes = 0) {
-    ScheduleSettings settings;
-    settings.every = 1'000'000;
-    WindowSchedule schedule(settings, {});
-    ScheduleView view;
-    view.obeyed = true;
-    view.launches = 10'000;
-    view.bytes = bytes;
-    std::vector<milliseconds> windows;
-    nanoseconds third{};
-    double pulses = 0;
-    while (view.now < third + std::chrono::seconds{60}) {
-        view.now += milliseconds{10};
-        const bool was = schedule.in_window();
-        const double inside = schedule.windows() == 0 ? 20 : schedule.windows() >= later ? later_inside : 8;  // a slow start
-        const double step = was ? inside : outside;
-        pulses += 10 / step;
-        view.pulses = static_cast<std::uint64_t>(pulses);
-        view.in_full = was;
-        view.facts = StepFacts{100, 60, 60, 7e6, CallKind::kEventRecord, 1};
-        view.facts->mean_step_ns = step * 1e6;
-        view.pulse_step_ns = schedule.windows() > 0 && !was ? outside * 1e6 : 0;
-        schedule.next(view);
-        if (schedule.windows() == 3 && third == nanoseconds{}) third = view.now;
-        if (schedule.windows() >= 3 && !was && schedule.in_window())
-            windows.push_back(std::chrono::duration_cast<milliseconds>(view.now - third));
-    }
-    return windows;
-}
-
-TEST(WindowCourse, AProgramThatIsSlowerThanItsWindowsIsLookedAtAgain) {
-    EXPECT_TRUE(begun(8, 8).empty()) << "the next one is due much later";
-    EXPECT_TRUE(begun(9.1, 8).empty());
-    EXPECT_FALSE(begun(9.4, 8).empty());
-    EXPECT_TRUE(begun(5, 8).empty()) << "recording takes its time";
-    const std::vector<milliseconds> found = begun(13, 13, 3);
-    ASSERT_EQ(found.size(), 1u) << "it shows what takes so long";
-    EXPECT_GE(found.front(), milliseconds{2000});
-    EXPECT_LE(found.front(), milliseconds{3000});
-    const std::vector<milliseconds> vain = begun(13, 8);
-    ASSERT_EQ(vain.size(), 3u) << "and no more, whatever they show";
-    EXPECT_GE(vain[1] - vain[0], milliseconds{4000});
-    EXPECT_GE(vain[2] - vain[1], milliseconds{8000});
-    EXPECT_TRUE(begun(13, 8, 1000, 40'000'000).empty()) << "there is no room";
 }
 
 TEST(WindowCourse, NoWindowsComeWhereTheProbeIsGone) {
@@ -173,7 +125,7 @@ TEST(WindowCourse, WindowWhosePulsesDoNotComeEnds) {
     view.now += std::chrono::seconds{1};
     schedule.next(view);
     view.pulses += 100;
-    view.now += std::chrono::seconds{1};
+    view.now += std::chrono::seconds{2};
     ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);  // the second window; its calls never come
     view.facts.reset();
     view.now += std::chrono::seconds{3};
@@ -194,7 +146,7 @@ void order_second_window(WindowSchedule& schedule, ScheduleView& view) {
     schedule.next(view);
     view.in_full = false;
     view.pulses += 100;
-    view.now += std::chrono::seconds{1};
+    view.now += std::chrono::seconds{2};
     ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
     view.facts.reset();
 }

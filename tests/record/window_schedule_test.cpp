@@ -29,6 +29,7 @@ struct Program {
     double steps = 0, bytes = 0, window_steps = 0, lost_ns = 0, pulses = 0, full_pulses = 0;
     bool full = true;
     std::vector<double> windows{};  ///< steps in each
+    std::vector<double> begins{};   ///< of later ones, in seconds
 
     void run(double total_steps, nanoseconds longest = std::chrono::hours{48}) {
         WindowSchedule schedule(settings, now);
@@ -55,7 +56,9 @@ struct Program {
                                        call,
                                        calls};
             const std::uint64_t before = schedule.windows();
+            const bool was_in = schedule.in_window();
             const ProbeOrder next = schedule.next(view);
+            if (!was_in && schedule.in_window()) begins.push_back(static_cast<double>(now.count()) * 1e-9);
             if (schedule.windows() > before) {
                 windows.push_back(window_steps);
                 window_steps = 0;
@@ -97,15 +100,33 @@ struct Program {
     double counted = 0;
 };
 
-TEST(WindowSchedule, ShortProgramHasThreeWindows) {
+TEST(WindowSchedule, ShortProgramHasSeveralWindows) {
     for (const double step_ns : {6.7e6, 20e6, 40e6, 220e6}) {
         Program program;
         program.step_ns = step_ns;
         program.run(150);
-        EXPECT_GE(program.windows.size(), 3u) << step_ns;
+        EXPECT_GE(program.windows.size(), 2u) << step_ns;
         EXPECT_GE(program.windows[0], step_ns < 48e6 ? 50 : 15) << step_ns;  // of which 50 take less than three seconds
-        for (const double steps : program.windows) EXPECT_GE(steps, 9) << step_ns;
+        for (const double steps : program.windows) EXPECT_GE(steps, 3) << step_ns;
     }
+}
+
+TEST(WindowSchedule, WindowsComeAtRandomTimesWithinTheBudget) {
+    std::vector<double> second;
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+        Program program;
+        program.settings.seed = seed;
+        program.step_ns = 10e6;
+        program.run(1e18, std::chrono::seconds{10});
+        EXPECT_GE(program.windows.size(), 3u) << seed;
+        EXPECT_LE(program.lost_ns, 0.45e9) << "1 % of thirty seconds, and the first window";
+        ASSERT_GE(program.begins.size(), 1u);
+        second.push_back(program.begins.front());
+    }
+    std::ranges::sort(second);
+    EXPECT_GT(second.back() - second.front(), 0.4) << "seconds";
+    EXPECT_GT(second[second.size() / 2] - second.front(), 0.1);
+    EXPECT_GT(second.back() - second[second.size() / 2], 0.1);
 }
 
 TEST(WindowSchedule, SlowStepsMakeShortWindowsSoThatTimeIsLeftWithoutThem) {
@@ -113,20 +134,18 @@ TEST(WindowSchedule, SlowStepsMakeShortWindowsSoThatTimeIsLeftWithoutThem) {
     program.step_ns = 75e6;
     program.window_cost = 0.01;
     program.run(120);  // nine seconds
-    ASSERT_EQ(program.windows.size(), 3u);
+    ASSERT_GE(program.windows.size(), 2u);
     EXPECT_LE(program.windows[0], 41);
     EXPECT_GE(program.windows[0], 15);
-    for (const std::size_t early : {1, 2}) {
-        EXPECT_GE(program.windows[early], 10);
-        EXPECT_LE(program.windows[early], 16);
-    }
+    EXPECT_GE(program.windows[1], 5);
+    EXPECT_LE(program.windows[1], 16);
     Program slower;
     slower.step_ns = 2e9;
     slower.window_cost = 0.01;
     slower.run(60);
-    ASSERT_GE(slower.windows.size(), 3u);
+    ASSERT_GE(slower.windows.size(), 2u);
     EXPECT_NEAR(slower.windows[0], 15, 1);
-    EXPECT_NEAR(slower.windows[1], 10, 2);
+    EXPECT_NEAR(slower.windows[1], 5, 2);
 }
 
 TEST(WindowSchedule, AnHourOfAFastProgramStaysSmallAndCheap) {
@@ -166,7 +185,7 @@ TEST(WindowSchedule, CostlyWindowsGetRarerAndShorter) {
     EXPECT_LT(cheap.lost_ns, 0.015 * 3600e9);
     EXPECT_LT(dear.windows.size(), cheap.windows.size());
     EXPECT_LT(dear.windows.back(), 50);
-    EXPECT_GE(dear.windows.back(), 9);
+    EXPECT_GE(dear.windows.back(), 4);
     EXPECT_NEAR(*dear.measured, dear.lost_ns / 3600e9, 0.01);
 }
 
@@ -184,9 +203,9 @@ TEST(WindowSchedule, WindowsComeEverySoManySteps) {
     Program program;
     program.window_cost = 0.01;
     program.run(20'000);
-    EXPECT_GE(program.windows.size(), 3u + 7u);
-    EXPECT_LE(program.windows.size(), 3u + 10u);
-    EXPECT_NEAR(program.windows.back(), 50, 1.5);
+    EXPECT_GE(program.windows.size(), 10u) << "closer at first";
+    EXPECT_LE(program.windows.size(), 25u);
+    EXPECT_NEAR(program.windows.back(), 25, 1.5);
 }
 
 TEST(WindowSchedule, ProgramWithoutStepsIsLookedAtByTheClock) {
@@ -252,14 +271,14 @@ TEST(WindowSchedule, DearPulsesAreTakenNowAndThenAndShowThePace) {
 }
 
 TEST(WindowSchedule, ManyCallsOfSlowStepsAreCountedAllTheTime) {
-    // One read per gradient: seven blocks, as many as two recordings take to be told apart, come within five seconds.
+    // One read per gradient: most of the blocks that two recordings take to be told apart come within five seconds.
     const Counting reads(CallKind::kCopyAsync, 130, 35e6, std::chrono::minutes{1});
     EXPECT_EQ(reads.share, 1);
-    EXPECT_GE(reads.blocks, 7u);
+    EXPECT_GE(reads.blocks, 5u);
     EXPECT_NEAR(reads.step_ns, 35e6, 35e4);
     const Counting sets(CallKind::kSetAsync, 193, 16e6, std::chrono::minutes{10});
     EXPECT_NEAR(sets.share, 0.005 * 16e6 / (193 * 500), 0.03);
-    EXPECT_GE(sets.blocks, 7u);
+    EXPECT_GE(sets.blocks, 5u);
 }
 
 TEST(WindowSchedule, FewCallsAreCountedAllTheTimeHoweverFastSteps) {
@@ -299,12 +318,8 @@ TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
         std::uint64_t launches;
         std::uint32_t first, next, sited;  ///< steps
     };
-    for (const auto& [launches, first, next, sited] : {Expected{160, 50, 25, 10},
-                                                       {266, 31, 15, 10},
-                                                       {4'000, 15, 10, 10},
-                                                       {5'000, 12, 10, 10},
-                                                       {12'001, 5, 5, 4},
-                                                       {90'001, 5, 5, 3}}) {
+    for (const auto& [launches, first, next, sited] :
+         {Expected{160, 50, 25, 10}, {266, 31, 15, 10}, {4'000, 15, 5, 5}, {5'000, 12, 5, 5}, {12'001, 5, 5, 4}}) {
         WindowSchedule schedule({}, {});
         ScheduleView view;
         view.obeyed = true;
@@ -320,7 +335,8 @@ TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
         }
         EXPECT_EQ(steps - 1, first) << launches;
         view.pulses = 100;
-        view.now += std::chrono::seconds{1};
+        view.pulse_step_ns = 0.9 * view.facts->step_ns;
+        view.now += std::chrono::seconds{5};
         ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
         EXPECT_EQ(schedule.order().full_calls, next) << launches;
         EXPECT_EQ(schedule.order().sites_calls, sited) << launches;
