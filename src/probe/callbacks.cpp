@@ -73,6 +73,10 @@ void count_call(CallKind kind) {
     if (!full && !in_mode(ProbeMode::kPulse)) return;
     // Before a kind was chosen, launches stand in for it inside of windows.
     if (wanted == CallKind::kOther ? !full || kind != CallKind::kLaunch : kind != wanted) return;
+    if (const std::uint32_t site = state.pulse_site.load(kRelaxed); site != 0) {
+        ThreadState* const thread = this_thread();
+        if (thread == nullptr || site_number(*thread) != site) return;
+    }
     if (full) {
         const std::uint32_t counted = state.window_pulses.fetch_add(1, kRelaxed) + 1;
         const std::uint32_t most = state.full_calls.load(kRelaxed);

@@ -22,10 +22,11 @@ struct CallbackState {
     std::atomic<std::uint32_t> mode{0};
     std::atomic<std::uint32_t> generation{1};  ///< raised with each change of mode
     std::atomic<std::uint32_t> pulse_call{0}, pulse_stride{1};
-    std::atomic<bool> pulse_led{false};  ///< tracked calls are counted, not CUPTI's
-    std::atomic<bool> graphs{false};     ///< set by callbacks and tracked calls: the program captures or launches graphs
-    std::atomic<bool> alone{false};      ///< CUPTI is on its way out or gone: it may not tell of memory
-    bool graphs_too = false;             ///< it goes though there are graphs
+    std::atomic<std::uint32_t> pulse_site{0};  ///< 0: calls at any site are counted
+    std::atomic<bool> pulse_led{false};        ///< tracked calls are counted, not CUPTI's
+    std::atomic<bool> graphs{false};           ///< set by callbacks and tracked calls: the program captures or launches graphs
+    std::atomic<bool> alone{false};            ///< CUPTI is on its way out or gone: it may not tell of memory
+    bool graphs_too = false;                   ///< it goes though there are graphs
     std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};
     std::atomic<std::uint32_t> window_pulses{0};  ///< counted by callbacks since the window began
     std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex

@@ -256,6 +256,7 @@ void obey() {
     const std::uint32_t stride = control.pulse_stride.load();
     callbacks.pulse_stride.store(stride > 0 ? stride : 1);
     callbacks.pulse_led.store(control.pulse_led.load() != 0);
+    callbacks.pulse_site.store(control.pulse_site.load());
     controller.detach = control.detach.load() != 0;
     if (wants_window) controller.departure.withdraw();
     const Finalizing stage = callbacks.finalizing.load();

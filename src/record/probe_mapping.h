@@ -14,7 +14,7 @@
 
 namespace millrace::record {
 
-constexpr std::uint64_t kProbeMagic = 0x65626f7270726d05;  ///< ends in the layout's version
+constexpr std::uint64_t kProbeMagic = 0x65626f7270726d06;  ///< ends in the layout's version
 constexpr std::uint32_t kLanes = 32;
 constexpr std::uint32_t kLaneSlots = 1u << 16;  ///< 4 MiB; a lane of CUPTI's buffers is no different
 constexpr std::uint64_t kKeeperTimeout = 3'000'000'000;
@@ -66,9 +66,10 @@ struct ProbeControl {
     std::atomic<std::uint32_t> pulse_stride;  ///< in kPulse: every so many counted calls leave a record; 0: all do
     std::atomic<std::uint64_t>
         keeper_time;  ///< `record` lives: CLOCK_MONOTONIC; older than kKeeperTimeout: the probe goes to kOff for good
-    std::atomic<std::uint32_t> pulse_led;  ///< 1: pulse_call is counted where the program imports it, not by CUPTI
-    std::atomic<std::uint32_t> detach;     ///< 1: CUPTI leaves the process for good: silent, it still costs each call
-    std::atomic<std::uint32_t> leads;      ///< 1: imports of the runtime's calls lead through the probe, so that it can
+    std::atomic<std::uint32_t> pulse_led;   ///< 1: pulse_call is counted where the program imports it, not by CUPTI
+    std::atomic<std::uint32_t> pulse_site;  ///< the site at which pulse_call is counted; 0: any
+    std::atomic<std::uint32_t> detach;      ///< 1: CUPTI leaves the process for good: silent, it still costs each call
+    std::atomic<std::uint32_t> leads;       ///< 1: imports of the runtime's calls lead through the probe, so that it can
 };
 
 /// Written by the probe, read by `record`.

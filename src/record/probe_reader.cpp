@@ -78,6 +78,7 @@ void ProbeReader::give(const ProbeOrder& order) {
     control.sites_calls.store(order.sites_calls, std::memory_order_relaxed);
     control.pulse_stride.store(order.pulse_stride, std::memory_order_relaxed);
     control.pulse_led.store(order.pulse_led ? 1 : 0, std::memory_order_relaxed);
+    control.pulse_site.store(order.pulse_site, std::memory_order_relaxed);
     control.detach.store(order.detach ? 1 : 0, std::memory_order_relaxed);
     control.leads.store(order.leads ? 1 : 0, std::memory_order_relaxed);
     control.epoch.store(++epoch_, std::memory_order_release);

@@ -28,6 +28,11 @@ constexpr std::array kPulseOrder{
     CallKind::kAllocAsync,  CallKind::kFreeAsync,   CallKind::kHostFunction, CallKind::kLaunch,
 };
 
+/// Calls whose places are always told; in a step with more of them it would cost too much to look where each is made.
+constexpr std::array kSitedPulses{CallKind::kCopyAsync,  CallKind::kCopy,      CallKind::kSet,
+                                  CallKind::kStreamSync, CallKind::kEventSync, CallKind::kDeviceSync};
+constexpr std::uint32_t kMostSitedCalls = 16;
+
 bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
 
 template <class T>
@@ -246,6 +251,35 @@ void StepWatch::choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts
     std::tie(facts.pulse_call, facts.calls_per_step) = rarest_steady(counts);
     std::tie(facts.led_call, facts.led_per_step) = rarest_steady(led);
     if (facts.led_per_step > 0) facts.led_among = usual_count(counts, facts.led_call).first;
+    choose_site(starts, facts);
+}
+
+/// Of calls that always have their place, those at a line of Python that come equally often in nearly every step.
+void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, StepFacts& facts) const {
+    std::map<std::pair<CallKind, std::uint32_t>, std::map<std::size_t, std::uint32_t>> counts;  // by site; by step
+    std::map<CallKind, std::uint32_t> all;
+    const std::size_t steps = starts.size() - 1;
+    for (const Call& call : calls_) {
+        const auto after = std::ranges::upper_bound(starts, call.begin);
+        if (after == starts.begin() || after == starts.end() || std::ranges::find(kSitedPulses, call.kind) == kSitedPulses.end())
+            continue;
+        ++all[call.kind];
+        const auto site = sites_.find(call.site);
+        if (site != sites_.end() && !site->second.empty() && site->second.front().native == 0)
+            ++counts[{call.kind, call.site}][static_cast<std::size_t>(after - starts.begin() - 1)];
+    }
+    std::uint32_t fewest = kMostSitedCalls + 1;
+    for (const auto& [what, by_step] : counts) {
+        const auto among = static_cast<std::uint32_t>((all[what.first] + steps / 2) / steps);
+        const std::uint32_t usual = by_step.begin()->second;
+        const auto same = std::ranges::count_if(by_step, [usual](const auto& entry) { return entry.second == usual; });
+        if (among >= fewest || static_cast<double>(same) < kConstantShare * static_cast<double>(steps)) continue;
+        fewest = among;
+        facts.pulse_call = what.first;
+        facts.pulse_site = what.second;
+        facts.calls_per_step = usual;
+        facts.calls_among = among;
+    }
 }
 
 }  // namespace millrace::record

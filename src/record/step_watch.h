@@ -28,7 +28,9 @@ struct StepFacts {
     bool graphs = false;      ///< graphs are launched
     double mean_step_ns = 0;  ///< of the steady stretch; a few slow steps among fast ones count here
     StepSource source = StepSource::kNone;
-    std::uint64_t newest = 0;  ///< when the newest step that is known began; 0: unknown
+    std::uint32_t pulse_site = 0;   ///< at which pulse_call is counted, so that others do not count, an evaluation's; 0: any
+    std::uint32_t calls_among = 0;  ///< of pulse_call in a step, wherever
+    std::uint64_t newest = 0;       ///< when the newest step that is known began; 0: unknown
 };
 
 class StepWatch {
@@ -71,6 +73,7 @@ private:
     [[nodiscard]] StepInput input(const LoopTable& loops) const;
     [[nodiscard]] bool may_see_loops(const StepInput& input) const;
     [[nodiscard]] std::optional<StepPlace> place_of_site(std::uint32_t site, const LoopTable& loops) const;
+    void choose_site(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
     void choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
 
     const std::size_t capacity_;

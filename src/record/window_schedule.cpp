@@ -110,12 +110,13 @@ void WindowSchedule::learn(const ScheduleView& view) {
     const bool dear = settings_.may_leave && waiting > kWaitingShare * facts.step_ns;
     const bool led = facts.led_per_step > 0 && facts.step_ns > 0 && (dear || order_.pulse_led) && !facts.graphs;
     if (!led && facts.calls_per_step == 0) return;
-    const CallKind before = order_.pulse_call;
+    const auto before = std::pair(order_.pulse_call, order_.pulse_site);
     order_.pulse_led = led;
     order_.pulse_call = led ? facts.led_call : facts.pulse_call;
-    recounts_ = order_.pulse_call != before;
+    order_.pulse_site = led ? 0 : facts.pulse_site;
     calls_per_step_ = led ? facts.led_per_step : facts.calls_per_step;
-    led_among_ = facts.led_among;
+    calls_among_ = led ? facts.led_among : std::max(facts.calls_among, facts.calls_per_step);
+    recounts_ = std::pair(order_.pulse_call, order_.pulse_site) != before;
     order_.pulse_stride = pulse_stride(calls_per_step_);
 }
 
@@ -249,6 +250,7 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
     if (steps == 0) {
         order_.pulse_call = CallKind::kLaunch;
         order_.pulse_led = false;
+        order_.pulse_site = 0;
         calls_per_step_ = 0;  // what was known is about another call, and of steps that do not come any more
         order_.full_calls = 0;
         order_.sites_calls = kFirstSites;

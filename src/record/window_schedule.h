@@ -35,9 +35,10 @@ struct ProbeOrder {
     CallKind pulse_call = CallKind::kLaunch;
     std::uint32_t full_calls = 0, sites_calls = 0;
     std::uint32_t pulse_stride = 1;
-    bool pulse_led = false;  ///< counted where the program imports the call
-    bool detach = false;     ///< CUPTI is not needed any more
-    bool leads = false;      ///< the program's imports are led, so that it can leave
+    bool pulse_led = false;        ///< counted where the program imports the call
+    std::uint32_t pulse_site = 0;  ///< at which it is counted; 0: anywhere
+    bool detach = false;           ///< CUPTI is not needed any more
+    bool leads = false;            ///< the program's imports are led, so that it can leave
     bool operator==(const ProbeOrder&) const = default;
 };
 
@@ -73,7 +74,7 @@ public:
     [[nodiscard]] double steps() const { return steps_; }
     [[nodiscard]] double calls_per_step() const { return calls_per_step_; }  ///< of the pulse call; 0 unknown
     /// Of its kind, counted or not; 0 unknown.
-    [[nodiscard]] double calls_among() const { return order_.pulse_led ? led_among_ : calls_per_step_; }
+    [[nodiscard]] double calls_among() const { return calls_among_; }
     [[nodiscard]] std::uint64_t launches_per_step() const { return launches_per_step_; }  ///< 0 unknown
     [[nodiscard]] double window_step_ns() const { return window_step_ns_; }               ///< 0 unknown
     /// Share of a step that CUPTI costs between windows by our estimate, where the host sets the pace.
@@ -119,14 +120,14 @@ private:
     std::chrono::nanoseconds pulsed_{};      ///< when a call was counted last
     std::chrono::nanoseconds counted_at_{}, next_at_{};
     bool launched_ = false, stopped_ = false;
-    bool recounts_ = false;  ///< another call is counted from now on, and the probe has not seen that yet
+    bool recounts_ = false;           ///< another call is counted from now on, and the probe has not seen that yet
     std::uint64_t bytes_at_ = 0;      ///< at the window's start
     std::uint32_t wanted_steps_ = 0;  ///< of the open window
     std::uint64_t pulses_at_ = 0, pulses_seen_ = 0;
     double paused_steps_ = 0;  ///< counted in this pause
     double steps_ = 0;
     bool stays_ = false;
-    double calls_per_step_ = 0, led_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
+    double calls_per_step_ = 0, calls_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
     std::chrono::nanoseconds full_time_{}, later_time_{};  ///< in windows; in those after the first
     std::uint64_t launches_per_step_ = 0;
     std::uint64_t windows_ = 0, blind_ = 0;
