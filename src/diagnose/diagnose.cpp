@@ -20,10 +20,9 @@ constexpr double kMuchIdle = 0.15;  ///< a GPU that idles more, for no known rea
 void describe_steps(const Study& study, Diagnosis& diagnosis) {
     std::vector<Time> lengths;
     const bool whole = study.is_shapeless();
-    bool ranges = false, updates = false;
+    bool ranges = false;
     for (const WindowSteps& window : study.steps) {
         ranges = ranges || window.source == StepSource::kRanges;
-        updates = updates || window.source == StepSource::kUpdates;
         for (const Step& step : window.steps) {
             lengths.push_back(step.end - step.begin);
             diagnosis.recorded.emplace_back(step.begin, step.end);
@@ -34,7 +33,6 @@ void describe_steps(const Study& study, Diagnosis& diagnosis) {
     std::nth_element(lengths.begin(), middle, lengths.end());
     diagnosis.step_ms = static_cast<double>(*middle) * 1e-6;
     if (whole) diagnosis.remarks.push_back("no step returns in the sequence of launches: a window counts as one step");
-    if (updates) diagnosis.remarks.push_back("steps launch different kernels: each ends with an update of the parameters");
     if (ranges) diagnosis.remarks.push_back("steps are those that the program or its profiler marked");
     if (study.steps.size() > 1 || whole) return;
     if (lengths.size() < study.policy.few_steps)

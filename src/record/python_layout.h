@@ -37,7 +37,8 @@ struct PythonLayout {
     std::uint32_t text_ascii = 0, text_compact = 0;  ///< where the characters begin: of ASCII texts, of others
 };
 
-constexpr std::uint32_t kTextLength = 16, kTextState = 32, kBytesLength = 16, kBytesData = 32, kObjectType = 8, kVariableSize = 16;
+constexpr std::uint32_t kTextLength = 16, kTextState = 32, kBytesLength = 16, kBytesData = 32, kObjectType = 8,
+                        kVariableSize = 16;
 
 /// The layout of 3.9 to 3.12 by `version` as PY_VERSION_HEX has it (0x030b07f0: 3.11.7); minor 0 for others.
 inline PythonLayout python_table(std::uint32_t version) {

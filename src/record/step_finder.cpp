@@ -133,35 +133,6 @@ Cuts cuts_of(const std::optional<FoundTurns>& turns, const StepInput& input, con
     return cuts;
 }
 
-/// Starts so that what stands between steps comes after whole ones. The place that marks them may lie in the middle of a step,
-/// an optimizer's kernel say: of what follows it before an evaluation, only the first part belongs to the step, and what is
-/// before the next start does, too.
-std::vector<std::size_t> around_phases(const std::vector<std::uint64_t>& elements, const std::vector<std::size_t>& starts,
-                                       std::size_t length) {
-    const std::uint64_t* usual = nullptr;
-    for (std::size_t i = 1; i < starts.size() && !usual; ++i)
-        if (starts[i] - starts[i - 1] == length) usual = &elements[starts[i - 1]];
-    if (!usual) return starts;
-    std::map<std::size_t, std::size_t> parts;
-    std::size_t phases = 0;
-    for (std::size_t i = 1; i < starts.size(); ++i) {
-        if (starts[i] - starts[i - 1] <= length + slack_of(length)) continue;
-        ++phases;
-        std::size_t first = 0, last = 0;
-        while (first < length && elements[starts[i - 1] + first] == usual[first]) ++first;
-        while (last < length && elements[starts[i] - 1 - last] == usual[length - 1 - last]) ++last;
-        // Batches of an evaluation begin as a step's forward pass does: as much as possible of the step is behind it.
-        if (first + last >= length) ++parts[length - last];
-    }
-    const auto most =
-        std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (most == parts.end() || 2 * most->second <= phases || most->first == length) return starts;
-    std::vector<std::size_t> moved;
-    for (const std::size_t start : starts)
-        if (start >= length - most->first) moved.push_back(start - (length - most->first));
-    return moved;
-}
-
 /// By what returns behind `from`.
 Cuts cuts_by_period(const StepInput& input, const std::vector<std::size_t>& launches, std::size_t from, bool with_sizes) {
     std::vector<std::uint64_t> elements;
@@ -173,8 +144,7 @@ Cuts cuts_by_period(const StepInput& input, const std::vector<std::size_t>& laun
     }
     const auto period = find_period(elements);
     if (!period) return {};
-    Cuts cuts{
-        around_phases(elements, find_starts(elements, *period, pauses), period->length), {}, period->length, period->match, 0};
+    Cuts cuts{find_starts(elements, *period, pauses), {}, period->length, period->match, 0};
     if (cuts.starts.size() < kLeastTurns) return {};
     for (std::size_t& start : cuts.starts) start += from;
     return cuts;

@@ -137,7 +137,7 @@ TEST(UnseenLoading, BlocksWithRareEvaluationsDoNotSpeakForTheOthers) {
         timeline.loops.add({user_line(1).file, "<module>", {{10, 50}}});
         const Diagnosis diagnosis = diagnose(timeline);
         SCOPED_TRACE(told(diagnosis));
-            EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
+        EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
         EXPECT_FALSE(blames_loader(diagnosis));
         EXPECT_TRUE(diagnosis.healthy);
     }
