@@ -67,9 +67,9 @@ struct ProbeControl {
     std::atomic<std::uint64_t>
         keeper_time;  ///< `record` lives: CLOCK_MONOTONIC; older than kKeeperTimeout: the probe goes to kOff for good
     std::atomic<std::uint32_t> pulse_led;   ///< 1: pulse_call is counted where the program imports it, not by CUPTI
-    std::atomic<std::uint32_t> pulse_site;  ///< the site at which pulse_call is counted; 0: any
     std::atomic<std::uint32_t> detach;      ///< 1: CUPTI leaves the process for good: silent, it still costs each call
     std::atomic<std::uint32_t> leads;       ///< 1: imports of the runtime's calls lead through the probe, so that it can
+    std::atomic<std::uint32_t> pulse_site;  ///< the site at which pulse_call is counted; 0: any
 };
 
 /// Written by the probe, read by `record`.
