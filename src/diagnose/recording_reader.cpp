@@ -330,16 +330,13 @@ private:
 };
 
 void add_damage(const TraceDamage& damage, Timeline& timeline) {
-    if (damage.torn_bytes > 0)
-        timeline.remarks.push_back(
-            fmt::format("the last {} bytes of the recording are torn: it goes on, or was cut", damage.torn_bytes));
-    if (damage.bad_frames > 0)
-        timeline.remarks.push_back(fmt::format("{} frames of the recording are damaged and were passed over", damage.bad_frames));
-    if (damage.unknown_frames > 0)
-        timeline.remarks.push_back(
-            fmt::format("{} frames of the recording come from a later version and were passed over", damage.unknown_frames));
-    if (damage.forgotten > 0)
-        timeline.remarks.push_back(fmt::format("{} names or stacks of the recording found no room", damage.forgotten));
+    const auto say = [&](auto count, const char* text) {
+        if (count > 0) timeline.remarks.push_back(fmt::format(fmt::runtime(text), count));
+    };
+    say(damage.torn_bytes, "the last {} bytes of the recording are torn: it goes on, or was cut");
+    say(damage.bad_frames, "{} frames of the recording are damaged and were passed over");
+    say(damage.unknown_frames, "{} frames of the recording come from a later version and were passed over");
+    say(damage.forgotten, "{} names or stacks of the recording found no room");
 }
 
 /// The device most work ran on.

@@ -40,7 +40,7 @@ struct StepPlace {
     /// optimizer has others compute (Lightning's closures) is no update.
     std::size_t outside = kNoUpdate;
     static constexpr std::size_t kNoUpdate = ~std::size_t{0};
-    bool compiled = false;  ///< one call that may launch a whole step: of JAX or TensorFlow
+    bool compiled = false;  ///< one call that may launch a whole step: of JAX or another compiler
 };
 
 struct StackFrame {
