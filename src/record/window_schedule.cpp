@@ -170,7 +170,7 @@ void WindowSchedule::end_window(const ScheduleView& view) {
 }
 
 /// At a random time, so that no habit of the program decides what windows show; in the mean after half the time that has passed,
-/// as nobody knows when the run ends, and after `every` steps at the latest.
+/// since the end of the run is unknown, and after `every` steps at the latest.
 void WindowSchedule::draw_next(nanoseconds end) {
     std::uint64_t word = settings_.seed + 0x9e3779b97f4a7c15 * (windows_ + 1);
     word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;

@@ -231,6 +231,25 @@ protected:
         EXPECT_EQ(tensors_apart(folder_ / "whole", folder_ / run), std::vector<std::string>{});
         EXPECT_EQ(scores_of(folder_ / run), scores_of(folder_ / "whole"));
     }
+    /// One of three ranks gets a signal: the run ends with `status` and this on stderr, all are gone, and it goes on to equal
+    /// bits.
+    void expect_signal_ends(int victim, int signal, int status, const std::string& words_said,
+                            const std::vector<std::string>& settings = {}) const {
+        Child child(folder_.string(), words_over(3, words("run") + set(settings)), mpirun());
+        const auto processes = ranks_of(child, 3, "run");
+        ASSERT_EQ(processes.size(), 3u);
+        kill(processes.at(victim), signal);
+        const Said said = child.wait();
+        EXPECT_EQ(said.status, status) << said.err;
+        EXPECT_NE(said.err.find(words_said), std::string::npos) << said.err;
+        if (signal == SIGTERM) {
+            const auto manifest = record::read_manifest(folder_ / "run");
+            ASSERT_TRUE(manifest.ok());
+            EXPECT_EQ(manifest->status, record::RunStatus::kInterrupted);
+        }
+        expect_gone(processes);
+        expect_whole_after_resuming("run");
+    }
 };
 
 }  // namespace millrace::cli

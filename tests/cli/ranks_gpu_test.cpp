@@ -50,27 +50,10 @@ TEST_F(CudaRanks, AKilledOneEndsAllAndTheRunGoesOnToEqualBits) {
 }
 
 TEST_F(CudaRanks, AStoppedOneIsNamedByTheOthers) {
-    Child child(folder_.string(), words_over(3, words("run") + set({"parallel.timeout=2s"})), mpirun());
-    const auto processes = ranks_of(child, 3, "run");
-    ASSERT_EQ(processes.size(), 3u);
-    kill(processes.at(2), SIGSTOP);
-    const Said said = child.wait();
-    EXPECT_EQ(said.status, 75) << said.err;
-    EXPECT_NE(said.err.find("waited 2 s for the other ranks in step "), std::string::npos) << said.err;
-    expect_gone(processes);
-    expect_whole_after_resuming("run");
+    expect_signal_ends(2, SIGSTOP, 75, "waited 2 s for the other ranks in step ", {"parallel.timeout=2s"});
 }
 
-TEST_F(CudaRanks, ATerminatedOneSavesTheSameStepOnAll) {
-    Child child(folder_.string(), words_over(3, words("run")), mpirun());
-    const auto processes = ranks_of(child, 3, "run");
-    ASSERT_EQ(processes.size(), 3u);
-    kill(processes.at(1), SIGTERM);
-    const Said said = child.wait();
-    EXPECT_EQ(said.status, 143) << said.err;
-    expect_gone(processes);
-    expect_whole_after_resuming("run");
-}
+TEST_F(CudaRanks, ATerminatedOneSavesTheSameStepOnAll) { expect_signal_ends(1, SIGTERM, 143, ""); }
 
 }  // namespace
 }  // namespace millrace::cli
