@@ -176,9 +176,12 @@ class Page(unittest.TestCase):
         self.open("many.html")
         self.assertEqual(self.page.complaints(), [])
         self.assertEqual(len(self.column("trial")), 2010)
-        took = self.page.value("(() => { const begin = performance.now(); document.querySelector('#table th:nth-child(3) button').click();"
-                               " document.body.offsetHeight; return performance.now() - begin; })()")
-        self.assertLess(took, 3000)
+        # Sorting takes a few times as long as laying out the rows, on any machine; comparing every pair would take a thousand times.
+        best = ("((act) => Math.min(...[1, 2, 3].map(() => { const begin = performance.now(); act(); document.body.offsetHeight;"
+                " return performance.now() - begin; })))(%s)")  # the third click sorts as the first does
+        laid_out = self.page.value(best % "() => { const body = document.querySelector('#table tbody'); body.append(...body.rows); }")
+        took = self.page.value(best % "() => document.querySelector('#table th:nth-child(3) button').click()")
+        self.assertLess(took, 20 * laid_out)
         numbers = [float(text) for text in self.column("validation_accuracy") if text not in ("", "NaN")]
         self.assertEqual(numbers, sorted(numbers))
 
