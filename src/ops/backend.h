@@ -2,6 +2,7 @@
 // A backend turns bound records into kernels that can be run again and again. Preparing may search and fail; its memory is
 // measured before. Running never allocates, never synchronises and never fails.
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -89,6 +90,16 @@ struct MemoryState {
     std::size_t allocations = 0;  ///< calls for memory of the device or pinned memory so far
 };
 
+/// Bytes that kernels need while they run. All programs use the same memory: it holds the most that any of them needs of either.
+struct WorkingMemory {
+    std::size_t common = 0, workers = 0;  ///< `workers`: of all threads together
+
+    void grow_to(const WorkingMemory& other) {
+        common = std::max(common, other.common);
+        workers = std::max(workers, other.workers);
+    }
+};
+
 struct BackendOptions {
     bool deterministic = false;  ///< pin kernels and tiles so that K members equal K separate runs to the bit
     int threads = 0;             ///< CPU threads; 0: one per core
@@ -141,11 +152,10 @@ public:
         (void)records, (void)sections;
         return 0;
     }
-    /// Bytes of working memory that these kernels need while they run, of records as above. All programs use the same: the
-    /// backend allocates what the neediest asks for when it prepares it.
-    [[nodiscard]] virtual std::size_t measure_shared(std::span<const Bound> records) {
+    /// Working memory that these kernels need while they run, of records as above.
+    [[nodiscard]] virtual WorkingMemory measure_shared(std::span<const Bound> records) {
         (void)records;
-        return 0;
+        return {};
     }
     /// Kernels for the records of a program, in order. They always run one after the other, those of a section as often as it
     /// repeats, so that a kernel may rely on what an earlier one left; none covers records of two sections. No sections: all

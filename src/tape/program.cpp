@@ -110,7 +110,7 @@ Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena
     plan_ = plan_memory(buffers_);
     bind_records();
     scratch_bytes_ = static_cast<std::int64_t>(store_.backend().measure_scratch(bound_, sections_));
-    shared_bytes_ = static_cast<std::int64_t>(store_.backend().measure_shared(bound_));
+    working_ = store_.backend().measure_shared(bound_);
     scratch_ = arena_.reserve(plan_.bytes, scratch_bytes_);
 }
 

@@ -111,7 +111,7 @@ public:
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
     /// Working memory that its kernels share with those of all other programs.
-    [[nodiscard]] std::int64_t shared_bytes() const { return shared_bytes_; }
+    [[nodiscard]] const ops::WorkingMemory& working_memory() const { return working_; }
     /// As they are after the backend's rewrites; one of a fused operator (ops/fused.h) has the operator's name.
     [[nodiscard]] const std::vector<ops::Record>& records() const { return records_; }
     [[nodiscard]] std::size_t kernel_count() const;  ///< launches of one eager run
@@ -136,7 +136,7 @@ private:
     std::vector<Buffer> buffers_;
     std::vector<Section> sections_;
     MemoryPlan plan_;
-    std::int64_t shared_bytes_ = 0;
+    ops::WorkingMemory working_;
     std::int64_t scratch_ = 0, scratch_bytes_ = 0;  ///< where it begins in that of the arena
     std::vector<ops::Bound> bound_;
     std::vector<std::vector<std::unique_ptr<ops::Kernel>>> kernels_;  ///< per section

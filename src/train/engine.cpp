@@ -83,9 +83,9 @@ MemoryNeeds Engine::needs() const {
         needs.other -= store_->bytes(tape::Role::metric);  // pinned memory of the host
         return needs;
     }
-    std::int64_t shared = 0;
-    for (const tape::Program* program : programs()) shared = std::max(shared, program->shared_bytes());
-    needs.scratch += shared;
+    ops::WorkingMemory working;
+    for (const tape::Program* program : programs()) working.grow_to(program->working_memory());
+    needs.scratch += static_cast<std::int64_t>(working.common + working.workers);
     needs.passing = passing_bytes(members(), needs.parameters);
     needs.held = resident_bytes();
     return needs;

@@ -31,12 +31,12 @@ public:
     [[nodiscard]] Match match(const Rewrite& rewrite, const Window& window) const override {
         return rewrite.cpu == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.cpu(context_, window);
     }
-    [[nodiscard]] std::size_t measure_shared(std::span<const Bound> records) override {
+    [[nodiscard]] WorkingMemory measure_shared(std::span<const Bound> records) override {
         const Scratch::Wanted before = context_.scratch.want({});
         for (const Bound& record : records)
             if (record.record->op->cpu != nullptr && check_record(*record.record, kReals).ok())
                 (void)record.record->op->cpu(context_, record);
-        return context_.scratch.bytes(context_.scratch.want(before));
+        return context_.scratch.memory(context_.scratch.want(before));
     }
     [[nodiscard]] base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
                                                                              std::span<const Section> sections,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "ops/backend.h"
 
 namespace millrace::ops::cpu {
 
@@ -24,7 +25,9 @@ public:
     void reserve_worker(std::size_t floats) { wanted_.worker = std::max(wanted_.worker, round(floats)); }
     /// Puts `wanted` in the place of what was reserved, which it gives back.
     Wanted want(Wanted wanted) { return std::exchange(wanted_, wanted); }
-    [[nodiscard]] std::size_t bytes(const Wanted& wanted) const { return floats(wanted) * sizeof(float); }
+    [[nodiscard]] WorkingMemory memory(const Wanted& wanted) const {
+        return {wanted.shared * sizeof(float), workers_ * wanted.worker * sizeof(float)};
+    }
 
     /// Grows to what was reserved. Addresses change: never while a kernel runs.
     base::Status allocate() {
