@@ -72,7 +72,6 @@ void sort_timeline(Timeline& timeline) {
     std::ranges::stable_sort(timeline.windows, {}, &Window::begin);
     std::ranges::stable_sort(timeline.blocks, {}, &Block::begin);
     std::ranges::stable_sort(timeline.samples, {}, &Sample::time);
-    std::ranges::stable_sort(timeline.memory, {}, &Memory::time);
     std::ranges::stable_sort(timeline.machine, {}, &MachineSample::time);
     std::ranges::stable_sort(timeline.arguments, {}, [](const Arguments& a) { return std::pair(a.process, a.correlation); });
 }

@@ -1,10 +1,11 @@
 #include "diagnose/causes.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 
 namespace millrace::diagnose {
 namespace {
@@ -14,7 +15,6 @@ constexpr double kNothing = 0.1;         ///< of its threshold: such a cause is 
 constexpr double kNearlyAll = 0.9;       ///< of what all return together
 constexpr double kAdditive = 0.8;        ///< a cause that returns so much of its part alone is not hidden
 constexpr double kMostlyHidden = 0.5;    ///< of what a group returns, that none of them returns alone
-constexpr std::size_t kMostShared = 4;   ///< parts whose cost is shared over all orders
 constexpr std::size_t kMostCauses = 32;  ///< each is played several times
 
 using Group = std::vector<const Cause*>;
@@ -183,39 +183,24 @@ private:
         return parts;
     }
 
-    /// What each part adds, as a mean over all orders in which they may be cured: parts that hide each other share what they
-    /// hide.
-    std::vector<double> shared(const std::vector<Group>& parts, double total) const {
-        const std::size_t count = parts.size();
-        if (count == 1) return {total};
-        if (count > kMostShared) return std::vector<double>(count, total / static_cast<double>(count));
-        std::vector<double> gains(std::size_t{1} << count, 0);
-        for (std::size_t set = 1; set < gains.size(); ++set) {
-            Group group;
-            for (std::size_t i = 0; i < count; ++i)
-                if (set >> i & 1) group.insert(group.end(), parts[i].begin(), parts[i].end());
-            gains[set] = gain_of(group);
+    /// What each part adds, as a mean of what it returns when it is cured first and when it is cured last: parts that hide each
+    /// other share what they hide. What more than two leave over is shared equally.
+    std::vector<double> shared(const Group& group, const std::vector<Group>& parts, double total) const {
+        std::vector<double> shares;
+        for (const Group& part : parts) {
+            Group others = group;
+            for (const Cause* cause : part) std::erase(others, cause);
+            shares.push_back((gain_of(part) + total - gain_of(others)) / 2);
         }
-        std::vector<std::size_t> order(count);
-        for (std::size_t i = 0; i < count; ++i) order[i] = i;
-        std::vector<double> shares(count, 0);
-        double orders = 0;
-        do {
-            std::size_t set = 0;
-            for (std::size_t i : order) {
-                shares[i] += gains[set | (std::size_t{1} << i)] - gains[set];
-                set |= std::size_t{1} << i;
-            }
-            ++orders;
-        } while (std::next_permutation(order.begin(), order.end()));
-        for (double& share : shares) share /= orders;
+        const double left = total - std::accumulate(shares.begin(), shares.end(), 0.0);
+        for (double& share : shares) share += left / static_cast<double>(shares.size());
         return shares;
     }
 
     void enter(const Group& group) {
         const double after = step_with(group);
         const auto parts = parts_of(group);
-        auto shares = shared(parts, current_ - after);
+        auto shares = shared(group, parts, current_ - after);
         // A cure that returns more once another was made comes after it, and counts no more than that one.
         for (double& share : shares) share = std::min(share, lowest_);
         for (double share : shares) lowest_ = std::min(lowest_, share);
@@ -239,10 +224,11 @@ private:
     }
 
     static std::string hidden_by(const std::vector<Group>& parts, std::size_t part) {
-        std::string others;
+        std::vector<std::string_view> others;
         for (std::size_t i = 0; i < parts.size(); ++i)
-            if (i != part) others += (others.empty() ? "" : ", ") + std::string(name_of(parts[i].front()->kind));
-        return fmt::format(" It hides behind {} and the other way round: only both cures together return this.", others);
+            if (i != part) others.push_back(name_of(parts[i].front()->kind));
+        return fmt::format(" It hides behind {} and the other way round: only both cures together return this.",
+                           fmt::join(others, ", "));
     }
 
     const Study& study_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <random>
 
 #include "base/units.h"
@@ -43,38 +42,32 @@ double total_seconds(std::span<const Block> blocks) {
 
 struct Dealt {
     Paces before, after;
-    Paces short_before, short_after;  ///< before they grew
     double seconds = 0;
     bool alike = false;  ///< neighbours still are, with the longest blocks that leave enough of them
 };
 
+Dealt dealt_in(const CompareSide& before, const CompareSide& after, double seconds) {
+    return {paces(before.blocks, seconds), paces(after.blocks, seconds), seconds};
+}
+
 /// Blocks long enough that their order says little, as far as the recordings reach.
-Dealt grown(const CompareSide& before, const CompareSide& after, const CompareSettings& settings) {
-    const double longest = std::max(total_seconds(before.blocks), total_seconds(after.blocks));
-    const auto deal = [&](double seconds) {
-        return Dealt{paces(before.blocks, seconds), paces(after.blocks, seconds), {}, {}, seconds, false};
-    };
-    Dealt dealt = deal(std::max(settings.block_seconds, longest / static_cast<double>(settings.most_blocks)));
-    Paces short_before = dealt.before, short_after = dealt.after;
+Dealt grown(const CompareSide& before, const CompareSide& after, Dealt dealt) {
     while ((dealt.alike = neighbours_are_alike(dealt.before, dealt.after)) && dealt.seconds < kLongestBlock) {
-        Dealt longer = deal(dealt.seconds * 1.5);
+        Dealt longer = dealt_in(before, after, dealt.seconds * 1.5);
         if (std::min(longer.before.size(), longer.after.size()) < kLeastGrown) break;
         dealt = std::move(longer);
     }
-    dealt.short_before = std::move(short_before);
-    dealt.short_after = std::move(short_after);
     return dealt;
 }
 
 /// Root of the mean square: of two runs that differ alike, as each does; where one is calm, the other's counts less.
-double mean_unrest(double before, double after) { return std::sqrt((before * before + after * after) / 2); }
-
-double mean_unrest(std::span<const CompareSide> recordings, const CompareSettings& settings) {
+double mean_unrest(std::span<const CompareSide> before, std::span<const CompareSide> after, double block_seconds) {
     double squares = 0;
-    for (const CompareSide& each : recordings) {
-        const double own = unrest_of(paces(each.blocks, settings.block_seconds), each.breakdown_ms.has_value());
-        squares += own * own / static_cast<double>(recordings.size());
-    }
+    for (const auto& side : {before, after})
+        for (const CompareSide& each : side) {
+            const double own = unrest_of(paces(each.blocks, block_seconds), each.breakdown_ms.has_value());
+            squares += own * own / static_cast<double>(2 * side.size());
+        }
     return std::sqrt(squares);
 }
 
@@ -213,7 +206,9 @@ std::vector<Pace> paces(std::span<const Block> blocks, double seconds) {
 }
 
 Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings) {
-    const Dealt dealt = grown(before, after, settings);
+    const double longest = std::max(total_seconds(before.blocks), total_seconds(after.blocks));
+    const double least = std::max(settings.block_seconds, longest / static_cast<double>(settings.most_blocks));
+    const Dealt brief = dealt_in(before, after, least), dealt = grown(before, after, brief);
     Comparison comparison;
     comparison.before = summary_of(dealt.before);
     comparison.after = summary_of(dealt.after);
@@ -228,15 +223,13 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     }
     const PermutationResult test = permutation_test(speeds_of(dealt.before), speeds_of(dealt.after), settings.test);
     comparison.exact = test.exact;
-    comparison.spread = std::max(spread_of(dealt.short_before), spread_of(dealt.short_after));
+    comparison.spread = std::max(spread_of(brief.before), spread_of(brief.after));
     comparison.run_spread = settings.run_spread * std::max(host_share(before), host_share(after));
-    comparison.assumed_spread =
-        std::max(comparison.run_spread, mean_unrest(unrest_of(dealt.short_before, before.breakdown_ms.has_value()),
-                                                    unrest_of(dealt.short_after, after.breakdown_ms.has_value())));
+    comparison.assumed_spread = std::max(comparison.run_spread, mean_unrest({&before, 1}, {&after, 1}, least));
     comparison.verdict = Verdict::kNoDifference;
     // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
     // counts.
-    comparison.p = comparison.change ? std::max(test.p, spread_p(dealt.short_before, dealt.short_after)) : test.p;
+    comparison.p = comparison.change ? std::max(test.p, spread_p(brief.before, brief.after)) : test.p;
     if (is_clear(comparison, settings.min_effect, settings))
         comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
     else if (comparison.change && std::abs(*comparison.change) >= settings.min_effect && is_beyond_spread(comparison, settings))
@@ -268,9 +261,8 @@ Comparison compare(std::span<const CompareSide> before, std::span<const CompareS
     comparison.p = test.p;
     // What few recordings cannot show by themselves, blocks and what is assumed of runs may, as they do for one recording of each
     // side; unless the recordings lie farther apart than was assumed.
-    const double unrest = mean_unrest(mean_unrest(before, settings), mean_unrest(after, settings));
-    comparison.assumed_spread =
-        std::max({settings.run_spread * std::max(most_host_share(before), most_host_share(after)), test.spread, unrest});
+    comparison.assumed_spread = std::max({settings.run_spread * std::max(most_host_share(before), most_host_share(after)),
+                                          test.spread, mean_unrest(before, after, settings.block_seconds)});
     comparison.verdict = Verdict::kNoDifference;
     if (test.p >= settings.alpha && is_beyond_spread(comparison, settings))
         comparison.p = std::min(test.p, std::max(permutation_test(speeds_of(one.paces), speeds_of(other.paces), settings.test).p,

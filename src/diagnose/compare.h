@@ -38,7 +38,7 @@ struct CompareSide {
     std::string title;
     std::vector<Block> blocks;  ///< of any length; see speed_blocks
     std::optional<double> busy_share;
-    std::optional<std::array<double, kOwners>> breakdown_ms;
+    std::optional<OwnerMs> breakdown_ms;
 };
 
 /// Steps counted outside recording; where there are none, those that were recorded.

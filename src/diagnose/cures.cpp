@@ -23,17 +23,16 @@ std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, c
     std::vector<std::uint32_t> jobs;
     std::size_t launched = 0;
     for (std::uint32_t act = before + 1; act < read; ++act) {
-        const std::uint32_t first = calls.jobs_of_call[act], end = calls.jobs_of_call[act + 1];
-        if (first == end) continue;
+        const auto launches = calls.jobs_of(act);
+        if (launches.empty()) continue;
         const Call& call = study.call(lane, act);
         if (call.kind != CallKind::kLaunch && call.kind != CallKind::kSetAsync) return std::nullopt;
         // Lines of launches are taken in some steps only.
         if (call.stack != kNoStack && study.host.place_of(lane, act) != site.place) return std::nullopt;
-        launched += end - first;
-        if (launched > study.policy.kernels_per_read) return std::nullopt;
-        for (std::uint32_t i = first; i < end; ++i)
-            if (const Job& job = calls.jobs[calls.own_jobs[i]]; job.end - job.begin <= study.policy.short_kernel)
-                jobs.push_back(calls.own_jobs[i]);
+        launched += launches.size();
+        if (launched > kPolicy.kernels_per_read) return std::nullopt;
+        for (const std::uint32_t job : launches)
+            if (calls.jobs[job].end - calls.jobs[job].begin <= kPolicy.short_kernel) jobs.push_back(job);
     }
     return jobs;
 }
@@ -42,9 +41,8 @@ std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, c
 bool step_begins_between(const Study& study, std::size_t lane, std::uint32_t before, std::uint32_t read) {
     const Lane& calls = study.lanes[lane];
     const auto& steps = study.steps[lane].steps;
-    const std::uint32_t last = calls.own_jobs[calls.jobs_of_call[before]], next = calls.own_jobs[calls.jobs_of_call[read]];
-    const auto step = std::partition_point(steps.begin(), steps.end(), [&](const Step& each) { return each.first_job <= last; });
-    return step != steps.end() && step->first_job <= next;
+    const auto step = std::ranges::upper_bound(steps, calls.jobs_of(before).front(), {}, &Step::first_job);
+    return step != steps.end() && step->first_job <= calls.jobs_of(read).front();
 }
 
 /// Leaves of each such job what it works: its launch, the pause before it and its latency go.
@@ -54,7 +52,7 @@ void compute_together(const Study& study, const Site& site, std::size_t lane, Mo
     // The shortest of a kernel's runs, with the smallest tensor, shows how much of its time is no work.
     std::unordered_map<std::uint32_t, Time> latency;
     for (std::uint32_t job : site.together[lane]) {
-        Time& shortest = latency.try_emplace(name_of_job(job), study.policy.kernel_latency).first->second;
+        Time& shortest = latency.try_emplace(name_of_job(job), kPolicy.kernel_latency).first->second;
         shortest = std::min(shortest, calls.jobs[job].end - calls.jobs[job].begin);
     }
     for (std::uint32_t job : site.together[lane]) {
@@ -63,7 +61,7 @@ void compute_together(const Study& study, const Site& site, std::size_t lane, Mo
         task.pause = 0;
         Act& act = model.acts[task.act];
         act.own = 0;
-        if (act.gap <= study.policy.launch_gap) act.gap = 0;
+        if (act.gap <= kPolicy.launch_gap) act.gap = 0;
     }
 }
 
@@ -78,7 +76,7 @@ void find_together(const Study& study, const std::vector<std::vector<Role>>& rol
         std::size_t reads = 0;
         std::uint32_t before = kNoIndex;
         const auto close = [&] {
-            if (reads >= study.policy.many_reads) {
+            if (reads >= kPolicy.many_reads) {
                 site.together[lane].insert(site.together[lane].end(), run.begin(), run.end());
                 if (study.is_steady(lane, before)) steady += run.size();
             }
@@ -86,7 +84,7 @@ void find_together(const Study& study, const std::vector<std::vector<Role>>& rol
             reads = 0;
         };
         for (std::uint32_t act : site.acts[lane]) {
-            if (roles[lane][act] != Role::kReads || calls.jobs_of_call[act] == calls.jobs_of_call[act + 1]) continue;
+            if (roles[lane][act] != Role::kReads || calls.jobs_of(act).empty()) continue;
             if (before != kNoIndex) {
                 const auto jobs = prepared_between(study, site, lane, before, act);
                 if (jobs && !step_begins_between(study, lane, before, act))
@@ -99,10 +97,10 @@ void find_together(const Study& study, const std::vector<std::vector<Role>>& rol
         }
         close();
     }
-    site.together_per_step = static_cast<double>(steady) / static_cast<double>(study.step_count);
+    site.together_per_step = study.per_step(static_cast<double>(steady));
 }
 
-Cure without_waits(const Study&, const Roles& roles, const Site& site) {
+Cure without_waits(const Roles& roles, const Site& site) {
     return [&roles, &site](std::size_t lane, Model& model) {
         for (std::uint32_t act : site.acts[lane]) {
             stop_waiting(model, act, roles.of[lane][act] == Role::kSends);
@@ -112,40 +110,35 @@ Cure without_waits(const Study&, const Roles& roles, const Site& site) {
     };
 }
 
-Cure without_reads(const Study& study, const Roles& roles, const Site& site) {
-    return [&study, &roles, &site, waits = without_waits(study, roles, site)](std::size_t lane, Model& model) {
+Cure without_reads(const Roles& roles, const Site& site) {
+    return [&roles, &site, waits = without_waits(roles, site)](std::size_t lane, Model& model) {
         waits(lane, model);
-        const Lane& calls = study.lanes[lane];
         for (std::uint32_t act : site.acts[lane]) {
             if (roles.of[lane][act] != Role::kReads) continue;
-            for (std::uint32_t i = calls.jobs_of_call[act]; i < calls.jobs_of_call[act + 1]; ++i) {
-                Task& task = model.tasks[calls.own_jobs[i]];
-                task.duration = task.pause = 0;
-            }
+            for (const std::uint32_t job : roles.study.lanes[lane].jobs_of(act))
+                model.tasks[job].duration = model.tasks[job].pause = 0;
         }
-        compute_together(study, site, lane, model);
+        compute_together(roles.study, site, lane, model);
     };
 }
 
-Cure without_all_waits(const Study& study, const Roles& roles) {
-    return [&study, &roles](std::size_t lane, Model& model) {
-        for (const Site& site : roles.syncs) without_reads(study, roles, site)(lane, model);
+Cure without_all_waits(const Roles& roles) {
+    return [&roles](std::size_t lane, Model& model) {
+        for (const Site& site : roles.syncs) without_reads(roles, site)(lane, model);
     };
 }
 
-Cure with_pinned_copies(const Study& study, const Roles& roles, const Site& site) {
-    return [&study, &roles, &site](std::size_t lane, Model& model) {
+Cure with_pinned_copies(const Roles& roles, const Site& site) {
+    return [&study = roles.study, &roles, &site](std::size_t lane, Model& model) {
         const Lane& calls = study.lanes[lane];
         for (std::uint32_t act : site.acts[lane]) {
             const bool copies = roles.of[lane][act] == Role::kPageableCopy;
             stop_waiting(model, act, copies);
             if (!copies || !study.copy_bytes_per_second) continue;
-            for (std::uint32_t i = calls.jobs_of_call[act]; i < calls.jobs_of_call[act + 1]; ++i) {
-                const Job& job = calls.jobs[calls.own_jobs[i]];
-                double bytes = static_cast<double>(study.timeline.work[job.first_work].bytes);
-                for (std::uint32_t work : job.more_work) bytes += static_cast<double>(study.timeline.work[work].bytes);
-                if (bytes == 0) bytes = static_cast<double>(study.call(lane, act).bytes);
-                Task& task = model.tasks[calls.own_jobs[i]];
+            for (const std::uint32_t job : calls.jobs_of(act)) {
+                const std::uint64_t copied = study.bytes_of(calls.jobs[job]);
+                const auto bytes = static_cast<double>(copied > 0 ? copied : study.call(lane, act).bytes);
+                Task& task = model.tasks[job];
                 task.duration = std::min(task.duration, static_cast<Time>(bytes / *study.copy_bytes_per_second * 1e9));
                 task.lag = std::min(task.lag, 2 * model.launch_cost);  // nothing is staged before it begins
             }
@@ -153,7 +146,7 @@ Cure with_pinned_copies(const Study& study, const Roles& roles, const Site& site
     };
 }
 
-Cure without_allocations(const Study&, const Roles& roles) {
+Cure without_allocations(const Roles& roles) {
     return [&roles](std::size_t lane, Model& model) {
         for (std::uint32_t act : roles.allocator.acts[lane]) stop_waiting(model, act, false);
     };
@@ -177,9 +170,9 @@ Cure without_host_work(const Study& study, Doing doing, std::uint32_t function) 
     };
 }
 
-Cure without_writing(const Study& study, const Roles& roles) {
-    std::vector<Cure> cures{without_host_work(study, Doing::kWriting)};
-    for (const Site& site : roles.written) cures.push_back(without_waits(study, roles, site));
+Cure without_writing(const Roles& roles) {
+    std::vector<Cure> cures{without_host_work(roles.study, Doing::kWriting)};
+    for (const Site& site : roles.written) cures.push_back(without_waits(roles, site));
     return all_of(std::move(cures));
 }
 
@@ -190,8 +183,9 @@ Cure without_collections(const Study& study) {
     };
 }
 
-Cure without_launches(const Study& study, const Roles& roles) {
-    return [&study, &roles, enqueuing = without_host_work(study, Doing::kEnqueuing)](std::size_t lane, Model& model) {
+Cure without_launches(const Roles& roles) {
+    return [&study = roles.study, &roles, enqueuing = without_host_work(roles.study, Doing::kEnqueuing)](std::size_t lane,
+                                                                                                         Model& model) {
         const Model launched = model;
         enqueuing(lane, model);
         std::vector<char> begins(model.acts.size(), 0);
@@ -201,8 +195,8 @@ Cure without_launches(const Study& study, const Roles& roles) {
         bool begin = true;
         for (std::uint32_t act = 0; act < model.acts.size(); ++act) {
             Act& entry = model.acts[act];
-            const std::uint32_t first = calls.jobs_of_call[act], end = calls.jobs_of_call[act + 1];
-            const Work* work = first < end ? &study.timeline.work[calls.jobs[calls.own_jobs[first]].first_work] : nullptr;
+            const auto jobs = calls.jobs_of(act);
+            const Work* work = jobs.empty() ? nullptr : &study.timeline.work[calls.jobs[jobs.front()].first_work];
             // What waits or takes pageable memory cannot be captured: the host comes to it as now, and launches anew behind it.
             const bool apart =
                 entry.waits > 0 || (work && (work->from == MemoryKind::kPageable || work->to == MemoryKind::kPageable));
@@ -213,7 +207,7 @@ Cure without_launches(const Study& study, const Roles& roles) {
                 continue;
             }
             if (roles.of[lane][act] == Role::kNone) entry.own = 0;
-            if (study.host_gap(lane, act) <= study.policy.launch_gap) entry.gap = 0;
+            if (study.host_gap(lane, act) <= kPolicy.launch_gap) entry.gap = 0;
         }
         for (Task& task : model.tasks) {
             if (task.act == kNoIndex || begins[task.act] != 0) continue;
@@ -233,7 +227,7 @@ Cure without_jobs(const Study& study, std::vector<std::vector<std::uint32_t>> jo
             if (study.lanes[lane].jobs[job].call == kNoIndex) continue;
             Act& act = model.acts[task.act];
             stop_waiting(model, task.act, false);
-            if (act.gap <= study.policy.launch_gap) act.gap = 0;
+            if (act.gap <= kPolicy.launch_gap) act.gap = 0;
         }
     };
 }

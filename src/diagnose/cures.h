@@ -27,16 +27,16 @@ struct Site {
     std::uint32_t place = kNoPlace;
     std::vector<std::vector<std::uint32_t>> acts;  ///< per lane
     double calls = 0, ms = 0;
-    double bytes = 0;    ///< moved by its copies
-    double copy_ms = 0;  ///< that the device took for them
-    bool upload = false, download = false;
+    double bytes = 0;                                  ///< moved by its copies
+    double copy_ms = 0;                                ///< that the device took for them
     std::vector<std::vector<std::uint32_t>> together;  ///< per lane, jobs: see find_together
     double together_per_step = 0;
 };
 
 struct Roles {
-    explicit Roles(const Study& study);
+    explicit Roles(const Study& the_study);
 
+    const Study& study;
     std::vector<std::vector<Role>> of;  ///< [lane][act]
     std::vector<Site> syncs;            ///< by recorded time, most first
     std::vector<Site> pageable;
@@ -48,24 +48,24 @@ struct Roles {
 
 /// Lines that read many small results in one step (a norm of every parameter): computed and read together they need a few kernels
 /// instead of some for each value, and what kernels of a few microseconds take is mostly their beginning and their end. Fills
-/// Site::together: short jobs that the line launched between two of its reads, where at least policy.many_reads follow each other
-/// within a step. Those before the first read of a step stand for all and are not among them. `roles`: [lane][act].
+/// Site::together: short jobs that the line launched between two of its reads, where at least kPolicy.many_reads follow each
+/// other within a step. Those before the first read of a step stand for all and are not among them. `roles`: [lane][act].
 void find_together(const Study& study, const std::vector<std::vector<Role>>& roles, Site& site);
 
-Cure without_waits(const Study& study, const Roles& roles, const Site& site);
+Cure without_waits(const Roles& roles, const Site& site);
 /// No waits, and small results are not copied one by one: they stay on the device, or are computed and read together.
-Cure without_reads(const Study& study, const Roles& roles, const Site& site);
-Cure without_all_waits(const Study& study, const Roles& roles);
-Cure with_pinned_copies(const Study& study, const Roles& roles, const Site& site);
-Cure without_allocations(const Study& study, const Roles& roles);
+Cure without_reads(const Roles& roles, const Site& site);
+Cure without_all_waits(const Roles& roles);
+Cure with_pinned_copies(const Roles& roles, const Site& site);
+Cure without_allocations(const Roles& roles);
 /// Takes out portions of host work; `function` 0: of any.
 Cure without_host_work(const Study& study, Doing doing, std::uint32_t function = 0);
 /// Writing, and the waits and copies in its lines.
-Cure without_writing(const Study& study, const Roles& roles);
+Cure without_writing(const Roles& roles);
 Cure without_collections(const Study& study);
 /// Each run of launches between two waits becomes one launch: the others cost nothing, and neither does the framework on its way
 /// to them; the device pauses between queued jobs as it did.
-Cure without_launches(const Study& study, const Roles& roles);
+Cure without_launches(const Roles& roles);
 /// Jobs that need not run, and their launches. `jobs` per lane.
 Cure without_jobs(const Study& study, std::vector<std::vector<std::uint32_t>> jobs);
 /// Cures one after the other.

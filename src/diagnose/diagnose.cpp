@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "diagnose/findings.h"
+#include "diagnose/overview.h"
 #include "diagnose/owners.h"
 #include "diagnose/pace.h"
 #include "diagnose/sound.h"
-#include "diagnose/training_diagnosis.h"
+#include "diagnose/statistics.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -29,13 +29,11 @@ void describe_steps(const Study& study, Diagnosis& diagnosis) {
         }
     }
     diagnosis.steps = lengths.size();
-    const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
-    std::nth_element(lengths.begin(), middle, lengths.end());
-    diagnosis.step_ms = static_cast<double>(*middle) * 1e-6;
+    diagnosis.step_ms = ms_of(median_of(lengths));
     if (whole) diagnosis.remarks.push_back("no step returns in the sequence of launches: a window counts as one step");
     if (ranges) diagnosis.remarks.push_back("steps are those that the program or its profiler marked");
     if (study.steps.size() > 1 || whole) return;
-    if (lengths.size() < study.policy.few_steps)
+    if (lengths.size() < kPolicy.few_steps)
         diagnosis.remarks.push_back(
             fmt::format("only {} steps were seen: record a longer run for surer findings", lengths.size()));
 }
@@ -49,14 +47,14 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
     if (study.blocks.empty() && !study.timeline.blocks.empty())
         diagnosis.remarks.push_back(
             "steps counted outside of windows are not those in windows: the pace without recording is not known");
-    if (study.replay_error > study.policy.replay_error)
+    if (study.replay_error > kPolicy.replay_error)
         diagnosis.remarks.push_back(
             fmt::format("the replay of the recording is off by {:.0f} %: costs are less sure", 100 * study.replay_error));
     if (study.is_profiled())
         diagnosis.remarks.push_back(
-            fmt::format("noting calls, operators and functions took the profiler about {:.1f} ms of a step of {:.1f} ms: costs "
-                        "are those of a step of {:.1f} ms; record with `millrace record`, or without with_stack, for surer ones",
-                        study.profiler_ms, study.recorded_ms, study.base_ms));
+            fmt::format("noting calls, operators and functions made a step of {:.1f} ms out of one of {:.1f} ms, which costs are "
+                        "of; record with `millrace record`, or without with_stack, for surer ones",
+                        study.recorded_ms, study.base_ms));
     if (study.shapeless > 0)
         diagnosis.remarks.push_back(fmt::format("in {} of {} windows no step returns as in the others: they were left out",
                                                 study.shapeless, study.lanes.size()));
@@ -74,26 +72,22 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
 
 }  // namespace
 
-Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
+Diagnosis diagnose(const Timeline& timeline) {
     if (!is_sound(timeline)) {
         std::size_t dropped = 0;
         const Timeline sound = made_sound(timeline, dropped);
-        Diagnosis diagnosis = diagnose(sound, policy);
+        Diagnosis diagnosis = diagnose(sound);
         if (dropped > 0) diagnosis.remarks.push_back(fmt::format("{} entries contradict themselves and were left out", dropped));
         return diagnosis;
     }
-    if (timeline.source == Source::kTraining) return diagnose_training(timeline, policy);
-    Diagnosis diagnosis;
-    diagnosis.title = timeline.title;
-    diagnosis.device_name = timeline.device_name;
-    diagnosis.dropped_records = timeline.dropped;
-    diagnosis.remarks = timeline.remarks;
+    if (timeline.source == Source::kTraining) return diagnose_training(timeline);
+    Diagnosis diagnosis = head_of(timeline);
     const auto launcher = find_launcher(timeline);
     if (!launcher) {
         diagnosis.remarks.push_back("no work of a GPU was recorded: nothing can be said about it");
         return diagnosis;
     }
-    const Study study(timeline, *launcher, policy);
+    const Study study(timeline, *launcher);
     diagnosis.kernels = table_of_kernels(study);
     diagnosis.run = ledger_of(study);
     if (study.step_count == 0) {
@@ -111,18 +105,17 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
         study.undisturbed_evaluation_ms ? *study.undisturbed_ms + *study.undisturbed_evaluation_ms : study.undisturbed_ms;
     const double recorded = study.recorded_ms + (study.undisturbed_evaluation_ms ? study.evaluation_ms : 0);
     diagnosis.overhead_share = overhead_share(timeline, launcher->process, recorded, undisturbed, study.presence_ms);
-    diagnosis.evaluation_ms = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
+    diagnosis.evaluation_ms = sum_of(breakdown.evaluation_ms);
     diagnosis.typical = std::move(breakdown.typical);
     diagnosis.worst = std::move(breakdown.worst);
     Chart chart(study, roles);
-    const double sum = std::accumulate(breakdown.ms.begin(), breakdown.ms.end(), 0.0);
-    const double pauses = sum > 0 ? breakdown.ms[static_cast<std::size_t>(Owner::kOther)] / sum : 0;
+    const double sum = sum_of(breakdown.ms);
+    const double pauses = sum > 0 ? breakdown.ms[index_of(Owner::kOther)] / sum : 0;
     examine(chart, breakdown, pauses);
     diagnosis.findings = std::move(chart.findings);
     if (study.unseen) diagnosis.remarks.push_back(remark_of(*study.unseen, study));
     diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
-    diagnosis.healthy = std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
-                                     [](const Finding& finding) { return finding.severity != Severity::kNote; });
+    diagnosis.healthy = !has_warnings(diagnosis);
     // What recording added may be in either: first in pauses.
     const double added = added_by_recording_ms(diagnosis), step = sum - added;
     const double paused = std::max(0.0, pauses * sum - added), other = std::max(0.0, added - pauses * sum);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/result.h"
 #include "diagnose/pace.h"
@@ -17,6 +18,8 @@ constexpr std::array<std::string_view, kKinds> kKindNames{
     "file-output", "no-tensor-cores", "small-batch", "slow-evaluation", "memory-edge",   "throttled",     "straggler"};
 constexpr double kUneven = 0.05;          ///< of the median step, by which the mean is another
 constexpr double kMuchEvaluation = 0.02;  ///< what `compare` calls no difference
+constexpr std::array<std::string_view, kActivities> kActivityNames{"start_up",   "compiling",   "training",
+                                                                   "evaluation", "checkpoints", "other"};
 constexpr std::array<std::string_view, 3> kSeverityNames{"note", "warning", "critical"};
 
 template <class Names>
@@ -29,11 +32,27 @@ std::string_view name_in(const Names& names, std::size_t at) {
 
 std::string_view name_of(Owner owner) { return name_in(kOwnerNames, static_cast<std::size_t>(owner)); }
 std::string_view name_of(Kind kind) { return name_in(kKindNames, static_cast<std::size_t>(kind)); }
+std::string_view name_of(Activity activity) { return name_in(kActivityNames, static_cast<std::size_t>(activity)); }
 std::string_view name_of(Severity severity) { return name_in(kSeverityNames, static_cast<std::size_t>(severity)); }
 
+double sum_of(const OwnerMs& ms) { return std::accumulate(ms.begin(), ms.end(), 0.0); }
+double busy_of(const OwnerMs& ms) { return ms[0] + ms[1] + ms[2]; }
+
+Diagnosis head_of(const Timeline& timeline) {
+    Diagnosis diagnosis;
+    diagnosis.title = timeline.title;
+    diagnosis.device_name = timeline.device_name;
+    diagnosis.dropped_records = timeline.dropped;
+    diagnosis.remarks = timeline.remarks;
+    return diagnosis;
+}
+
+bool has_warnings(const Diagnosis& diagnosis) {
+    return std::ranges::any_of(diagnosis.findings, [](const Finding& each) { return each.severity != Severity::kNote; });
+}
+
 double mean_step_ms(const Diagnosis& diagnosis) {
-    double sum = 0;
-    for (const double ms : diagnosis.breakdown_ms) sum += ms;
+    const double sum = sum_of(diagnosis.breakdown_ms);
     return sum > 0 ? sum : diagnosis.step_ms;
 }
 

@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "diagnose/kernel_table.h"
-#include "diagnose/ledger.h"
+#include "diagnose/kernel_names.h"
 #include "diagnose/timeline.h"
 
 namespace millrace::diagnose {
@@ -33,6 +32,19 @@ enum class Owner : std::uint8_t {
 };
 constexpr std::size_t kOwners = 13;
 std::string_view name_of(Owner owner);  ///< "compute", "loader-wait", ...: the keys of `breakdown`
+constexpr std::size_t index_of(Owner owner) { return static_cast<std::size_t>(owner); }
+/// The GPU computes, communicates or copies.
+constexpr bool is_busy(Owner owner) { return owner <= Owner::kCopy; }
+
+/// Who has the time of a piece of work.
+constexpr Owner owner_of(const Work& work) {
+    if (work.communication) return Owner::kCommunication;
+    return work.kind == WorkKind::kKernel ? Owner::kCompute : Owner::kCopy;
+}
+
+using OwnerMs = std::array<double, kOwners>;  ///< milliseconds by owner
+double sum_of(const OwnerMs& ms);
+double busy_of(const OwnerMs& ms);
 
 enum class Kind : std::uint8_t {
     kHostSync,
@@ -75,10 +87,45 @@ struct Finding {
     std::string what, evidence, fix;         ///< sentences
 };
 
+/// All kernels of one name.
+struct KernelRow {
+    std::string name;
+    std::uint64_t calls = 0;
+    double ms = 0;               ///< of them all
+    std::optional<Frame> where;  ///< the user's line with most of the time whose line is known
+    std::string_view data_type;  ///< "bf16"; empty: the name does not say
+    Units units = Units::kUnsaid;
+    std::optional<double> waves;  ///< mean by time: 1 fills the GPU once
+};
+
+/// Element-wise kernels that one function launches right after each other on one stream, with no wait and nothing else on the
+/// stream in between.
+struct KernelChain {
+    std::optional<Frame> where;      ///< line of the first
+    std::vector<std::string> names;  ///< in their order
+    std::uint64_t times = 0;         ///< seen, among launches whose line is known
+    double ms = 0;                   ///< of all recorded kernels, as much as its share of those whose line is known
+};
+
+struct KernelTable {
+    double gpu_ms = 0;                ///< kernels, copies and sets, what runs side by side counted twice
+    std::vector<KernelRow> rows;      ///< most time first
+    std::vector<KernelChain> chains;  ///< most time first
+};
+
+enum class Activity : std::uint8_t { kStartUp, kCompiling, kTraining, kEvaluation, kCheckpoints, kOther };
+constexpr std::size_t kActivities = 6;
+std::string_view name_of(Activity activity);  ///< "start_up", "compiling", ...: the keys of `run` with _s behind
+
+struct RunLedger {
+    std::optional<double> wall_s;                            ///< from the command's first process to its last moment
+    std::optional<std::array<double, kActivities>> seconds;  ///< sum to wall_s; absent: not sampled, or no training was seen
+};
+
 /// One step for the report's timeline.
 struct StepView {
     Time begin = 0, end = 0;
-    std::array<double, kOwners> ms{};
+    OwnerMs ms{};
     std::vector<std::pair<std::pair<Time, Time>, Owner>> stretches;  ///< cover [begin, end)
 };
 
@@ -97,7 +144,7 @@ struct Diagnosis {
     std::optional<double> overhead_share;             ///< of recording on the whole run; absent: not measured
     std::optional<double> window_overhead_share;      ///< inside windows
     std::uint64_t dropped_records = 0;
-    std::array<double, kOwners> breakdown_ms{};   ///< mean per step; sums to the mean step
+    OwnerMs breakdown_ms{};                       ///< mean per step; sums to the mean step
     std::vector<Finding> findings;                ///< by lost time, most first
     std::vector<std::string> remarks;             ///< what was left unsaid, and why: the doctor abstains
     std::vector<std::pair<Time, Time>> recorded;  ///< begin and end of each step that was looked at, by begin
@@ -108,6 +155,10 @@ struct Diagnosis {
     std::string title, device_name;
 };
 
+/// Without anything that is found out: title, device, remarks, lost records.
+Diagnosis head_of(const Timeline& timeline);
+/// Whether a finding is more than a note.
+bool has_warnings(const Diagnosis& diagnosis);
 /// Of the breakdown, where there is one; else the median.
 double mean_step_ms(const Diagnosis& diagnosis);
 /// Whether mean and median step tell different stories: some steps are much longer than most.

@@ -2,7 +2,6 @@
 #include <map>
 #include <set>
 
-#include "diagnose/frame_counts.h"
 #include "diagnose/study.h"
 
 namespace millrace::diagnose {
@@ -13,55 +12,33 @@ constexpr std::size_t kFewEvaluationSamples = 2;  ///< one may be of what comes 
 
 using Counts = std::map<std::uint32_t, std::size_t>;  ///< by number of a stack
 
-/// Stacks of the launches of jobs [first, end).
-void count_launches(const Study& study, std::size_t lane, std::uint32_t first, std::uint32_t end, Counts& counts) {
-    for (std::uint32_t job = first; job < end; ++job)
-        if (const std::uint32_t call = study.lanes[lane].jobs[job].call; call != kNoIndex)
-            if (const std::uint32_t stack = study.call(lane, call).stack; stack != kNoStack) ++counts[stack];
-}
-
-/// Stacks of the main thread in [begin, end) of the host's time.
-void count_samples(const Study& study, Time begin, Time end, Counts& counts) {
-    const auto& samples = study.timeline.samples;
-    auto sample = std::partition_point(samples.begin(), samples.end(), [begin](const Sample& each) { return each.time < begin; });
-    for (; sample != samples.end() && sample->time < end; ++sample)
-        if (sample->process == study.launcher.process && sample->thread == study.launcher.main_thread &&
-            sample->stack != kNoStack)
-            ++counts[sample->stack];
-}
-
-struct SeenLaunches {
-    Counts launches, samples;
+struct SeenStacks {
+    Counts launches, samples;  ///< samples: of the main thread
 };
 
-SeenLaunches in_training(const Study& study) {
-    SeenLaunches seen;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        const std::vector<Job>& jobs = study.lanes[lane].jobs;
-        for (const Step& step : study.steps[lane].steps) {
-            count_launches(study, lane, step.first_job, step.end_job, seen.launches);
+/// In training steps, or in the evaluations between them.
+SeenStacks seen_in(const Study& study, std::vector<Step> WindowSteps::*which) {
+    SeenStacks seen;
+    study.for_each_job(which, [&](std::size_t lane, std::uint32_t, const Job& job) {
+        if (job.call != kNoIndex && study.call(lane, job.call).stack != kNoStack)
+            ++seen.launches[study.call(lane, job.call).stack];
+    });
+    const auto& samples = study.timeline.samples;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+        for (const Step& step : study.steps[lane].*which) {
+            const std::vector<Job>& jobs = study.lanes[lane].jobs;
             // Before an evaluation launches anything it may load its data: that is no training.
-            const std::uint32_t last = step.before_phase ? step.end_job - 1 : step.end_job;
-            count_samples(study, jobs[step.first_job].launched, jobs[last].launched, seen.samples);
+            const bool training = which == &WindowSteps::steps;
+            const std::uint32_t first = training || step.first_job == 0 ? step.first_job : step.first_job - 1,
+                                last = step.before_phase ? step.end_job - 1 : step.end_job;
+            auto sample = std::ranges::lower_bound(samples, jobs[first].launched, {}, &Sample::time);
+            for (; sample != samples.end() && sample->time < jobs[last].launched; ++sample)
+                if (study.is_main(*sample) && sample->stack != kNoStack) ++seen.samples[sample->stack];
         }
-    }
     return seen;
 }
 
-SeenLaunches in_evaluations(const Study& study) {
-    SeenLaunches seen;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        const std::vector<Job>& jobs = study.lanes[lane].jobs;
-        for (const Phase& phase : study.steps[lane].evaluations) {
-            count_launches(study, lane, phase.first_job, phase.end_job, seen.launches);
-            const std::uint32_t before = phase.first_job > 0 ? phase.first_job - 1 : 0;
-            count_samples(study, jobs[before].launched, jobs[phase.end_job].launched, seen.samples);
-        }
-    }
-    return seen;
-}
-
-std::set<Line> lines_of(const Study& study, const SeenLaunches& seen) {
+std::set<Line> lines_of(const Study& study, const SeenStacks& seen) {
     std::set<Line> lines;
     for (const auto& [stack, count] : seen.launches)
         for (const Frame& frame : study.timeline.stacks[stack])
@@ -75,11 +52,11 @@ std::set<Line> lines_of(const Study& study, const SeenLaunches& seen) {
 
 }  // namespace
 
-std::set<Line> lines_of_training(const Study& study) { return lines_of(study, in_training(study)); }
+std::set<Line> lines_of_training(const Study& study) { return lines_of(study, seen_in(study, &WindowSteps::steps)); }
 
 std::optional<Spot> place_of_evaluation(const Study& study) {
     const std::set<Line> training = lines_of_training(study);
-    const SeenLaunches seen = in_evaluations(study);
+    const SeenStacks seen = seen_in(study, &WindowSteps::evaluations);
     std::size_t launches = 0;
     for (const auto& [stack, count] : seen.launches) launches += count;
     const Counts& counts = launches < kFewLaunches && !seen.samples.empty() ? seen.samples : seen.launches;
@@ -95,7 +72,7 @@ std::optional<Spot> place_of_evaluation(const Study& study) {
             if (!training.contains(line_of(stack[at]))) own.add(stack, at, count);
         }
     }
-    const double least = std::max(1.0, study.policy.launches_under * static_cast<double>(total));
+    const double least = std::max(1.0, kPolicy.launches_under * static_cast<double>(total));
     const Under *line = own.line(least), *function = own.function(least);
     if (line && (!function || function->depth <= line->depth)) return line->spot;
     if (function) return own.busiest(*function)->spot;

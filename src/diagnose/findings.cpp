@@ -1,29 +1,39 @@
 #include "diagnose/findings.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+
+#include "diagnose/machine_figures.h"
 
 namespace millrace::diagnose {
 Chart::Chart(const Study& the_study, const Roles& the_roles)
     : study(the_study), roles(the_roles), framework(framework_of(the_study.timeline, the_study.launcher)) {}
 
-Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Band& band) const {
+Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms) const {
     Finding finding;
     finding.kind = kind;
-    finding.severity = share(lost_ms) >= band.critical ? Severity::kCritical
-                       : share(lost_ms) >= band.warn   ? Severity::kWarning
-                                                       : Severity::kNote;
+    finding.severity = severity_of(share(lost_ms), kPolicy.band(kind));
     if (place != kNoPlace) {
         finding.where = study.places.frame(place);
         finding.stack = study.places.stack(place);
     }
+    rate(finding, lost_ms);
+    finding.confidence = confidence();
+    return finding;
+}
+
+void Chart::rate(Finding& finding, double lost_ms) const {
     finding.lost_ms_per_step = std::max(0.0, lost_ms);
     finding.gain_upper_bound = std::clamp(share(lost_ms), 0.0, 1.0);
+}
+
+double Chart::confidence() const {
     double confidence = 0.95;
     if (study.timeline.dropped > 0) confidence *= 0.8;
-    if (study.step_count < study.policy.few_steps) confidence *= 0.7;
-    if (study.replay_error > study.policy.replay_error) confidence *= std::max(0.3, 1 - 2 * study.replay_error);
+    if (study.step_count < kPolicy.few_steps) confidence *= 0.7;
+    if (study.replay_error > kPolicy.replay_error) confidence *= std::max(0.3, 1 - 2 * study.replay_error);
     if (study.is_profiled()) confidence *= std::max(0.5, study.base_ms / study.recorded_ms);
     // By steps, not by windows: a longer recording of the same program has more of these.
     double unsure = 0;
@@ -31,13 +41,13 @@ Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Ban
         if (window.match < 0.9) unsure += static_cast<double>(window.steps.size());
     confidence *= 1 - 0.1 * unsure / static_cast<double>(study.step_count);
     if (study.is_shapeless()) confidence *= 0.5;
-    finding.confidence = std::max(0.05, confidence);
-    return finding;
+    return std::max(0.05, confidence);
 }
 
-void Chart::suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Judgement&)> tell,
-                    const Site* site, double unseen_ms) {
-    causes.push_back({kind, breadth, band.warn * study.costed_ms(), unseen_ms, std::move(cure), site, std::move(tell)});
+void Chart::suspect(Kind kind, Breadth breadth, Cure cure, Tell tell, const Site* site, double unseen_ms) {
+    const double threshold_ms = kPolicy.band(kind).warn * study.costed_ms();
+    causes.push_back(
+        {kind, breadth, threshold_ms, unseen_ms, std::move(cure), site, std::bind_front(std::move(tell), std::cref(*this))});
 }
 
 double Chart::cost_of(const Cure& cure) const {
@@ -48,13 +58,6 @@ double Chart::cost_of(const Cure& cure) const {
     const double before = study.step_with(cures);
     cures.push_back(&cure);
     return std::min(alone, before - study.step_with(cures));
-}
-
-std::string name_of_place(const Study& study, std::uint32_t place) {
-    if (place == kNoPlace) return "a place without frames";
-    const Frame& frame = study.places.frame(place);
-    const std::size_t slash = frame.file.rfind('/');
-    return fmt::format("{}:{}", slash == std::string::npos ? frame.file : frame.file.substr(slash + 1), frame.line);
 }
 
 void examine(Chart& chart, const Breakdown& breakdown, double pauses) {
@@ -79,10 +82,8 @@ void examine(Chart& chart, const Breakdown& breakdown, double pauses) {
     find_small_batch(chart, breakdown.busy_share + pauses);
     std::stable_sort(chart.findings.begin(), chart.findings.end(),
                      [](const Finding& a, const Finding& b) { return a.lost_ms_per_step > b.lost_ms_per_step; });
-    if (choice.gone.empty()) return;
-    std::string gone;
-    for (const std::string& cause : choice.gone) gone += (gone.empty() ? "" : ", ") + cause;
-    chart.remarks.push_back("costs only while the findings are not cured: " + gone);
+    if (!choice.gone.empty())
+        chart.remarks.push_back(fmt::format("costs only while the findings are not cured: {}", fmt::join(choice.gone, ", ")));
 }
 
 }  // namespace millrace::diagnose

@@ -16,12 +16,15 @@ namespace millrace::diagnose {
 struct Chart {
     Chart(const Study& study, const Roles& roles);
 
-    /// A finding with place, severity, gain and confidence filled in.
-    Finding finding(Kind kind, std::uint32_t place, double lost_ms, const Band& band) const;
+    /// A finding with place, severity, cost, gain and confidence filled in.
+    Finding finding(Kind kind, std::uint32_t place, double lost_ms) const;
+    /// Sets what it costs and returns at most.
+    void rate(Finding& finding, double lost_ms) const;
+    double confidence() const;  ///< in any finding, by what is known of the steps
     double share(double ms) const { return study.costed_ms() > 0 ? ms / study.costed_ms() : 0; }
     /// Names what may be to blame; `tell` is asked once it is known what that costs.
-    void suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Judgement&)> tell,
-                 const Site* site = nullptr, double unseen_ms = 0);
+    using Tell = std::function<Finding(const Chart&, const Judgement&)>;
+    void suspect(Kind kind, Breadth breadth, Cure cure, Tell tell, const Site* site = nullptr, double unseen_ms = 0);
     const char* advice(Topic topic) const { return advice_for(topic, framework); }
     /// What a cure returns alone, and no more than it still returns after all that was found.
     double cost_of(const Cure& cure) const;
@@ -58,8 +61,5 @@ void examine(Chart& chart, const Breakdown& breakdown, double pauses);
 
 inline constexpr const char* kHostWaits =
     "The host waits for the GPU, which then has nothing queued and idles while the host catches up.";
-
-/// "train.py:12"
-std::string name_of_place(const Study& study, std::uint32_t place);
 
 }  // namespace millrace::diagnose

@@ -38,19 +38,16 @@ struct Amount {
 /// Recorded host time of steady steps by function of the user's.
 std::map<std::uint32_t, Amount> amounts_of(const Study& study, Doing doing) {
     std::map<std::uint32_t, Amount> amounts;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (std::uint32_t act = std::max<std::uint32_t>(1, study.steady[lane].first); act < study.steady[lane].second; ++act)
-            for (const Portion& portion : study.host.portions(lane, act)) {
-                if (portion.doing != doing) continue;
-                const double ms =
-                    portion.share * static_cast<double>(study.host_gap(lane, act)) * 1e-6 / static_cast<double>(study.step_count);
-                const std::uint32_t place = portion.place != kNoPlace ? portion.place : study.host.place_of(lane, act);
-                Amount& amount = amounts[study.places.function(portion.place)];
-                amount.ms += ms;
-                amount.samples = std::max(amount.samples, portion.samples);
-                if (portion.waiting) amount.add_wait(ms, portion.wait);
-                if (ms >= amount.most) amount.most = ms, amount.place = place, amount.waiting = portion.waiting;
-            }
+    study.for_each_portion(doing, [&](std::size_t lane, std::uint32_t act, const Portion& portion, double ms) {
+        Amount& amount = amounts[study.places.function(portion.place)];
+        amount.ms += ms;
+        amount.samples = std::max(amount.samples, portion.samples);
+        if (portion.waiting) amount.add_wait(ms, portion.wait);
+        if (ms < amount.most) return;
+        amount.most = ms;
+        amount.place = portion.place != kNoPlace ? portion.place : study.host.place_of(lane, act);
+        amount.waiting = portion.waiting;
+    });
     return amounts;
 }
 
@@ -70,8 +67,8 @@ struct Words {
 };
 
 /// Of host work that its cure takes out.
-Finding told(const Chart& chart, Kind kind, const Band& band, const Amount& amount, const Judgement& verdict, Words words) {
-    Finding finding = chart.finding(kind, amount.place, verdict.lost_ms, band);
+Finding told(const Chart& chart, Kind kind, const Amount& amount, const Judgement& verdict, Words words) {
+    Finding finding = chart.finding(kind, amount.place, verdict.lost_ms);
     finding.what = std::move(words.what);
     finding.evidence =
         fmt::format("{}{}; replayed without it a step takes {:.2f} ms instead of {:.2f} ms.", words.evidence,
@@ -125,24 +122,63 @@ Words words_of_work(const Chart& chart, const Amount& amount) {
         thing.fix, "nothing in the step needs to be waited for there"};
 }
 
+/// Why batches are late, in a sentence with numbers, and what to do about it.
+struct LoaderReason {
+    std::string evidence, fix;
+};
+
+LoaderReason loader_reason(const Chart& chart, bool waiting) {
+    const Study& study = chart.study;
+    if (!waiting)
+        return {"The loader has no workers, so nothing is prepared beside the GPU's work: too few workers.",
+                chart.advice(Topic::kNoWorkers)};
+    const WorkerTally tally = tally_workers(study);
+    if (tally.total < 5)
+        return {"Why the batch was late cannot be told: its makers were not sampled.", chart.advice(Topic::kFewWorkers)};
+    const std::size_t workers = tally.workers.size();
+    const std::uint32_t processors = study.timeline.processors;
+    const auto line_of_chore = [&](Chore chore) {
+        const auto places = tally.places.find(chore);
+        const std::uint32_t place = places == tally.places.end() ? kNoPlace : key_with_most(places->second);
+        return place == kNoPlace ? "" : fmt::format(" ({})", study.places.name(place));
+    };
+    const double transform = tally.share(Chore::kTransform), read = tally.share(Chore::kRead);
+    const double packing = tally.share(Chore::kCollate) + tally.share(Chore::kPickle), busy = transform + read + packing;
+    const auto because = [&](const char* why, const char* fix) -> LoaderReason {
+        return {fmt::format("{} worker{}{} {} busy {:.0f} % of the time: {:.0f} % transforming{}, {:.0f} % reading{}, {:.0f} % "
+                            "collating and pickling: {}.",
+                            workers, workers == 1 ? "" : "s", processors > 0 ? fmt::format(" of {} processors", processors) : "",
+                            workers == 1 ? "is" : "are", 100 * busy, 100 * transform, line_of_chore(Chore::kTransform),
+                            100 * read, line_of_chore(Chore::kRead), 100 * packing, why),
+                fix};
+    };
+    if (busy < kPolicy.worker_busy)
+        return because("they wait, too, so the batch is late after them", chart.advice(Topic::kIdleWorkers));
+    if (read >= transform && read >= packing)
+        return because("slow reads", "Read larger pieces from fewer files, keep the data on a local disk, or add workers.");
+    if (packing > transform) return because("packing batches is what takes long", chart.advice(Topic::kPacking));
+    if (processors == 0 || workers + 1 < processors)
+        return because("too few workers for what a sample costs the CPU", chart.advice(Topic::kFewWorkers));
+    return because("the CPU has no more to give",
+                   "Make the transform cheaper: precompute it, do it for a batch at once, or move it to the GPU.");
+}
+
 /// Launches of training steps, not of evaluations between them.
 std::vector<std::uint32_t> launches_of(const Study& study, std::size_t lane) {
     std::vector<char> evaluates(study.lanes[lane].calls.size(), 0);
-    for (const Phase& phase : study.steps[lane].evaluations)
+    for (const Step& phase : study.steps[lane].evaluations)
         for (std::uint32_t job = phase.first_job; job < phase.end_job; ++job)
             if (const std::uint32_t act = study.lanes[lane].jobs[job].call; act != kNoIndex) evaluates[act] = 1;
     std::vector<std::uint32_t> launches;
-    for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
-        const CallKind kind = study.call(lane, act).kind;
-        if ((kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch) && evaluates[act] == 0) launches.push_back(act);
-    }
+    for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act)
+        if (is_launch(study.call(lane, act).kind) && evaluates[act] == 0) launches.push_back(act);
     return launches;
 }
 
 double launches_in_step(const Study& study) {
     std::size_t launches = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) launches += launches_of(study, lane).size();
-    return static_cast<double>(launches) / static_cast<double>(study.step_count);
+    return study.per_step(static_cast<double>(launches));
 }
 
 /// Seen under one stack.
@@ -164,7 +200,7 @@ std::map<std::uint32_t, Launched> launches_by_stack(const Study& study) {
             Launched& launched = seen[study.places.of_stack(call.stack) == place ? call.stack : study.places.stack_of(place)];
             const Time gap = study.host_gap(lane, act);
             ++launched.launches;
-            launched.time += call.end - call.begin + (gap <= study.policy.launch_gap ? gap : 0);
+            launched.time += call.end - call.begin + (gap <= kPolicy.launch_gap ? gap : 0);
         }
     }
     return seen;
@@ -182,7 +218,7 @@ std::vector<LineShare> launching_lines(const Study& study, Stack& callers) {
         for (std::size_t at = 0; at < stack.size(); ++at)
             if (is_users(stack[at])) counts.add(stack, at, launched.launches);
     }
-    const double least = study.policy.launches_under * static_cast<double>(total);
+    const double least = kPolicy.launches_under * static_cast<double>(total);
     const Under* function = counts.function(least);
     if (!function) return {};
     // The innermost line that calls so many, where its function launches through others, too, and so runs in each step: one that
@@ -201,7 +237,7 @@ std::vector<LineShare> launching_lines(const Study& study, Stack& callers) {
         if (frame == stack.end()) continue;
         LineShare& line = lines.try_emplace(frame->line, LineShare{*frame}).first->second;
         line.launches += static_cast<double>(launched.launches);
-        line.ms += static_cast<double>(launched.time) * 1e-6;
+        line.ms += ms_of(launched.time);
     }
     std::vector<LineShare> heaviest;
     for (auto& [number, line] : lines) heaviest.push_back(std::move(line));
@@ -214,19 +250,16 @@ std::vector<LineShare> launching_lines(const Study& study, Stack& callers) {
 
 Finding tell_of_launches(const Chart& chart, const Judgement& verdict) {
     const Study& study = chart.study;
-    Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms, study.policy.launch_bound);
+    Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms);
     finding.lines = launching_lines(study, finding.stack);
     if (!finding.stack.empty()) finding.where = finding.stack.front();
-    double busy = 0, jobs = 0;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (const Step& step : study.steps[lane].steps)
-            for (std::uint32_t job = step.first_job; job < step.end_job; ++job)
-                busy += static_cast<double>(study.lanes[lane].jobs[job].busy), jobs += 1;
-    const auto steps = static_cast<double>(study.step_count);
+    double busy_ms = 0, jobs = 0;
+    study.for_each_job(&WindowSteps::steps,
+                       [&](std::size_t, std::uint32_t, const Job& job) { busy_ms += ms_of(job.busy), jobs += 1; });
     finding.what = "The host cannot launch kernels as fast as the GPU finishes them.";
     finding.evidence = fmt::format(
         "{:.0f} launches per step for kernels of {:.1f} us on average; the GPU needs {:.2f} ms for what takes {:.2f} ms.",
-        launches_in_step(study), jobs > 0 ? busy * 1e-3 / jobs : 0, busy * 1e-6 / steps, verdict.before_ms);
+        launches_in_step(study), jobs > 0 ? 1e3 * busy_ms / jobs : 0, study.per_step(busy_ms), verdict.before_ms);
     for (const LineShare& line : finding.lines)
         finding.evidence +=
             fmt::format("{} {} launches in {:.2f} ms at line {}", &line == &finding.lines.front() ? " Most are" : ",",
@@ -239,13 +272,13 @@ Finding tell_of_launches(const Chart& chart, const Judgement& verdict) {
 }
 
 /// All host work of one sort, in whichever function.
-void suspect(Chart& chart, Doing doing, Kind kind, Breadth breadth, const Band& band, Cure cure, Words words) {
+void suspect(Chart& chart, Doing doing, Kind kind, Breadth breadth, Cure cure, Words words) {
     const Amount amount = sum_of(amounts_of(chart.study, doing));
     if (amount.ms <= 0 && (doing != Doing::kCollecting || chart.study.timeline.collections.empty())) return;
     words.evidence =
         amount.ms > 0 ? fmt::format("{:.2f} ms {}", amount.ms, words.evidence) : "Collections were seen between launches";
-    chart.suspect(kind, breadth, band, std::move(cure),
-                  [=, &chart, &band](const Judgement& verdict) { return told(chart, kind, band, amount, verdict, words); });
+    chart.suspect(kind, breadth, std::move(cure),
+                  [=](const Chart& asked, const Judgement& verdict) { return told(asked, kind, amount, verdict, words); });
 }
 
 }  // namespace
@@ -253,44 +286,40 @@ void suspect(Chart& chart, Doing doing, Kind kind, Breadth breadth, const Band& 
 void find_loader_wait(Chart& chart) {
     const Study& study = chart.study;
     Amount amount = sum_of(amounts_of(study, Doing::kLoading));
-    const double pace = static_cast<double>(study.models.front().pace) * 1e-6;
-    const bool sets_pace = pace >= study.policy.loader_pace * study.base_ms;
+    const double pace = ms_of(study.models.front().pace), unseen = study.unseen_loading_ms();
+    const bool sets_pace = pace >= kPolicy.loader_pace * study.base_ms;
     if (amount.ms <= 0) amount.waiting = true;  // for workers that are only just fast enough
-    const double unseen = study.unseen_loading_ms();
     if (unseen > amount.most) amount.place = study.unseen->place, amount.waiting = study.unseen->waits;
     if (unseen > 0) amount.samples += study.unseen->samples;
-    if (sets_pace && chart.share(amount.ms + unseen) < study.policy.loader_wait.warn)
+    if (sets_pace && chart.share(amount.ms + unseen) < kPolicy.loader_wait.warn)
         chart.remarks.push_back(
             fmt::format("the loader's workers need {:.2f} ms for a batch: no step can be shorter, whatever else is cured", pace));
     if (amount.ms <= 0 && unseen <= 0 && !sets_pace) return;
-    const auto tell = [&chart, amount, unseen](const Judgement& verdict) {
-        const LoaderReason reason = loader_reason(chart, amount.waiting);
-        Finding finding = told(
-            chart, Kind::kLoaderWait, chart.study.policy.loader_wait, amount, verdict,
-            {amount.waiting ? "The GPU idles because the next batch is not ready."
-                            : "The GPU idles while the training thread loads the next batch itself.",
-             fmt::format(
-                 "{:.2f} ms per step {}{}", amount.ms,
-                 amount.waiting ? "the training thread sleeps in the loader" : "go into loading",
-                 unseen > 0 ? fmt::format(", and {:.2f} ms more outside of the windows, by samples of it there", unseen) : ""),
-             reason.fix, "batches are always ready"});
+    const auto tell = [amount, unseen](const Chart& asked, const Judgement& verdict) {
+        const LoaderReason reason = loader_reason(asked, amount.waiting);
+        const std::string more =
+            unseen > 0 ? fmt::format(", and {:.2f} ms more outside of the windows, by samples of it there", unseen) : "";
+        Words words{"The GPU idles while the training thread loads the next batch itself.",
+                    fmt::format("{:.2f} ms per step go into loading{}", amount.ms, more), reason.fix, "batches are always ready"};
+        if (amount.waiting) {
+            words.what = "The GPU idles because the next batch is not ready.";
+            words.evidence = fmt::format("{:.2f} ms per step the training thread sleeps in the loader{}", amount.ms, more);
+        }
+        Finding finding = told(asked, Kind::kLoaderWait, amount, verdict, words);
         finding.evidence += " " + reason.evidence;
         return finding;
     };
-    chart.suspect(Kind::kLoaderWait, Breadth::kCall, study.policy.loader_wait, without_host_work(study, Doing::kLoading), tell,
-                  nullptr, unseen);
+    chart.suspect(Kind::kLoaderWait, Breadth::kCall, without_host_work(study, Doing::kLoading), tell, nullptr, unseen);
 }
 
 void find_sleeping_reads(Chart& chart) {
-    suspect(chart, Doing::kReading, Kind::kHostSync, Breadth::kCall, chart.study.policy.host_sync,
-            without_host_work(chart.study, Doing::kReading),
+    suspect(chart, Doing::kReading, Kind::kHostSync, Breadth::kCall, without_host_work(chart.study, Doing::kReading),
             {kHostWaits, "per step the host is asleep until the device has a value", chart.advice(Topic::kRead),
              "the value is not needed to decide what to launch next"});
 }
 
 void find_file_output(Chart& chart) {
-    suspect(chart, Doing::kWriting, Kind::kFileOutput, Breadth::kWork, chart.study.policy.file_output,
-            without_writing(chart.study, chart.roles),
+    suspect(chart, Doing::kWriting, Kind::kFileOutput, Breadth::kWork, without_writing(chart.roles),
             {"The training thread writes files or logs while the GPU has nothing to do.", "per step go into writing",
              "Write less often, or hand what is to be written to a thread (copy it to pinned memory without waiting first).",
              "writing can happen beside the GPU's work"});
@@ -298,7 +327,7 @@ void find_file_output(Chart& chart) {
 
 void find_python_work(Chart& chart) {
     const Study& study = chart.study;
-    suspect(chart, Doing::kCollecting, Kind::kPythonWork, Breadth::kWork, study.policy.python_work, without_collections(study),
+    suspect(chart, Doing::kCollecting, Kind::kPythonWork, Breadth::kWork, without_collections(study),
             {"Python's garbage collector runs inside the steps while the GPU idles.", "per step in the collector",
              "Collect less often: `gc.collect(); gc.freeze()` before the loop leaves out what stays, `gc.disable()` in it keeps "
              "the collector from starting by itself, and `gc.collect()` every thousand steps does what is left.",
@@ -307,12 +336,11 @@ void find_python_work(Chart& chart) {
     std::vector<std::pair<double, std::uint32_t>> order;
     for (const auto& [function, amount] : amounts)
         if (function != 0) order.emplace_back(amount.ms, function);
-    std::sort(order.rbegin(), order.rend());
+    std::ranges::sort(order, std::greater{});
     const auto suspect_function = [&](Breadth breadth, std::uint32_t function, const Amount& amount) {
-        const Band& band = study.policy.python_work;
-        chart.suspect(Kind::kPythonWork, breadth, band, without_host_work(study, Doing::kComputing, function),
-                      [&chart, amount, &band](const Judgement& verdict) {
-                          return told(chart, Kind::kPythonWork, band, amount, verdict, words_of_work(chart, amount));
+        chart.suspect(Kind::kPythonWork, breadth, without_host_work(study, Doing::kComputing, function),
+                      [amount](const Chart& asked, const Judgement& verdict) {
+                          return told(asked, Kind::kPythonWork, amount, verdict, words_of_work(asked, amount));
                       });
     };
     for (std::size_t i = 0; i < std::min(kMostFunctions, order.size()); ++i)
@@ -321,9 +349,7 @@ void find_python_work(Chart& chart) {
 }
 
 void find_launch_bound(Chart& chart) {
-    chart.suspect(Kind::kLaunchBound, Breadth::kLaunches, chart.study.policy.launch_bound,
-                  without_launches(chart.study, chart.roles),
-                  [&chart](const Judgement& verdict) { return tell_of_launches(chart, verdict); });
+    chart.suspect(Kind::kLaunchBound, Breadth::kLaunches, without_launches(chart.roles), tell_of_launches);
 }
 
 }  // namespace millrace::diagnose

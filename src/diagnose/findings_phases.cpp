@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <unordered_map>
 
 #include "base/units.h"
@@ -28,44 +27,40 @@ struct Rounds {
 Rounds rounds_of(const Study& study) {
     std::unordered_map<std::uint32_t, Time> shortest;  // by name
     std::vector<std::pair<std::uint32_t, Time>> kernels;
-    double phases = 0, in_steps = 0, time = 0;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        for (const Step& step : study.steps[lane].steps) in_steps += step.end_job - step.first_job;
-        for (const Phase& phase : study.steps[lane].evaluations) {
-            ++phases;
-            for (std::uint32_t index = phase.first_job; index < phase.end_job; ++index) {
-                const Job& job = study.lanes[lane].jobs[index];
-                const Work& work = study.timeline.work[job.first_work];
-                if (work.kind != WorkKind::kKernel) continue;
-                kernels.emplace_back(work.name, job.end - job.begin);
-                time += static_cast<double>(job.end - job.begin);
-                Time& least = shortest.try_emplace(work.name, study.policy.kernel_latency).first->second;
-                least = std::min(least, job.end - job.begin);
-            }
-        }
+    double phases = 0, in_steps = 0, ms = 0;
+    for (const WindowSteps& window : study.steps) {
+        phases += static_cast<double>(window.evaluations.size());
+        for (const Step& step : window.steps) in_steps += step.end_job - step.first_job;
     }
+    study.for_each_job(&WindowSteps::evaluations, [&](std::size_t, std::uint32_t, const Job& job) {
+        const Work& work = study.timeline.work[job.first_work];
+        if (work.kind != WorkKind::kKernel) return;
+        kernels.emplace_back(work.name, job.end - job.begin);
+        ms += ms_of(job.end - job.begin);
+        Time& least = shortest.try_emplace(work.name, kPolicy.kernel_latency).first->second;
+        least = std::min(least, job.end - job.begin);
+    });
     Rounds rounds;
-    if (kernels.empty() || phases == 0 || in_steps == 0) return rounds;
-    const auto steps = static_cast<double>(study.step_count);
+    if (kernels.empty() || in_steps == 0) return rounds;
     rounds.launches = static_cast<double>(kernels.size()) / phases;
-    rounds.kernel_us = time * 1e-3 / static_cast<double>(kernels.size());
-    rounds.steps = rounds.launches / (in_steps / steps);
+    rounds.kernel_us = 1e3 * ms / static_cast<double>(kernels.size());
+    rounds.steps = rounds.launches / study.per_step(in_steps);
     for (const auto& [name, length] : kernels)
-        if (length <= study.policy.short_kernel) rounds.latency_ms += static_cast<double>(shortest[name]) * 1e-6 / steps;
+        if (length <= kPolicy.short_kernel) rounds.latency_ms += study.per_step(ms_of(shortest[name]));
     return rounds;
 }
 
 /// Per step, what recording or another profiler added to evaluations, by the model that is without it.
 double added_ms(const Study& study) {
-    if (study.call_cost <= 0 && study.profiler_ms <= 0) return 0;
+    if (study.call_cost <= 0 && !study.has_profiler()) return 0;
     double added = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
         if (study.steps[lane].evaluations.empty()) continue;
-        for (const Phase& phase : study.steps[lane].evaluations)
-            if (phase.first_job > 0) added += static_cast<double>(phase.end - phase.begin);
-        added -= static_cast<double>(phases_time(play(study.models[lane]), study.steps[lane].evaluations));
+        for (const Step& phase : study.steps[lane].evaluations)
+            if (phase.first_job > 0) added += ms_of(phase.end - phase.begin);
+        added -= ms_of(phases_time(play(study.models[lane]), study.steps[lane].evaluations));
     }
-    return std::max(0.0, added * 1e-6 / static_cast<double>(study.step_count));
+    return std::max(0.0, study.per_step(added));
 }
 
 /// Why the GPU idles in evaluations, and what to do about that.
@@ -96,7 +91,7 @@ Advice advice_for(const Chart& chart, Owner owner) {
 }
 
 /// The owner of most of the idle time.
-Owner blamed_for(const std::array<double, kOwners>& ms) {
+Owner blamed_for(const OwnerMs& ms) {
     const auto idle = ms.begin() + static_cast<std::ptrdiff_t>(Owner::kLoaderWait);
     return static_cast<Owner>(std::max_element(idle, ms.end()) - ms.begin());
 }
@@ -109,18 +104,12 @@ void locate(const Study& study, Finding& finding) {
     }
     // Native programs: the line of most calls.
     std::map<std::uint32_t, std::size_t> places;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (const Phase& phase : study.steps[lane].evaluations)
-            for (std::uint32_t job = phase.first_job; job < phase.end_job; ++job)
-                if (const std::uint32_t call = study.lanes[lane].jobs[job].call;
-                    call != kNoIndex && study.call(lane, call).stack != kNoStack)
-                    ++places[study.host.place_of(lane, call)];
-    places.erase(kNoPlace);
-    if (places.empty()) return;
-    const auto most =
-        std::max_element(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    finding.where = study.places.frame(most->first);
-    finding.stack = study.places.stack(most->first);
+    study.for_each_job(&WindowSteps::evaluations,
+                       [&](std::size_t lane, std::uint32_t, const Job& job) { ++places[study.place_of(lane, job)]; });
+    const std::uint32_t place = key_with_most(places);
+    if (place == kNoPlace) return;
+    finding.where = study.places.frame(place);
+    finding.stack = study.places.stack(place);
 }
 
 std::string evidence_of(const Study& study, const Breakdown& breakdown, const Rounds& rounds, double time, const Advice& advice,
@@ -156,7 +145,7 @@ std::vector<Window> common_parts(const std::vector<Window>& some, const std::vec
 
 void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
     const Study& study = chart.study;
-    const double time = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
+    const double time = sum_of(breakdown.evaluation_ms);
     if (breakdown.evaluations == 0 || time <= 0) return;
     const double idle = time - busy_of(breakdown.evaluation_ms);
     const double whole = study.costed_ms() + study.undisturbed_evaluation_ms.value_or(time);  // as lost_share has it
@@ -165,22 +154,21 @@ void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
     const double usual_idle =
         1 - std::min(1.0, breakdown.busy_share * (study.replayed_ms + study.unseen_loading_ms()) / study.costed_ms());
     double lost = own_idle - usual_idle * own_time;
-    if (own_idle < std::max(0.02, usual_idle) * study.policy.evaluation_idle_ratio * own_time) return;
+    if (own_idle < std::max(0.02, usual_idle) * kPolicy.evaluation_idle_ratio * own_time) return;
     const Owner owner = blamed_for(breakdown.evaluation_ms);
     const Rounds rounds = rounds_of(study);
     const bool crumbs = (owner == Owner::kLaunchBound || owner == Owner::kOther) && rounds.steps >= kManyRounds;
     // In fewer batches there are fewer kernels, and each one's beginning and end count less.
     if (crumbs) lost += rounds.latency_ms * (1 - 1 / rounds.steps);
-    if (lost / whole < study.policy.slow_evaluation.warn) return;
+    if (lost / whole < kPolicy.slow_evaluation.warn) return;
     const Advice advice = advice_for(chart, owner);
-    Finding finding = chart.finding(Kind::kSlowEvaluation, kNoPlace, lost, study.policy.slow_evaluation);
+    Finding finding = chart.finding(Kind::kSlowEvaluation, kNoPlace, lost);
     locate(study, finding);
     finding.gain_upper_bound = lost / whole;
-    finding.severity = lost / whole >= study.policy.slow_evaluation.critical ? Severity::kCritical : Severity::kWarning;
+    finding.severity = lost / whole >= kPolicy.slow_evaluation.critical ? Severity::kCritical : Severity::kWarning;
     finding.what = "Between training steps, evaluation leaves the GPU idle far more than training does";
     finding.what += advice.reason.empty() ? "." : ": " + advice.reason + ".";
-    finding.evidence =
-        evidence_of(study, breakdown, rounds, time, advice, breakdown.evaluation_ms[static_cast<std::size_t>(owner)]);
+    finding.evidence = evidence_of(study, breakdown, rounds, time, advice, breakdown.evaluation_ms[index_of(owner)]);
     finding.fix = advice.fix + " Or evaluate less often.";
     finding.assumption = "evaluation keeps the GPU as busy as training does";
     if (crumbs) finding.assumption += ", in batches so large that the latency of its kernels does not count";
@@ -220,8 +208,8 @@ void find_stragglers(Chart& chart) {
         sum += ms - least->second;
     }
     const double lost = sum / static_cast<double>(ranks.size() - 1);
-    if (chart.share(most - least->second) < study.policy.straggler.warn) return;
-    Finding finding = chart.finding(Kind::kStraggler, kNoPlace, lost, study.policy.straggler);
+    if (chart.share(most - least->second) < kPolicy.straggler.warn) return;
+    Finding finding = chart.finding(Kind::kStraggler, kNoPlace, lost);
     finding.what = fmt::format("The other ranks wait for process {} on device {}.", least->first.first, least->first.second);
     finding.evidence =
         fmt::format("It spends {:.2f} ms per step in collectives, the others {:.2f} ms on average: they arrive first and wait.",

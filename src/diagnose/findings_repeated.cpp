@@ -3,13 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <tuple>
-#include <unordered_map>
 
 #include "base/units.h"
 #include "diagnose/findings.h"
+#include "diagnose/kernel_parameters.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -17,89 +16,51 @@ namespace {
 /// The framework's kernels whose first pointer is what they write and whose others they read.
 bool writes_first_pointer(std::string_view name) {
     // Random numbers, and kernels that read or write where other data says.
-    constexpr std::array<std::string_view, 10> kOthers{"distribution",      "philox",    "random",       "dropout", "bernoulli",
-                                                       "index_elementwise", "index_put", "index_kernel", "scatter", "gather"};
-    for (std::string_view part : kOthers)
-        if (name.find(part) != std::string_view::npos) return false;
-    constexpr std::array<std::string_view, 4> kKnown{"elementwise_kernel", "triu_tril_kernel", "CatArrayBatchedCopy", "arange"};
-    return std::any_of(kKnown.begin(), kKnown.end(),
-                       [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+    constexpr std::string_view kOthers =
+        "distribution philox random dropout bernoulli index_elementwise index_put index_kernel scatter gather";
+    return !contains_any(name, kOthers) && contains_any(name, "elementwise_kernel triu_tril_kernel CatArrayBatchedCopy arange");
 }
 
-class ArgumentIndex {
-public:
-    explicit ArgumentIndex(const Timeline& timeline) : timeline_(timeline) {
-        for (std::uint32_t i = 0; i < timeline.arguments.size(); ++i)
-            index_[(std::uint64_t{timeline.arguments[i].process} << 32) | timeline.arguments[i].correlation] = i;
-    }
-    const Arguments* of(const Work& work) const {
-        auto found = index_.find((std::uint64_t{work.process} << 32) | work.correlation);
-        return work.correlation == 0 || found == index_.end() ? nullptr : &timeline_.arguments[found->second];
-    }
+using Given = std::vector<const Arguments*>;  ///< of the jobs of a step; null: not taken
 
-private:
-    const Timeline& timeline_;
-    std::unordered_map<std::uint64_t, std::uint32_t> index_;
-};
-
-/// Which buffers hold a constant at a moment of the step. Buffers are known by their first byte alone: a write between two of
-/// them may be a write into the lower one.
-class Constants {
-public:
+/// Jobs of one step (positions in it) that compute constants out of constants. `same` tells whether position i has the same
+/// parameters as in the step before.
+std::vector<std::uint32_t> constant_jobs(const Study& study, std::size_t lane, const Step& step, const Given& given,
+                                         const std::vector<char>& same) {
     struct Maker {
         std::uint32_t job = 0;
         int depth = 0;
     };
-    const Maker* of(std::uint64_t pointer) const {
-        auto found = makers_.find(pointer);
-        return found == makers_.end() ? nullptr : &found->second;
-    }
-    void made(std::uint64_t pointer, Maker maker) { makers_[pointer] = maker; }
-    void spoiled(std::uint64_t pointer) {
-        auto above = makers_.upper_bound(pointer);
-        if (above != makers_.begin()) makers_.erase(std::prev(above));
-    }
-    void forget() { makers_.clear(); }
-
-private:
-    std::map<std::uint64_t, Maker> makers_;
-};
-
-/// Jobs of one step (positions in it) that compute constants out of constants. `same` tells whether position i has the same
-/// parameters as in the step before.
-std::vector<std::uint32_t> constant_jobs(const Study& study, std::size_t lane, const Step& step, const ArgumentIndex& arguments,
-                                         const std::vector<char>& same) {
-    Constants constants;
-    std::vector<char> chosen(step.end_job - step.first_job, 0);
+    // Of buffers that hold a constant. Buffers are known by their first byte alone: a write between two of them may be one into
+    // the lower one.
+    std::map<std::uint64_t, Maker> makers;
+    std::vector<char> chosen(given.size(), 0);
     for (std::uint32_t i = 0; i < chosen.size(); ++i) {
         const Job& job = study.lanes[lane].jobs[step.first_job + i];
         const Work& work = study.timeline.work[job.first_work];
-        const Arguments* given = work.kind == WorkKind::kKernel && job.more_work.empty() ? arguments.of(work) : nullptr;
-        const bool known = given && !given->pointers.empty() && writes_first_pointer(study.timeline.names[work.name]);
+        const bool known = work.kind == WorkKind::kKernel && job.more_work.empty() && given[i] && !given[i]->pointers.empty() &&
+                           writes_first_pointer(study.timeline.names[work.name]);
         if (!known) {
-            constants.forget();  // it may write anywhere
+            makers.clear();  // it may write anywhere
             continue;
         }
-        const std::uint64_t output = given->pointers.front();
+        const std::uint64_t output = given[i]->pointers.front();
         // What framework threads do (backward) is not the user's to hoist.
-        const bool own = job.call != kNoIndex && study.call(lane, job.call).thread == study.launcher.main_thread;
+        bool constant = same[i] != 0 && job.call != kNoIndex && study.call(lane, job.call).thread == study.launcher.main_thread;
         int depth = 0;
-        bool constant = same[i] != 0 && own;
-        std::vector<std::uint32_t> makers;
-        for (std::size_t p = 1; p < given->pointers.size() && constant; ++p) {
-            const Constants::Maker* maker = constants.of(given->pointers[p]);
-            constant = maker != nullptr;
-            if (maker) depth = std::max(depth, maker->depth), makers.push_back(maker->job);
+        std::vector<std::uint32_t> inputs;
+        for (std::size_t p = 1; p < given[i]->pointers.size() && constant; ++p) {
+            const auto maker = makers.find(given[i]->pointers[p]);
+            constant = maker != makers.end();
+            if (constant) depth = std::max(depth, maker->second.depth), inputs.push_back(maker->second.job);
         }
-        if (!constant) {
-            constants.spoiled(output);
-            continue;
-        }
-        constants.made(output, {i, depth + 1});
-        // A buffer that is merely filled may be meant to be written later; what was computed from it is a table.
-        if (depth > 0) {
-            chosen[i] = 1;
-            for (std::uint32_t maker : makers) chosen[maker] = 1;
+        if (constant) {
+            makers[output] = {i, depth + 1};
+            // A buffer that is merely filled may be meant to be written later; what was computed from it is a table.
+            chosen[i] = depth > 0;
+            for (const std::uint32_t input : inputs) chosen[input] = chosen[input] || depth > 0;
+        } else if (const auto above = makers.upper_bound(output); above != makers.begin()) {
+            makers.erase(std::prev(above));
         }
     }
     std::vector<std::uint32_t> positions;
@@ -120,27 +81,20 @@ bool alike(const Study& study, std::size_t lane, const Step& a, const Step& b) {
 }
 
 /// Positions whose parameters (without pointers) are the same in both steps.
-std::vector<char> same_parameters(const Study& study, std::size_t lane, const Step& a, const Step& b,
-                                  const ArgumentIndex& arguments) {
-    std::vector<char> same(a.end_job - a.first_job, 0);
-    const auto& jobs = study.lanes[lane].jobs;
-    for (std::uint32_t i = 0; i < same.size(); ++i) {
-        const Arguments* one = arguments.of(study.timeline.work[jobs[a.first_job + i].first_work]);
-        const Arguments* other = arguments.of(study.timeline.work[jobs[b.first_job + i].first_work]);
-        same[i] = one && other && one->rest == other->rest && one->pointers.size() == other->pointers.size() ? 1 : 0;
-    }
+std::vector<char> same_parameters(const Given& one, const Given& other) {
+    std::vector<char> same(one.size(), 0);
+    for (std::size_t i = 0; i < same.size(); ++i)
+        same[i] = one[i] && other[i] && one[i]->rest == other[i]->rest && one[i]->pointers.size() == other[i]->pointers.size();
     return same;
 }
 
-/// Of each step, how many of its jobs have parameters. Taking them begins and ends within a step.
-std::vector<std::size_t> parameters_taken(const Study& study, std::size_t lane, const ArgumentIndex& arguments) {
-    std::vector<std::size_t> taken;
-    for (const Step& step : study.steps[lane].steps) {
-        taken.push_back(0);
-        for (std::uint32_t job = step.first_job; job < step.end_job; ++job)
-            taken.back() += arguments.of(study.timeline.work[study.lanes[lane].jobs[job].first_work]) ? 1 : 0;
+Given given_in(const Study& study, std::size_t lane, const Step& step) {
+    Given given;
+    for (std::uint32_t job = step.first_job; job < step.end_job; ++job) {
+        const Work& work = study.timeline.work[study.lanes[lane].jobs[job].first_work];
+        given.push_back(arguments_of(study.timeline, work.process, work.correlation));
     }
-    return taken;
+    return given;
 }
 
 struct Repeated {
@@ -149,7 +103,6 @@ struct Repeated {
 };
 
 Repeated repeated_kernels(const Study& study) {
-    const ArgumentIndex arguments(study.timeline);
     Repeated found;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
         found.jobs.emplace_back();
@@ -157,23 +110,27 @@ Repeated repeated_kernels(const Study& study) {
         std::map<std::uint32_t, std::size_t> votes;
         std::size_t pairs = 0;
         const Step* reference = nullptr;
-        const auto taken = parameters_taken(study, lane, arguments);
-        const std::size_t all = taken.empty() ? 0 : *std::max_element(taken.begin(), taken.end());
+        std::vector<Given> given;
+        std::vector<std::size_t> taken;  // taking them begins and ends within a step
+        for (const Step& step : steps) {
+            given.push_back(given_in(study, lane, step));
+            taken.push_back(given.back().size() - static_cast<std::size_t>(std::ranges::count(given.back(), nullptr)));
+        }
         for (std::size_t i = 1; i < steps.size(); ++i) {
-            if (taken[i - 1] < all || taken[i] < all) continue;
-            if (!alike(study, lane, steps[i - 1], steps[i])) continue;
-            const auto same = same_parameters(study, lane, steps[i - 1], steps[i], arguments);
-            if (std::find(same.begin(), same.end(), 1) == same.end()) continue;
+            if (std::min(taken[i - 1], taken[i]) < std::ranges::max(taken) || !alike(study, lane, steps[i - 1], steps[i]))
+                continue;
+            const auto same = same_parameters(given[i - 1], given[i]);
+            if (std::ranges::find(same, 1) == same.end()) continue;
             ++pairs;
             reference = &steps[i];
-            for (std::uint32_t position : constant_jobs(study, lane, steps[i], arguments, same)) ++votes[position];
+            for (std::uint32_t position : constant_jobs(study, lane, steps[i], given[i], same)) ++votes[position];
         }
         found.compared += pairs;
         if (pairs < 2) continue;
         for (const Step& step : steps) {
             if (!alike(study, lane, *reference, step)) continue;
             for (const auto& [position, count] : votes)
-                if (static_cast<double>(count) >= study.policy.repeated_steps * static_cast<double>(pairs))
+                if (static_cast<double>(count) >= kPolicy.repeated_steps * static_cast<double>(pairs))
                     found.jobs.back().push_back(step.first_job + position);
         }
     }
@@ -186,13 +143,12 @@ std::uint32_t heaviest_place(const Study& study, const std::vector<std::vector<s
     for (std::size_t lane = 0; lane < jobs.size(); ++lane)
         for (std::uint32_t index : jobs[lane]) {
             const Job& job = study.lanes[lane].jobs[index];
-            ms += static_cast<double>(job.end - job.begin) * 1e-6 / static_cast<double>(study.step_count);
-            count += 1 / static_cast<double>(study.step_count);
-            // Lines are taken in some steps only; the others' calls have the last place that was known, which may be another.
-            if (job.call != kNoIndex && study.call(lane, job.call).stack != kNoStack)
-                times[study.host.place_of(lane, job.call)] += static_cast<double>(job.end - job.begin);
+            const double more = study.per_step(ms_of(job.end - job.begin));
+            ms += more;
+            count += study.per_step(1);
+            times[study.place_of(lane, job)] += more;
         }
-    return place_with_most(times);
+    return key_with_most(times);
 }
 
 struct Uploads {
@@ -231,7 +187,7 @@ std::map<UploadKey, Uploads> uploads_of(const Study& study) {
                 }
                 uploads.last = call.content;
                 uploads.last_lane = lane;
-                uploads.bytes += static_cast<double>(size) / static_cast<double>(study.step_count);
+                uploads.bytes += study.per_step(static_cast<double>(size));
                 uploads.jobs[lane].push_back(index);
             }
         }
@@ -242,8 +198,7 @@ std::map<UploadKey, Uploads> uploads_of(const Study& study) {
 std::map<std::uint32_t, Uploads> repeated_uploads(const Study& study) {
     std::map<std::uint32_t, Uploads> by_place;
     for (const auto& [key, uploads] : uploads_of(study)) {
-        if (uploads.pairs < 3 ||
-            static_cast<double>(uploads.same) < study.policy.repeated_steps * static_cast<double>(uploads.pairs))
+        if (uploads.pairs < 3 || static_cast<double>(uploads.same) < kPolicy.repeated_steps * static_cast<double>(uploads.pairs))
             continue;
         Uploads& repeated = by_place[std::get<0>(key)];
         repeated.jobs.resize(study.lanes.size());
@@ -270,19 +225,19 @@ void find_repeated_kernels(Chart& chart) {
     double ms = 0, count = 0;
     const std::uint32_t place = heaviest_place(study, repeated.jobs, ms, count);
     if (ms == 0) return;
-    const auto tell = [&chart, place, ms, count, compared = repeated.compared](const Judgement& verdict) {
-        Finding finding = chart.finding(Kind::kRepeatedWork, place, verdict.lost_ms, chart.study.policy.repeated_work);
+    const auto tell = [place, ms, count, compared = repeated.compared](const Chart& asked, const Judgement& verdict) {
+        Finding finding = asked.finding(Kind::kRepeatedWork, place, verdict.lost_ms);
         finding.what = "The same table is computed again in every step: no data, parameter or random number goes into it.";
         finding.evidence = fmt::format(
             "{} kernels per step ({:.2f} ms) have the same parameters in {} pairs of steps and read only what such kernels "
             "wrote.",
             base::print_figures(count, 3), ms, compared);
-        finding.fix = chart.advice(Topic::kConstant);
+        finding.fix = asked.advice(Topic::kConstant);
         finding.assumption = "the table fits in memory";
         if (compared < 4) finding.confidence *= 0.8;
         return finding;
     };
-    chart.suspect(Kind::kRepeatedWork, Breadth::kCall, study.policy.repeated_work, without_jobs(study, repeated.jobs), tell);
+    chart.suspect(Kind::kRepeatedWork, Breadth::kCall, without_jobs(study, repeated.jobs), tell);
 }
 
 void find_repeated_uploads(Chart& chart) {
@@ -292,11 +247,11 @@ void find_repeated_uploads(Chart& chart) {
         // The waits that come with such copies go with them.
         for (const auto* sites : {&chart.roles.pageable, &chart.roles.syncs})
             for (const Site& site : *sites)
-                if (site.place == place && place != kNoPlace) cures.push_back(without_waits(study, chart.roles, site));
+                if (site.place == place && place != kNoPlace) cures.push_back(without_waits(chart.roles, site));
         const Cure cure = all_of(std::move(cures));
-        if (chart.share(study.gain_of(cure)) < study.policy.repeated_work.warn) continue;
-        const auto tell = [&chart, place = place, bytes = uploads.bytes](const Judgement& verdict) {
-            Finding finding = chart.finding(Kind::kRepeatedWork, place, verdict.lost_ms, chart.study.policy.repeated_work);
+        if (chart.share(study.gain_of(cure)) < kPolicy.any.warn) continue;
+        const auto tell = [place = place, bytes = uploads.bytes](const Chart& asked, const Judgement& verdict) {
+            Finding finding = asked.finding(Kind::kRepeatedWork, place, verdict.lost_ms);
             finding.what = "The same bytes are uploaded again in every step.";
             finding.evidence =
                 fmt::format("{:.2f} MB per step with content that did not change from one step to the next.", bytes * 1e-6);
@@ -304,7 +259,7 @@ void find_repeated_uploads(Chart& chart) {
             finding.assumption = "it fits in memory";
             return finding;
         };
-        chart.suspect(Kind::kRepeatedWork, Breadth::kCall, study.policy.repeated_work, cure, tell);
+        chart.suspect(Kind::kRepeatedWork, Breadth::kCall, cure, tell);
         chart.repeated_places.push_back(place);
     }
 }

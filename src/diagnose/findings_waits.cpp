@@ -1,9 +1,10 @@
 // Calls that make the host wait for the device: reads, pageable copies, the allocator.
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "base/units.h"
 #include "diagnose/findings.h"
@@ -18,14 +19,10 @@ std::string names_of(const Study& study, const Site& site) {
     std::set<std::string> names;
     for (std::size_t lane = 0; lane < site.acts.size(); ++lane)
         for (std::uint32_t act : site.acts[lane]) {
-            const std::uint32_t name = study.call(lane, act).name;
-            if (name < study.timeline.names.size() && !study.timeline.names[name].empty())
-                names.insert(study.timeline.names[name]);
+            if (const std::uint32_t name = study.call(lane, act).name; name != kNoName) names.insert(study.timeline.names[name]);
             if (names.size() >= 3) break;
         }
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text.empty() ? "blocking calls" : text;
+    return names.empty() ? "blocking calls" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// Waits of one line, or of several of which each waits for what the others would have waited for.
@@ -33,20 +30,21 @@ Finding tell_of_waits(const Chart& chart, const Judgement& verdict) {
     std::vector<const Site*> sites = verdict.sites;
     std::stable_sort(sites.begin(), sites.end(), [](const Site* a, const Site* b) { return a->ms > b->ms; });
     const Site& first = *sites.front();
-    Finding finding = chart.finding(Kind::kHostSync, first.place, verdict.lost_ms, chart.study.policy.host_sync);
+    Finding finding = chart.finding(Kind::kHostSync, first.place, verdict.lost_ms);
     finding.what = kHostWaits;
     double calls = 0, waited = 0;
-    std::string others;
+    std::vector<std::string> others;
     for (const Site* site : sites) {
         calls += site->calls;
         waited += site->ms;
-        if (site != &first) others += (others.empty() ? "" : ", ") + name_of_place(chart.study, site->place);
+        if (site != &first) others.push_back(chart.study.places.name(site->place));
     }
     finding.evidence = fmt::format(
         "{} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms instead of {:.2f} ms.",
         base::print_figures(calls, 3), names_of(chart.study, first), waited, verdict.after_ms, verdict.before_ms);
     if (!others.empty())
-        finding.evidence += fmt::format(" They hide each other: the gain comes when those at {} go, too.", others);
+        finding.evidence +=
+            fmt::format(" They hide each other: the gain comes when those at {} go, too.", fmt::join(others, ", "));
     finding.fix = chart.advice(Topic::kRead);
     finding.assumption = "the value is not needed to decide what to launch next";
     if (first.together_per_step > 0) {
@@ -61,7 +59,7 @@ Finding tell_of_waits(const Chart& chart, const Judgement& verdict) {
 
 Finding tell_of_copies(const Chart& chart, const Site& site, const Judgement& verdict) {
     const Study& study = chart.study;
-    Finding finding = chart.finding(Kind::kPageableCopy, site.place, verdict.lost_ms, study.policy.pageable_copy);
+    Finding finding = chart.finding(Kind::kPageableCopy, site.place, verdict.lost_ms);
     finding.what = "Bulk data is copied from or to ordinary (pageable) host memory: the copy is slow and the host waits for it.";
     const double speed = site.copy_ms > 0 ? site.bytes / site.copy_ms * 1e-6 : 0;
     finding.evidence =
@@ -86,21 +84,15 @@ Finding tell_of_copies(const Chart& chart, const Site& site, const Judgement& ve
 }
 
 Finding tell_of_allocator(const Chart& chart, const Judgement& verdict) {
-    const Study& study = chart.study;
     const Roles& roles = chart.roles;
     // Memory is taken again because it was given back: that line is to blame.
     double taken = 0, given = 0, wait = 0;
     for (const Site& site : roles.allocations) taken += site.calls;
     for (const Site& site : roles.frees) given += site.calls, wait += site.ms;
-    const Site* blamed = nullptr;
-    for (const auto* sites : {&roles.frees, &roles.allocations}) {
-        for (const Site& site : *sites)
-            if (!blamed && site.place != kNoPlace && site.calls > 0) blamed = &site;
-        if (!blamed && !sites->empty() && sites->front().calls > 0) blamed = &sites->front();
-        if (blamed) break;
-    }
-    Finding finding =
-        chart.finding(Kind::kAllocatorChurn, blamed ? blamed->place : kNoPlace, verdict.lost_ms, study.policy.allocator_churn);
+    std::uint32_t blamed = kNoPlace;
+    for (const Site& site : given > 0 ? roles.frees : roles.allocations)
+        if (blamed == kNoPlace && site.calls > 0) blamed = site.place;
+    Finding finding = chart.finding(Kind::kAllocatorChurn, blamed, verdict.lost_ms);
     finding.what = "Device memory is given back to the driver and taken again in steady steps; giving it back waits for the GPU.";
     finding.evidence = fmt::format(
         "{} calls per step take memory and {} give it back or wait for that ({:.2f} ms, of {:.2f} ms in the allocator); replayed "
@@ -115,31 +107,20 @@ Finding tell_of_allocator(const Chart& chart, const Judgement& verdict) {
 }  // namespace
 
 void find_host_syncs(Chart& chart) {
-    const std::size_t count = std::min(kMostSites, chart.roles.syncs.size());
-    for (std::size_t i = 0; i < count; ++i) {
-        const Site& site = chart.roles.syncs[i];
-        chart.suspect(
-            Kind::kHostSync, Breadth::kCall, chart.study.policy.host_sync, without_reads(chart.study, chart.roles, site),
-            [&chart](const Judgement& verdict) { return tell_of_waits(chart, verdict); }, &site);
-    }
+    for (const Site& site : std::span(chart.roles.syncs).first(std::min(kMostSites, chart.roles.syncs.size())))
+        chart.suspect(Kind::kHostSync, Breadth::kCall, without_reads(chart.roles, site), tell_of_waits, &site);
 }
 
 void find_pageable_copies(Chart& chart) {
-    const Study& study = chart.study;
-    for (const Site& site : chart.roles.pageable) {
-        if (std::find(chart.repeated_places.begin(), chart.repeated_places.end(), site.place) != chart.repeated_places.end())
-            continue;
-        chart.suspect(Kind::kPageableCopy, Breadth::kCall, study.policy.pageable_copy,
-                      with_pinned_copies(study, chart.roles, site),
-                      [&chart, &site](const Judgement& verdict) { return tell_of_copies(chart, site, verdict); });
-    }
+    for (const Site& site : chart.roles.pageable)
+        if (std::ranges::find(chart.repeated_places, site.place) == chart.repeated_places.end())
+            chart.suspect(Kind::kPageableCopy, Breadth::kCall, with_pinned_copies(chart.roles, site),
+                          [&site](const Chart& asked, const Judgement& verdict) { return tell_of_copies(asked, site, verdict); });
 }
 
 void find_allocator_churn(Chart& chart) {
-    if (chart.roles.allocator.calls <= 0) return;
-    chart.suspect(Kind::kAllocatorChurn, Breadth::kCall, chart.study.policy.allocator_churn,
-                  without_allocations(chart.study, chart.roles),
-                  [&chart](const Judgement& verdict) { return tell_of_allocator(chart, verdict); });
+    if (chart.roles.allocator.calls > 0)
+        chart.suspect(Kind::kAllocatorChurn, Breadth::kCall, without_allocations(chart.roles), tell_of_allocator);
 }
 
 }  // namespace millrace::diagnose

@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <map>
-#include <optional>
-#include <set>
 #include <string_view>
 #include <tuple>
 
@@ -48,21 +46,5 @@ struct FrameCounts {
     /// The line of a function that has most.
     const Under* busiest(const Under& function) const;
 };
-
-struct Study;
-
-/// Lines of Python that training steps in windows run through, the frameworks' own among them.
-std::set<Line> lines_of_training(const Study& study);
-
-/// The line of an evaluation. It runs through the same model as training does, so the innermost frame of its launches is mostly
-/// the model's; what a person changes is the code that is the evaluation's own.
-/// The innermost of these with policy.launches_under of the evaluations' launches that have a stack (where hardly any has: of
-/// the samples of the main thread):
-/// - a line that training steps do not run through, or the busiest of such lines in one function;
-/// - where all lines are shared (one loop for both): the busiest line of the innermost function in which training also runs
-///   through others, as that is where the two part;
-/// - any line.
-/// Absent where no frames are known, or only native ones.
-std::optional<Spot> place_of_evaluation(const Study& study);
 
 }  // namespace millrace::diagnose

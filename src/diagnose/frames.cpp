@@ -1,5 +1,7 @@
 #include "diagnose/frames.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -7,16 +9,6 @@
 
 namespace millrace::diagnose {
 namespace {
-
-/// `parts`: separated by spaces. One that begins with a slash is a whole name, be it the first: traces have no folder before it.
-bool contains_any(std::string_view text, std::string_view parts) {
-    while (!parts.empty()) {
-        const std::string_view part = parts.substr(0, parts.find(' '));
-        parts.remove_prefix(std::min(parts.size(), part.size() + 1));
-        if (text.find(part) != std::string_view::npos || (part.starts_with('/') && text.starts_with(part.substr(1)))) return true;
-    }
-    return false;
-}
 
 constexpr std::string_view kTorchFolders[] = {"nn/", "optim/", "utils/",     "autograd/", "cuda/",     "amp/",
                                               "_",   "fx/",    "functional", "storage",   "backends/", "distributed/"};
@@ -64,6 +56,15 @@ bool is_trimmed_library(std::string_view file) {
 }
 
 }  // namespace
+
+bool contains_any(std::string_view text, std::string_view parts) {
+    while (!parts.empty()) {
+        const std::string_view part = parts.substr(0, parts.find(' '));
+        parts.remove_prefix(std::min(parts.size(), part.size() + 1));
+        if (text.find(part) != std::string_view::npos || (part.starts_with('/') && text.starts_with(part.substr(1)))) return true;
+    }
+    return false;
+}
 
 bool is_library(std::string_view file) {
     constexpr std::string_view kInstalled = "/site-packages/ /dist-packages/ /lib/python3 /lib64/python3 python3.zip";
@@ -152,14 +153,6 @@ std::optional<std::size_t> user_frame(const Stack& stack) {
     return std::nullopt;
 }
 
-std::uint32_t place_with_most(const std::map<std::uint32_t, double>& times) {
-    std::uint32_t best = kNoPlace;
-    double most = 0;
-    for (const auto& [place, time] : times)
-        if (place != kNoPlace && time > most) most = time, best = place;
-    return best;
-}
-
 namespace {
 
 bool is_anonymous(const Frame& frame) { return frame.function.starts_with('<') && frame.function != "<module>"; }
@@ -176,6 +169,12 @@ const Frame& named_frame(const Stack& stack, std::size_t at) {
 }
 
 }  // namespace
+
+std::string Places::name(std::uint32_t place) const {
+    if (place == kNoPlace) return "a place without frames";
+    const Frame& frame = frames_[place];
+    return fmt::format("{}:{}", frame.file.substr(frame.file.rfind('/') + 1), frame.line);
+}
 
 Places::Places(const Timeline& timeline) : timeline_(timeline), frames_(1), functions_(1, 0), stacks_(1, kNoStack) {
     std::map<std::pair<std::string, std::pair<int, std::string>>, std::uint32_t> known;

@@ -4,14 +4,16 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "diagnose/timeline.h"
 
 namespace millrace::diagnose {
 
+/// `parts`: separated by spaces. One that begins with a slash is a whole name, be it the first: traces have no folder before it.
+bool contains_any(std::string_view text, std::string_view parts);
 /// The standard library, installed packages, the framework, code without a file.
 bool is_library(std::string_view file);
 /// What turns the program into launches: advice is in its words.
@@ -39,8 +41,15 @@ bool is_compiler(const Frame& frame);
 std::optional<std::size_t> user_frame(const Stack& stack);
 
 constexpr std::uint32_t kNoPlace = 0;
-/// The place with most time; kNoPlace counts for nothing.
-std::uint32_t place_with_most(const std::map<std::uint32_t, double>& times);
+/// The place, name or thread with most; 0, which stands for none, counts for nothing.
+template <class Amount>
+std::uint32_t key_with_most(const std::map<std::uint32_t, Amount>& amounts) {
+    std::uint32_t best = 0;
+    Amount most = 0;
+    for (const auto& [key, amount] : amounts)
+        if (key != 0 && amount > most) most = amount, best = key;
+    return best;
+}
 
 /// Numbers for lines of user code, so that calls can be grouped by them.
 class Places {
@@ -49,9 +58,9 @@ public:
 
     std::uint32_t of_stack(std::uint32_t stack) const { return stack < of_stack_.size() ? of_stack_[stack] : kNoPlace; }
     const Frame& frame(std::uint32_t place) const { return frames_[place]; }
+    std::string name(std::uint32_t place) const;  ///< "train.py:12"
     /// Places of one function share it, with those of lambdas and comprehensions that it calls.
     std::uint32_t function(std::uint32_t place) const { return functions_[place]; }
-    std::size_t size() const { return frames_.size(); }
     /// A stack that has it innermost among the user's.
     std::uint32_t stack_of(std::uint32_t place) const { return stacks_[place]; }
     const Stack& stack(std::uint32_t place) const { return timeline_.stacks[stacks_[place]]; }

@@ -14,20 +14,6 @@
 namespace millrace::diagnose {
 namespace {
 
-std::string_view wait_of(const Timeline& timeline, const Sample& sample) {
-    return sample.wait < timeline.names.size() ? std::string_view(timeline.names[sample.wait]) : std::string_view();
-}
-
-bool writes(std::string_view wait) {
-    constexpr std::array<std::string_view, 10> kCalls{"write",     "pwrite64",        "writev", "pwritev",   "fsync",
-                                                      "fdatasync", "sync_file_range", "rename", "ftruncate", "msync"};
-    return std::find(kCalls.begin(), kCalls.end(), wait) != kCalls.end();
-}
-
-bool reads(std::string_view wait) {
-    return wait == "read" || wait == "pread64" || wait == "readv" || wait == "preadv" || wait == "openat" || wait == "getdents64";
-}
-
 /// Samples of one thread, by time.
 std::vector<Sample> samples_of(const Timeline& timeline, std::uint32_t process, std::uint32_t thread) {
     std::vector<Sample> own;
@@ -36,29 +22,13 @@ std::vector<Sample> samples_of(const Timeline& timeline, std::uint32_t process, 
     return own;
 }
 
-/// Whether a marked range of a loader covers the moment.
-class LoaderRanges {
-public:
-    LoaderRanges(const Timeline& timeline, std::uint32_t process) {
-        for (const Range& range : timeline.ranges)
-            if (range.process == process && range.name < timeline.names.size() &&
-                timeline.names[range.name].find("DataLoader") != std::string::npos)
-                ranges_.push_back(range);
-    }
-    double share(Time begin, Time end) const {
-        Time covered = 0, until = begin;
-        auto range = std::partition_point(ranges_.begin(), ranges_.end(), [&](const Range& r) { return r.begin < begin; });
-        if (range != ranges_.begin()) --range;
-        for (; range != ranges_.end() && range->begin < end; ++range) {
-            const Time from = std::max(until, range->begin), to = std::min(end, range->end);
-            if (to > from) covered += to - from, until = to;
-        }
-        return end > begin ? static_cast<double>(covered) / static_cast<double>(end - begin) : 0;
-    }
-
-private:
-    std::vector<Range> ranges_;
-};
+/// Ranges in which the program is in its loader, as it or its profiler marked them.
+std::vector<Range> loader_ranges(const Timeline& timeline) {
+    std::vector<Range> ranges;
+    for (const Range& range : timeline.ranges)
+        if (timeline.names[range.name].find("DataLoader") != std::string::npos) ranges.push_back(range);
+    return ranges;
+}
 
 struct Seen {
     std::map<std::uint32_t, std::size_t> lines, waits;
@@ -71,25 +41,20 @@ struct Tally {
     double length = 0;  ///< nanoseconds of all stretches
     std::size_t stretches = 0;
 
-    std::vector<Portion> portions(bool sampled, const Policy& policy) const {
+    std::vector<Portion> portions(bool sampled) const {
         std::vector<Portion> result;
         const double under = length > 0 ? loader / length : 0;
         if (total == 0) {
             if (under > 0.5) return {{Doing::kLoading, true, kNoPlace, 1, 0}};
             const bool brief =
-                length / static_cast<double>(std::max<std::size_t>(1, stretches)) < static_cast<double>(policy.scan_gap);
+                length / static_cast<double>(std::max<std::size_t>(1, stretches)) < static_cast<double>(kPolicy.scan_gap);
             return {{sampled && brief ? Doing::kEnqueuing : Doing::kUnknown, false, kNoPlace, 1, 0}};
         }
         for (const auto& [key, seen] : counts) {
             Portion portion{std::get<0>(key), std::get<1>(key), kNoPlace, 0, 0};
-            std::size_t most = 0;
-            for (const auto& [place, count] : seen.lines) {
-                portion.samples += count;
-                if (count > most) most = count, portion.place = place;
-            }
-            most = 0;
-            for (const auto& [wait, count] : seen.waits)
-                if (portion.waiting && count > most) most = count, portion.wait = wait;
+            for (const auto& [place, count] : seen.lines) portion.samples += count;
+            portion.place = key_with_most(seen.lines);
+            if (portion.waiting) portion.wait = key_with_most(seen.waits);
             portion.share = static_cast<double>(portion.samples) / static_cast<double>(total);
             result.push_back(portion);
         }
@@ -106,8 +71,7 @@ struct WorkStretch {
 
 /// Stacks in which the thread is inside of a call that writes often enough for the rest to be such calls as well: while one
 /// copies into the system's memory the thread runs, and nothing tells that from the program's own work.
-std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const std::vector<WorkStretch>& stretches,
-                                                 const Policy& policy) {
+std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const std::vector<WorkStretch>& stretches) {
     struct Count {
         std::size_t inside = 0, all = 0;
     };
@@ -117,11 +81,11 @@ std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const
             if (sample.stack == kNoStack || is_waiting(timeline, sample)) continue;
             Count& count = counts[sample.stack];
             ++count.all;
-            count.inside += writes(wait_of(timeline, sample)) ? 1 : 0;
+            count.inside += writes_files(system_call_of(timeline, sample)) ? 1 : 0;
         }
     std::unordered_set<std::uint32_t> stacks;
     for (const auto& [stack, count] : counts)
-        if (count.inside > 0 && static_cast<double>(count.inside) >= policy.inside_writes * static_cast<double>(count.all))
+        if (count.inside > 0 && static_cast<double>(count.inside) >= kPolicy.inside_writes * static_cast<double>(count.all))
             stacks.insert(stack);
     return stacks;
 }
@@ -131,16 +95,14 @@ std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const
 std::pair<std::uint32_t, std::uint32_t> identity_of(const Timeline& timeline, const Places& places, const Lane& lane,
                                                     std::uint32_t act) {
     const Call& call = timeline.calls[lane.calls[act]];
-    const bool launch = call.kind == CallKind::kLaunch || call.kind == CallKind::kGraphLaunch;
-    if (launch && lane.jobs_of_call[act] < lane.jobs_of_call[act + 1])
-        return {static_cast<std::uint32_t>(call.kind),
-                timeline.work[lane.jobs[lane.own_jobs[lane.jobs_of_call[act]]].first_work].name};
-    return {static_cast<std::uint32_t>(call.kind), launch ? call.name : places.of_stack(call.stack)};
+    const auto kind = static_cast<std::uint32_t>(call.kind);
+    if (!is_launch(call.kind)) return {kind, places.of_stack(call.stack)};
+    const auto jobs = lane.jobs_of(act);
+    return {kind, jobs.empty() ? call.name : timeline.work[lane.jobs[jobs.front()].first_work].name};
 }
 
 /// A pipe from another process of the program, as multiprocessing's queues have it: who reads there waits for the other's work.
 bool reads_from_process(const Timeline& timeline, const Sample& sample) {
-    if (sample.stack >= timeline.stacks.size()) return false;
     const Stack& stack = timeline.stacks[sample.stack];
     const auto innermost = std::ranges::find(stack, false, &Frame::native);
     return innermost != stack.end() && innermost->file.find("multiprocessing/connection") != std::string::npos;
@@ -148,23 +110,49 @@ bool reads_from_process(const Timeline& timeline, const Sample& sample) {
 
 }  // namespace
 
-Time without_notes(Time stretch, const Call& call, const Policy& policy) {
-    const Time most = static_cast<Time>(policy.noted_share * static_cast<double>(stretch));
-    return stretch - std::min(Time{call.notes} * policy.profiler_note, most);
+bool writes_files(std::string_view call) {
+    constexpr std::array<std::string_view, 10> kCalls{"write",     "pwrite64",        "writev", "pwritev",   "fsync",
+                                                      "fdatasync", "sync_file_range", "rename", "ftruncate", "msync"};
+    return std::ranges::find(kCalls, call) != kCalls.end();
+}
+
+bool reads_files(std::string_view call) {
+    constexpr std::array<std::string_view, 7> kCalls{"read", "pread64", "readv", "preadv", "openat", "statx", "getdents64"};
+    return std::ranges::find(kCalls, call) != kCalls.end();
+}
+
+std::string_view system_call_of(const Timeline& timeline, const Sample& sample) { return timeline.names[sample.wait]; }
+
+std::vector<Time> covered_before(const Timeline& timeline, const Launcher& launcher, const Lane& lane,
+                                 const std::vector<Range>& ranges) {
+    std::vector<Time> covered(lane.calls.size(), 0);
+    auto range = ranges.begin();
+    for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
+        const Time begin = timeline.calls[lane.calls[i - 1]].end, end = timeline.calls[lane.calls[i]].begin;
+        while (range != ranges.end() && range->end <= begin) ++range;
+        for (auto each = range; each != ranges.end() && each->begin < end; ++each)
+            if (each->process == launcher.process || each->process == 0)
+                covered[i] += std::max<Time>(0, std::min(end, each->end) - std::max(begin, each->begin));
+    }
+    return covered;
+}
+
+Time without_notes(Time stretch, const Call& call) {
+    const Time most = static_cast<Time>(kPolicy.noted_share * static_cast<double>(stretch));
+    return stretch - std::min(Time{call.notes} * kPolicy.profiler_note, most);
 }
 
 bool is_waiting(const Timeline& timeline, const Sample& sample) {
     if (sample.state == 'R') return false;
-    const std::string_view wait = wait_of(timeline, sample);
-    if (sample.state == 'D' || writes(wait)) return false;
-    return !reads(wait) || reads_from_process(timeline, sample);
+    const std::string_view wait = system_call_of(timeline, sample);
+    if (sample.state == 'D' || writes_files(wait)) return false;
+    return !reads_files(wait) || reads_from_process(timeline, sample);
 }
 
 Doing doing_of(const Timeline& timeline, const Sample& sample) {
-    static const Stack kEmpty;
     static const Frame kCollects{std::string(record::kInterpreterFile), 0, std::string(record::kCollectingFunction), true};
-    const Stack& stack = sample.stack < timeline.stacks.size() ? timeline.stacks[sample.stack] : kEmpty;
-    const std::string_view wait = wait_of(timeline, sample);
+    const Stack& stack = timeline.stacks[sample.stack];
+    const std::string_view wait = system_call_of(timeline, sample);
     const bool waiting = is_waiting(timeline, sample);
     if (!stack.empty() && stack.front() == kCollects) return Doing::kCollecting;
     bool loader = false, output = false;
@@ -177,31 +165,29 @@ Doing doing_of(const Timeline& timeline, const Sample& sample) {
         output = output || is_output(frame);
     }
     if (loader) return Doing::kLoading;
-    if (output || writes(wait)) return Doing::kWriting;
-    if (reads(wait)) return Doing::kLoading;
+    if (output || writes_files(wait)) return Doing::kWriting;
+    if (reads_files(wait)) return Doing::kLoading;
     if (innermost && is_framework(innermost->file)) return waiting && is_read(*innermost) ? Doing::kReading : Doing::kEnqueuing;
     if (!innermost && sample.state != 'R') return Doing::kUnknown;
     return Doing::kComputing;
 }
 
-HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes,
-                   const Policy& policy) {
+HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes) {
     const auto samples = samples_of(timeline, launcher.process, launcher.main_thread);
-    const LoaderRanges loader_ranges(timeline, launcher.process);
-    const auto first_sample = [&](Time time) {
-        return std::partition_point(samples.begin(), samples.end(), [&](const Sample& sample) { return sample.time < time; });
-    };
+    const std::vector<Range> in_loader = loader_ranges(timeline);
+    const auto first_sample = [&](Time time) { return std::ranges::lower_bound(samples, time, {}, &Sample::time); };
     find_places(timeline, launcher, places, lanes, samples);
     std::map<StretchKey, std::uint32_t> keys;
     std::vector<Tally> tallies(1);
     std::vector<WorkStretch> stretches;
     for (const Lane& lane : lanes) {
-        find_collections(timeline, launcher, lane);
+        collecting_.push_back(covered_before(timeline, launcher, lane, timeline.collections));
+        const auto loading = covered_before(timeline, launcher, lane, in_loader);
         auto& class_of = class_of_.emplace_back(lane.calls.size(), 0);
         for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
             const Call &before = timeline.calls[lane.calls[i - 1]], &call = timeline.calls[lane.calls[i]];
             const Time begin = before.end, end = call.begin;
-            if (without_notes(end - begin, call, policy) <= policy.launch_gap) continue;
+            if (without_notes(end - begin, call) <= kPolicy.launch_gap) continue;
             // Size tells stretches apart, too, roughly: what happens in every hundredth step only is another thing.
             const auto size = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(end - begin)) / 2);
             const auto [from, from_what] = identity_of(timeline, places, lane, i - 1);
@@ -211,15 +197,13 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             if (fresh) tallies.emplace_back();
             class_of[i] = found->second;
             Tally& tally = tallies[found->second];
-            const auto length = static_cast<double>(end - begin);
-            tally.length += length;
-            tally.loader += loader_ranges.share(begin, end) * length;
+            tally.length += static_cast<double>(end - begin);
+            tally.loader += static_cast<double>(std::min(loading[i], end - begin));
             ++tally.stretches;
-            const auto first = first_sample(begin), last = first_sample(end);
-            stretches.push_back({found->second, {first, last}});
+            stretches.push_back({found->second, {first_sample(begin), first_sample(end)}});
         }
     }
-    const auto writing = writing_stacks(timeline, stretches, policy);
+    const auto writing = writing_stacks(timeline, stretches);
     for (const WorkStretch& stretch : stretches)
         for (const Sample& sample : stretch.samples) {
             const std::uint32_t place = places.of_stack(sample.stack);
@@ -231,10 +215,9 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             ++seen.lines[place];
             ++seen.waits[sample.wait];
             ++tally.total;
-            ++samples_;
         }
     classes_.push_back({{Doing::kEnqueuing, false, kNoPlace, 1, 0}});
-    for (std::size_t i = 1; i < tallies.size(); ++i) classes_.push_back(tallies[i].portions(!samples.empty(), policy));
+    for (std::size_t i = 1; i < tallies.size(); ++i) classes_.push_back(tallies[i].portions(!samples.empty()));
 }
 
 void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, const Places& places,
@@ -258,8 +241,7 @@ void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, c
     for (const Lane& lane : lanes)
         for_each_turn(lane, [&](std::uint32_t before, std::uint32_t after) {
             const Time begin = timeline.calls[lane.calls[before]].end, end = timeline.calls[lane.calls[after]].begin;
-            auto sample =
-                std::partition_point(samples.begin(), samples.end(), [&](const Sample& each) { return each.time < begin; });
+            auto sample = std::ranges::lower_bound(samples, begin, {}, &Sample::time);
             for (; sample != samples.end() && sample->time < end; ++sample)
                 if (const std::uint32_t place = places.of_stack(sample->stack); place != kNoPlace)
                     ++seen[turn_of(lane, before, after)][place];
@@ -276,23 +258,10 @@ void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, c
         for_each_turn(lane, [&](std::uint32_t before, std::uint32_t after) {
             const auto found = seen.find(turn_of(lane, before, after));
             if (found == seen.end()) return;
-            const auto most = std::max_element(found->second.begin(), found->second.end(),
-                                               [](const auto& a, const auto& b) { return a.second < b.second; });
+            const std::uint32_t place = key_with_most(found->second);
             for (std::uint32_t i = before + 1; i < after; ++i)
-                if (places.of_stack(timeline.calls[lane.calls[i]].stack) == kNoPlace) place_of[i] = most->first;
+                if (places.of_stack(timeline.calls[lane.calls[i]].stack) == kNoPlace) place_of[i] = place;
         });
-    }
-}
-
-void HostWork::find_collections(const Timeline& timeline, const Launcher& launcher, const Lane& lane) {
-    auto& collecting = collecting_.emplace_back(lane.calls.size(), 0);
-    auto collection = timeline.collections.begin();
-    for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
-        const Time begin = timeline.calls[lane.calls[i - 1]].end, end = timeline.calls[lane.calls[i]].begin;
-        while (collection != timeline.collections.end() && collection->end <= begin) ++collection;
-        for (auto range = collection; range != timeline.collections.end() && range->begin < end; ++range)
-            if (range->process == launcher.process)
-                collecting[i] += std::max<Time>(0, std::min(end, range->end) - std::max(begin, range->begin));
     }
 }
 

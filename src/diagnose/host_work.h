@@ -3,6 +3,7 @@
 // samples of all steps speak for it: a hundred a second are too few for one step and enough for fifty.
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "diagnose/frames.h"
@@ -35,14 +36,12 @@ struct Portion {
 class HostWork {
 public:
     /// One entry per lane.
-    HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes,
-             const Policy& policy);
+    HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes);
 
     /// They sum to 1; short stretches are enqueuing as a whole.
     const std::vector<Portion>& portions(std::size_t lane, std::uint32_t call) const { return classes_[class_of_[lane][call]]; }
     /// Garbage collection that a trace marked within the stretch, in nanoseconds; the portions share the rest.
     Time collecting(std::size_t lane, std::uint32_t call) const { return collecting_[lane][call]; }
-    std::size_t samples() const { return samples_; }
 
     /// The line the user's code was in at a call: its own stack's, else (calls of the framework's threads) where samples
     /// show the main thread waiting for them, else that of the main thread's call before.
@@ -51,17 +50,24 @@ public:
 private:
     void find_places(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes,
                      const std::vector<Sample>& samples);
-    void find_collections(const Timeline& timeline, const Launcher& launcher, const Lane& lane);
 
     std::vector<std::vector<Portion>> classes_;
     std::vector<std::vector<std::uint32_t>> class_of_, place_of_;
     std::vector<std::vector<Time>> collecting_;
-    std::size_t samples_ = 0;
 };
 
-/// What is left of a stretch of host work before `call` without what another profiler's notes in it took.
-Time without_notes(Time stretch, const Call& call, const Policy& policy);
+/// Of the stretch of host work before each call of a lane, what ranges of the process cover, in nanoseconds.
+std::vector<Time> covered_before(const Timeline& timeline, const Launcher& launcher, const Lane& lane,
+                                 const std::vector<Range>& ranges);
 
+/// What is left of a stretch of host work before `call` without what another profiler's notes in it took.
+Time without_notes(Time stretch, const Call& call);
+
+/// Of system calls.
+bool writes_files(std::string_view call);
+bool reads_files(std::string_view call);
+/// The system call a sampled thread is in; empty: none, or not known.
+std::string_view system_call_of(const Timeline& timeline, const Sample& sample);
 /// What a sampled thread does.
 Doing doing_of(const Timeline& timeline, const Sample& sample);
 bool is_waiting(const Timeline& timeline, const Sample& sample);

@@ -190,4 +190,11 @@ GivenParameters given_parameters(std::string_view kernel, std::span<const Argume
     return given;
 }
 
+const Arguments* arguments_of(const Timeline& timeline, std::uint32_t process, std::uint32_t correlation) {
+    const std::pair wanted(process, correlation);
+    const auto key = [](const Arguments& arguments) { return std::pair(arguments.process, arguments.correlation); };
+    const auto found = std::ranges::lower_bound(timeline.arguments, wanted, {}, key);
+    return correlation != 0 && found != timeline.arguments.end() && key(*found) == wanted ? &*found : nullptr;
+}
+
 }  // namespace millrace::diagnose

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "diagnose/timeline.h"
 #include "record/probe_records.h"
 
 namespace millrace::diagnose {
@@ -20,5 +21,8 @@ struct GivenParameters {
 
 /// `kernel` may be mangled. Where its family or its layout is not known, everything counts as it was recorded.
 GivenParameters given_parameters(std::string_view kernel, std::span<const record::Argument> arguments);
+
+/// Null: not taken.
+const Arguments* arguments_of(const Timeline& timeline, std::uint32_t process, std::uint32_t correlation);
 
 }  // namespace millrace::diagnose

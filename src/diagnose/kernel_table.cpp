@@ -1,5 +1,3 @@
-#include "diagnose/kernel_table.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -7,13 +5,14 @@
 
 #include "diagnose/multiprocessors.h"
 #include "diagnose/name_table.h"
+#include "diagnose/overview.h"
 #include "diagnose/study.h"
 
 namespace millrace::diagnose {
 namespace {
 
 /// Sums are of milliseconds: nanoseconds of a made-up trace could be more than there is room for.
-double ms_of(const Work& work) { return static_cast<double>(work.end - work.begin) * 1e-6; }
+double length_ms(const Work& work) { return ms_of(work.end - work.begin); }
 
 /// Where a piece of work was launched.
 struct Origin {
@@ -75,7 +74,7 @@ public:
         if (!joins) return;
         if (run.names.empty()) run = {function, origin.stretch, origin.place, {}, 0};
         run.names.push_back(work.name);
-        run.ms += ms_of(work);
+        run.ms += length_ms(work);
     }
 
     /// `scale`: of what is recorded to what was looked at.
@@ -117,7 +116,7 @@ private:
 
 KernelRow row_of(const Study& study, const std::string& name, const RowSum& sum) {
     KernelRow row{name, sum.calls, sum.ms, std::nullopt, data_type_of(name), tensor_use_of(name), std::nullopt};
-    if (const std::uint32_t place = place_with_most(sum.places); place != kNoPlace) row.where = study.places.frame(place);
+    if (const std::uint32_t place = key_with_most(sum.places); place != kNoPlace) row.where = study.places.frame(place);
     if (sum.sized_ms > 0) row.waves = sum.waves / sum.sized_ms;
     return row;
 }
@@ -134,7 +133,7 @@ KernelTable table_of_kernels(const Study& study) {
     for (std::size_t i = 0; i < timeline.work.size(); ++i) {
         const Work& work = timeline.work[i];
         if (work.process != study.launcher.process || work.device != study.launcher.device) continue;
-        const double ms = ms_of(work);
+        const double ms = length_ms(work);
         table.gpu_ms += ms;
         chains.add(work, origins[i]);
         if (work.kind != WorkKind::kKernel) continue;

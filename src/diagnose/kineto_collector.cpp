@@ -198,10 +198,7 @@ void KinetoCollector::take_instant(const KinetoEvent& event) {
 }
 
 void KinetoCollector::take_memory(const KinetoEvent& event) {
-    if (!event.on_device || !event.takes_memory) return;
-    timeline_.memory.push_back({*event.begin, event.pid.value_or(0), event.address, event.bytes});
-    ++records_;
-    if (!event.reserved || event.reserved == reserved_) return;
+    if (!event.on_device || !event.reserved || event.reserved == reserved_) return;
     reserved_ = event.reserved;
     MachineSample sample;
     sample.time = *event.begin;

@@ -24,7 +24,7 @@ struct KinetoLimits {
 
 class KinetoCollector {
 public:
-    explicit KinetoCollector(const KinetoLimits& limits = {}) : limits_(limits) {}
+    explicit KinetoCollector(const KinetoLimits& limits = {}) : limits_(limits) { timeline_.source = Source::kKineto; }
 
     void take(const KinetoEvent& event);
     struct DeviceFacts {
@@ -40,10 +40,12 @@ public:
     void remark(std::string text);
     [[nodiscard]] bool full() const { return records_ >= limits_.records; }
     [[nodiscard]] std::uint64_t events() const { return events_; }
+    /// For what the trace's head has; events are kept elsewhere until they are joined.
+    [[nodiscard]] Timeline& timeline() { return timeline_; }
 
     /// What was collected, joined and in order; times of events have the section's origin added. Nothing may be taken afterwards.
     /// Without `sources` lines stay those where functions begin.
-    Timeline finish(OwnSection own, const FindSources& sources = {});
+    Timeline finish(const OwnSection& own, const FindSources& sources = {});
 
 private:
     struct Device {
@@ -74,8 +76,7 @@ private:
     void join();
     void join_syncs(const CallIndex& index);
     void name_processes();
-    [[nodiscard]] const DeviceFacts* main_device() const;  ///< null: none worked
-    void name_device();
+    void describe_device(bool own);
     void add_window();
     void shift(Time origin);
     void write_remarks(bool own);

@@ -136,9 +136,7 @@ void scan_argument(JsonScanner& scanner, std::string_view key, KinetoEvent& even
     else if (key == "bytes" || key == "Bytes") {
         const std::string_view number = scanner.number();
         const auto most = unsigned_of(number);
-        const auto bytes = most ? std::nullopt : integer_of(number);
-        event.takes_memory = most.has_value() || bytes.has_value();
-        event.bytes = most ? *most : bytes && *bytes > 0 ? static_cast<std::uint64_t>(*bytes) : 0;
+        event.bytes = most ? *most : static_cast<std::uint64_t>(std::max<std::int64_t>(0, integer_of(number).value_or(0)));
     } else if (key == "grid")
         scan_shape(scanner, event, event.size.blocks);
     else if (key == "block")
@@ -154,9 +152,7 @@ void scan_argument(JsonScanner& scanner, std::string_view key, KinetoEvent& even
     else if (key == "Collective name") {
         event.collective = true;
         scanner.skip();
-    } else if (key == "Addr")
-        event.address = unsigned_of(scanner.number()).value_or(0);
-    else if (key == "wait_on_cuda_event_id" || key == "event")
+    } else if (key == "wait_on_cuda_event_id" || key == "event")
         event.waits_for = unsigned_of(scanner.number()).value_or(0);
     else if (key == "wait_on_cuda_event_record_corr_id")
         event.recorded_by = small_of(scanner.number()).value_or(0);

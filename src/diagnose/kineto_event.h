@@ -52,8 +52,6 @@ struct KinetoEvent {
     std::uint32_t recorded_by = 0;  ///< correlation of the call that recorded it
     std::string call_stack;         ///< "a.py(1): f;b.py(2): g", innermost first
     // args of [memory]
-    bool takes_memory = false;  ///< it says how many bytes; 0 or less were given back
-    std::uint64_t address = 0;
     std::optional<double> reserved;
     bool on_device = false;
     // args that only our own exports have

@@ -113,17 +113,17 @@ void KinetoCollector::name_processes() {
     find_main_threads(timeline_);
 }
 
-const KinetoCollector::DeviceFacts* KinetoCollector::main_device() const {
+/// By the device that worked most.
+void KinetoCollector::describe_device(bool own) {
     const auto used = std::ranges::max_element(devices_, {}, [](const auto& entry) { return entry.second.work; });
-    return used == devices_.end() ? nullptr : &used->second.facts;
-}
-
-void KinetoCollector::name_device() {
-    const DeviceFacts* const used = main_device();
-    if (used == nullptr) return;
-    timeline_.device_name = used->name;
+    if (used == devices_.end()) return;
+    const DeviceFacts& facts = used->second.facts;
+    if (timeline_.device_name.empty()) timeline_.device_name = facts.name;
     for (MachineSample& sample : timeline_.machine)
-        if (!sample.memory_total_bytes) sample.memory_total_bytes = used->memory;
+        if (!sample.memory_total_bytes) sample.memory_total_bytes = facts.memory;
+    if (own) return;
+    assume_link(timeline_, facts.capability);
+    describe_multiprocessors(timeline_, facts.capability, facts.multiprocessors);
 }
 
 void KinetoCollector::add_window() {
@@ -157,7 +157,6 @@ void KinetoCollector::shift(Time origin) {
     both(timeline_.collections);
     both(timeline_.profiler_work);
     moments(timeline_.samples);
-    moments(timeline_.memory);
     moments(timeline_.machine);
 }
 
@@ -168,8 +167,7 @@ void KinetoCollector::write_remarks(bool own) {
     if (stacks_full_) remark("the trace has more different call stacks than are kept: some calls have none");
     // Our own exports carry the remarks that their timeline had.
     if (own) return;
-    if (profiler_time_ > 0)
-        remark(fmt::format("the profiler itself took {:.1f} ms of the trace", static_cast<double>(profiler_time_) * 1e-6));
+    if (profiler_time_ > 0) remark(fmt::format("the profiler itself took {:.1f} ms of the trace", ms_of(profiler_time_)));
     write_remarks_on_lines();
     if (!python_ && !timeline_.has_call_stacks && !timeline_.calls.empty())
         remark("the trace has no Python stacks: record with with_stack=True to see files and lines");
@@ -201,8 +199,7 @@ std::optional<std::int64_t> KinetoCollector::made() const {
     return last >= kLongAgo ? std::optional(last) : std::nullopt;
 }
 
-Timeline KinetoCollector::finish(OwnSection section, const FindSources& sources) {
-    Timeline& own = section.timeline;
+Timeline KinetoCollector::finish(const OwnSection& section, const FindSources& sources) {
     if (!section.present) drop_inner_calls();
     join();
     sort_timeline(timeline_);
@@ -212,35 +209,11 @@ Timeline KinetoCollector::finish(OwnSection section, const FindSources& sources)
     timeline_.has_call_stacks = std::ranges::any_of(timeline_.calls, [&](const Call& call) {
         return std::ranges::any_of(timeline_.stacks[call.stack], [](const Frame& frame) { return !frame.native; });
     });
-    timeline_.source = own.source;
-    name_device();
     shift(section.origin);
-    if (own.processes.empty())
-        name_processes();
-    else
-        timeline_.processes = std::move(own.processes);
-    if (own.windows.empty())
-        add_window();
-    else
-        timeline_.windows = std::move(own.windows);
-    timeline_.left_out = std::move(own.left_out);
-    timeline_.blocks = std::move(own.blocks);
-    timeline_.title = std::move(own.title);
-    if (!own.device_name.empty()) timeline_.device_name = std::move(own.device_name);
-    timeline_.link_bytes_per_second = own.link_bytes_per_second;
-    timeline_.link_is_assumed = own.link_is_assumed;
-    timeline_.multiprocessors = own.multiprocessors;
-    timeline_.run = own.run;
-    if (const DeviceFacts* const used = main_device(); used != nullptr && !section.present) {
-        assume_link(timeline_, used->capability);
-        describe_multiprocessors(timeline_, used->capability, used->multiprocessors);
-    }
-    timeline_.counting_share = own.counting_share;
-    timeline_.presence_share = own.presence_share;
-    timeline_.processors = own.processors;
-    timeline_.dropped = own.dropped;
+    describe_device(section.present);
+    if (timeline_.processes.empty()) name_processes();
+    if (timeline_.windows.empty()) add_window();
     write_remarks(section.present);
-    timeline_.remarks = std::move(own.remarks);
     for (std::string& text : remarks_) timeline_.remarks.push_back(std::move(text));
     timeline_.names = names_.release();
     return std::move(timeline_);

@@ -117,10 +117,10 @@ void scan_remarks(JsonScanner& scanner, Timeline& timeline) {
 
 }  // namespace
 
-void scan_own_section(JsonScanner& scanner, OwnSection& section) {
-    if (!scanner.enter_object()) return;
+OwnSection scan_own_section(JsonScanner& scanner, Timeline& timeline) {
+    OwnSection section;
+    if (!scanner.enter_object()) return section;
     section.present = true;
-    Timeline& timeline = section.timeline;
     std::string_view key;
     while (scanner.next_key(key)) {
         if (key == "source") {
@@ -165,6 +165,7 @@ void scan_own_section(JsonScanner& scanner, OwnSection& section) {
         else
             scanner.skip();
     }
+    return section;
 }
 
 }  // namespace millrace::diagnose

@@ -6,13 +6,12 @@ namespace millrace::diagnose {
 
 /// The object "millrace" in the head of a trace that we exported: what a timeline has and the trace's events have no place for.
 struct OwnSection {
-    Timeline timeline;  ///< source, title, device, link, processors, multiprocessors, run, processes, windows, left_out, blocks,
-                        ///< dropped, remarks
-    Time origin = 0;    ///< to be added to the times of events
+    Time origin = 0;  ///< to be added to the times of events
     bool present = false;
 };
 
-/// Takes the value the scanner stands at. What makes no sense in it, and sections of later versions, are passed over.
-void scan_own_section(JsonScanner& scanner, OwnSection& section);
+/// Takes the value the scanner stands at into the timeline. What makes no sense in it, and sections of later versions, are passed
+/// over.
+OwnSection scan_own_section(JsonScanner& scanner, Timeline& timeline);
 
 }  // namespace millrace::diagnose

@@ -17,9 +17,7 @@ constexpr std::uint64_t kLatestBase = std::uint64_t{1} << 62;
 
 class Reading {
 public:
-    Reading(JsonScanner& scanner, const KinetoLimits& limits) : scanner_(&scanner), collector_(limits) {
-        head_.timeline.source = Source::kKineto;
-    }
+    Reading(JsonScanner& scanner, const KinetoLimits& limits) : scanner_(&scanner), collector_(limits) {}
 
     /// Everything up to the end or the first failure.
     void run() {
@@ -39,9 +37,10 @@ public:
     [[nodiscard]] bool has_events() const { return has_events_; }
     KinetoCollector& collector() { return collector_; }
     Timeline finish(const io::Path& place, const FindSources& sources) {
-        if (!head_.present) head_.timeline.title = clean_text(place.filename().string(), 1024);
-        if (rank_ && ranks_) head_.timeline.title += fmt::format(" (rank {} of {})", *rank_, *ranks_);
-        return collector_.finish(std::move(head_), sources);
+        std::string& title = collector_.timeline().title;
+        if (!head_.present) title = clean_text(place.filename().string(), 1024);
+        if (rank_ && ranks_) title += fmt::format(" (rank {} of {})", *rank_, *ranks_);
+        return collector_.finish(head_, sources);
     }
 
 private:
@@ -66,7 +65,7 @@ private:
             } else if (key == "distributedInfo") {
                 scan_ranks();
             } else if (key == "millrace") {
-                scan_own_section(*scanner_, head_);
+                head_ = scan_own_section(*scanner_, collector_.timeline());
             } else {
                 scanner_->skip();
             }

@@ -1,18 +1,13 @@
-#include "diagnose/ledger.h"
-
 #include <algorithm>
 #include <set>
 #include <unordered_map>
 #include <vector>
 
-#include "diagnose/frame_counts.h"
+#include "diagnose/overview.h"
 #include "diagnose/study.h"
 
 namespace millrace::diagnose {
 namespace {
-
-constexpr std::array<std::string_view, kActivities> kActivityNames{"start_up",   "compiling",   "training",
-                                                                   "evaluation", "checkpoints", "other"};
 
 /// Lines of a model, or of what runs a compiled one.
 bool is_model(const Frame& frame) {
@@ -77,8 +72,6 @@ private:
 
 }  // namespace
 
-std::string_view name_of(Activity activity) { return kActivityNames.at(static_cast<std::size_t>(activity)); }
-
 RunLedger ledger_of(const Study& study) {
     const Timeline& timeline = study.timeline;
     RunLedger ledger;
@@ -88,8 +81,7 @@ RunLedger ledger_of(const Study& study) {
     std::vector<Sample> samples;
     Activities activities(study);
     for (const Sample& sample : timeline.samples) {
-        if (sample.process != study.launcher.process || sample.thread != study.launcher.main_thread) continue;
-        if (sample.stack == kNoStack) continue;  // it could not be read: what was seen before goes on
+        if (!study.is_main(sample) || sample.stack == kNoStack) continue;  // what could not be read goes on as before
         if (sample.time < timeline.run.begin || sample.time >= timeline.run.end) continue;
         samples.push_back(sample);
         activities.show(sample.stack);

@@ -5,6 +5,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "diagnose/frames.h"
+
 namespace millrace::diagnose {
 namespace {
 
@@ -12,11 +14,6 @@ constexpr double kTurns =
     0.02;  ///< share of a thread's calls that may overlap the main thread's: clocks are read one after the other
 
 constexpr Time kLongestQueue = 10'000'000'000;  ///< what was launched runs within ten seconds
-
-template <typename T>
-auto first_from(const std::vector<T>& entries, Time begin) {
-    return std::lower_bound(entries.begin(), entries.end(), begin, [](const T& entry, Time time) { return entry.begin < time; });
-}
 
 bool starts_work(const Call& call) {
     switch (call.kind) {
@@ -41,12 +38,7 @@ std::uint32_t main_thread_of(const Timeline& timeline, std::uint32_t process) {
     std::map<std::uint32_t, std::size_t> framed;
     for (const Call& call : timeline.calls)
         if (call.process == process && call.stack != kNoStack) ++framed[call.thread];
-    const auto& counts = framed.empty() ? all : framed;
-    std::uint32_t best = 0;
-    std::size_t most = 0;
-    for (const auto& [thread, count] : counts)
-        if (count > most) most = count, best = thread;
-    return best;
+    return key_with_most(framed.empty() ? all : framed);
 }
 
 /// Threads that launch while the main thread is in no call.
@@ -87,7 +79,8 @@ std::uint64_t call_key(std::uint32_t process, std::uint32_t correlation) { retur
 std::unordered_map<std::uint64_t, std::uint32_t> take_calls(const Timeline& timeline, const Launcher& launcher, Lane& lane) {
     std::unordered_map<std::uint64_t, std::uint32_t> by_correlation;
     std::unordered_map<std::uint32_t, std::uint32_t> open;  // thread: position of its last outermost call
-    for (auto call = first_from(timeline.calls, lane.begin); call != timeline.calls.end() && call->begin < lane.end; ++call) {
+    for (auto call = std::ranges::lower_bound(timeline.calls, lane.begin, {}, &Call::begin);
+         call != timeline.calls.end() && call->begin < lane.end; ++call) {
         if (call->process != launcher.process) continue;
         if (std::find(launcher.threads.begin(), launcher.threads.end(), call->thread) == launcher.threads.end()) continue;
         auto outer = open.find(call->thread);
@@ -110,11 +103,13 @@ std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher,
                              const std::unordered_map<std::uint64_t, std::uint32_t>& by_correlation) {
     // Other threads' launches, for when their work was asked for.
     std::unordered_map<std::uint64_t, Time> foreign;
-    for (auto call = first_from(timeline.calls, lane.begin); call != timeline.calls.end() && call->begin < lane.end; ++call)
+    for (auto call = std::ranges::lower_bound(timeline.calls, lane.begin, {}, &Call::begin);
+         call != timeline.calls.end() && call->begin < lane.end; ++call)
         if (call->process == launcher.process && call->correlation != 0)
             foreign.try_emplace(call_key(call->process, call->correlation), call->begin);
     std::vector<Found> found;
-    for (auto i = static_cast<std::uint32_t>(first_from(timeline.work, lane.begin) - timeline.work.begin());
+    for (auto i = static_cast<std::uint32_t>(std::ranges::lower_bound(timeline.work, lane.begin, {}, &Work::begin) -
+                                             timeline.work.begin());
          i < timeline.work.size(); ++i) {
         const Work& work = timeline.work[i];
         if (work.begin > lane.end + kLongestQueue) break;
@@ -238,8 +233,7 @@ std::optional<Launcher> find_launcher(const Timeline& timeline) {
     std::map<std::pair<std::uint32_t, std::uint16_t>, double> busy;
     for (const Work& work : timeline.work) busy[{work.process, work.device}] += static_cast<double>(work.end - work.begin) + 1;
     if (busy.empty()) return std::nullopt;
-    const auto most =
-        std::max_element(busy.begin(), busy.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most = std::ranges::max_element(busy, {}, [](const auto& entry) { return entry.second; });
     Launcher launcher;
     launcher.process = most->first.first;
     launcher.device = most->first.second;

@@ -1,19 +1,33 @@
 #pragma once
 // Those who make batches beside the training thread, as samples show them.
 
+#include <cstdint>
+#include <map>
 #include <optional>
-#include <string>
+#include <set>
 
 namespace millrace::diagnose {
 
-struct Chart;
 struct Study;
 
-/// Why they are late, in a sentence with numbers, and what to do about it.
-struct LoaderReason {
-    std::string evidence, fix;
+enum class Chore : std::uint8_t { kIdle, kTransform, kRead, kCollate, kPickle };
+
+struct WorkerTally {
+    std::map<Chore, std::size_t> chores;  ///< samples
+    std::map<Chore, std::map<std::uint32_t, std::size_t>> places;
+    std::set<std::uint32_t> workers;
+    std::size_t total = 0;
+    std::size_t in_loader = 0;  ///< samples of processes with a loader's frames
+
+    double share(Chore chore) const {
+        const auto found = chores.find(chore);
+        return found == chores.end() ? 0.0 : static_cast<double>(found->second) / static_cast<double>(total);
+    }
 };
-LoaderReason loader_reason(const Chart& chart, bool waiting);
+
+/// Children without a GPU that work while the training loop waits for a batch; where none are seen to, all of them. Where the
+/// program has none, its other threads that are not the framework's own.
+WorkerTally tally_workers(const Study& study);
 
 /// The share of their time in which the workers of a loader make batches: in steps shorter than that they would be too slow.
 /// Absent where none were seen, or not often enough.

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "diagnose/statistics.h"
+
 namespace millrace::diagnose {
 namespace {
 
@@ -18,14 +20,9 @@ struct Stretch {
 struct Edge {
     Time time = 0;
     int change = 0;
-    std::size_t level = 0;  ///< 0 compute, 1 communication, 2 copy
+    Owner owner = Owner::kCompute;  ///< or kCommunication or kCopy
     std::uint32_t job = 0;
 };
-
-std::size_t level_of(const Work& work) {
-    if (work.communication) return 1;
-    return work.kind == WorkKind::kKernel ? 0 : 2;
-}
 
 std::vector<Edge> edges_of(const Timeline& timeline, const Lane& lane, Time begin, Time end) {
     std::vector<Edge> edges;
@@ -33,8 +30,8 @@ std::vector<Edge> edges_of(const Timeline& timeline, const Lane& lane, Time begi
         const Work& work = timeline.work[work_index];
         const Time from = std::max(begin, work.begin), to = std::min(end, work.end);
         if (from >= to) return;
-        edges.push_back({from, 1, level_of(work), job});
-        edges.push_back({to, -1, level_of(work), job});
+        edges.push_back({from, 1, owner_of(work), job});
+        edges.push_back({to, -1, owner_of(work), job});
     };
     for (std::uint32_t i = 0; i < lane.jobs.size(); ++i) {
         add(lane.jobs[i].first_work, i);
@@ -47,7 +44,6 @@ std::vector<Edge> edges_of(const Timeline& timeline, const Lane& lane, Time begi
 /// What the device did at each moment: compute, communication or copy by priority, or nothing. Covers [begin, end) without
 /// holes, ascending.
 std::vector<Stretch> device_stretches(const Timeline& timeline, const Lane& lane, Time begin, Time end) {
-    constexpr std::array<Owner, 3> kLevels{Owner::kCompute, Owner::kCommunication, Owner::kCopy};
     const auto edges = edges_of(timeline, lane, begin, end);
     std::vector<Stretch> stretches;
     std::array<int, 3> running{};
@@ -55,8 +51,8 @@ std::vector<Stretch> device_stretches(const Timeline& timeline, const Lane& lane
     const auto advance = [&](Time to, std::uint32_t next_job) {
         if (to <= now) return;
         Stretch stretch{now, to, true, Owner::kUnexplained, next_job, false};
-        for (std::size_t level = 0; level < kLevels.size() && stretch.idle; ++level)
-            if (running[level] > 0) stretch.idle = false, stretch.owner = kLevels[level], stretch.next_job = kNoIndex;
+        const auto first = std::ranges::find_if(running, [](int count) { return count > 0; });
+        if (first != running.end()) stretch = {now, to, false, static_cast<Owner>(first - running.begin()), kNoIndex, false};
         if (stretch.idle && next_job != kNoIndex) stretch.inside_job = lane.jobs[next_job].begin < now;
         if (!stretches.empty() && !stretch.idle && !stretches.back().idle && stretches.back().owner == stretch.owner)
             stretches.back().end = to;
@@ -66,13 +62,13 @@ std::vector<Stretch> device_stretches(const Timeline& timeline, const Lane& lane
     };
     for (const Edge& edge : edges) {
         advance(edge.time, edge.change > 0 ? edge.job : kNoIndex);
-        running[edge.level] += edge.change;
+        running[index_of(edge.owner)] += edge.change;
     }
     advance(end, kNoIndex);
     return stretches;
 }
 
-using Shares = std::array<double, kOwners>;
+using Shares = OwnerMs;  ///< of an idle stretch
 
 struct Stage {
     Owner owner;
@@ -81,15 +77,15 @@ struct Stage {
 
 std::vector<Stage> stages_of(const Study& study, const Roles& roles) {
     std::vector<Cure> copies;
-    for (const Site& site : roles.pageable) copies.push_back(with_pinned_copies(study, roles, site));
+    for (const Site& site : roles.pageable) copies.push_back(with_pinned_copies(roles, site));
     return {{Owner::kPageableCopy, all_of(std::move(copies))},
-            {Owner::kAllocatorChurn, without_allocations(study, roles)},
+            {Owner::kAllocatorChurn, without_allocations(roles)},
             {Owner::kLoaderWait, without_host_work(study, Doing::kLoading)},
-            {Owner::kHostSync, all_of({without_all_waits(study, roles), without_host_work(study, Doing::kReading)})},
-            {Owner::kFileOutput, without_writing(study, roles)},
+            {Owner::kHostSync, all_of({without_all_waits(roles), without_host_work(study, Doing::kReading)})},
+            {Owner::kFileOutput, without_writing(roles)},
             {Owner::kGarbageCollection, without_collections(study)},
             {Owner::kPythonWork, without_host_work(study, Doing::kComputing)},
-            {Owner::kLaunchBound, without_launches(study, roles)},
+            {Owner::kLaunchBound, without_launches(roles)},
             {Owner::kUnexplained, without_host_work(study, Doing::kUnknown)}};
 }
 
@@ -109,12 +105,12 @@ std::vector<Shares> shares_before(const Study& study, std::size_t lane, const st
         for (std::size_t i = 0; i < base.size(); ++i) {
             if (idle[i] >= left[i]) continue;
             const auto closed = static_cast<double>(left[i] - idle[i]);
-            shares[i][static_cast<std::size_t>(stage.owner)] += closed / static_cast<double>(base[i]);
-            whole[static_cast<std::size_t>(stage.owner)] += closed / total;
+            shares[i][index_of(stage.owner)] += closed / static_cast<double>(base[i]);
+            whole[index_of(stage.owner)] += closed / total;
             left[i] = idle[i];
         }
     }
-    constexpr auto kRest = static_cast<std::size_t>(Owner::kOther);
+    constexpr auto kRest = index_of(Owner::kOther);
     for (std::size_t i = 0; i < base.size(); ++i) {
         if (base[i] > 0) {
             shares[i][kRest] += static_cast<double>(left[i]) / static_cast<double>(base[i]);
@@ -153,27 +149,20 @@ StepView view_of(Time begin, Time end, const std::vector<Stretch>& stretches, co
         cut.end = std::min(cut.end, end);
         Shares one{};
         if (!cut.idle)
-            one[static_cast<std::size_t>(cut.owner)] = 1;
+            one[index_of(cut.owner)] = 1;
         else if (cut.inside_job)
-            one[static_cast<std::size_t>(Owner::kOther)] = 1;
+            one[index_of(Owner::kOther)] = 1;
         else if (!has_calls || cut.next_job == kNoIndex)
-            one[static_cast<std::size_t>(Owner::kUnexplained)] = 1;
+            one[index_of(Owner::kUnexplained)] = 1;
         else
             one = shares[cut.next_job];
         enter_idle(cut, one, view);
     }
-    for (const auto& [times, owner] : view.stretches)
-        view.ms[static_cast<std::size_t>(owner)] += static_cast<double>(times.second - times.first) * 1e-6;
+    for (const auto& [times, owner] : view.stretches) view.ms[index_of(owner)] += ms_of(times.second - times.first);
     return view;
 }
 
 }  // namespace
-
-double busy_of(const std::array<double, kOwners>& ms) {
-    double busy = 0;
-    for (Owner owner : {Owner::kCompute, Owner::kCommunication, Owner::kCopy}) busy += ms[static_cast<std::size_t>(owner)];
-    return busy;
-}
 
 Breakdown divide_steps(const Study& study, const Roles& roles) {
     Breakdown breakdown;
@@ -181,8 +170,7 @@ Breakdown divide_steps(const Study& study, const Roles& roles) {
     std::vector<Time> lengths;
     for (const WindowSteps& window : study.steps)
         for (const Step& step : window.steps) lengths.push_back(step.end - step.begin);
-    std::sort(lengths.begin(), lengths.end());
-    const Time median = lengths[lengths.size() / 2], longest = lengths.back();
+    const Time median = median_of(lengths), longest = std::ranges::max(lengths);
     const auto stages = stages_of(study, roles);
     double total = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
@@ -190,11 +178,11 @@ Breakdown divide_steps(const Study& study, const Roles& roles) {
         if (steps.empty()) continue;
         const auto shares = shares_before(study, lane, stages);
         const bool has_calls = !study.lanes[lane].calls.empty();
-        const std::vector<Phase>& phases = study.steps[lane].evaluations;
+        const std::vector<Step>& phases = study.steps[lane].evaluations;
         const Time begin = phases.empty() ? steps.front().begin : std::min(steps.front().begin, phases.front().begin);
         const Time end = phases.empty() ? steps.back().end : std::max(steps.back().end, phases.back().end);
         const auto stretches = device_stretches(study.timeline, study.lanes[lane], begin, end);
-        for (const Phase& phase : phases) {
+        for (const Step& phase : phases) {
             if (phase.end <= phase.begin) continue;
             ++breakdown.evaluations;
             const StepView view = view_of(phase.begin, phase.end, stretches, shares, has_calls);
@@ -203,7 +191,7 @@ Breakdown divide_steps(const Study& study, const Roles& roles) {
         for (const Step& step : steps) {
             StepView view = view_of(step.begin, step.end, stretches, shares, has_calls);
             for (std::size_t owner = 0; owner < kOwners; ++owner) breakdown.ms[owner] += view.ms[owner];
-            total += static_cast<double>(step.end - step.begin) * 1e-6;
+            total += ms_of(step.end - step.begin);
             if (step.end - step.begin == longest && !breakdown.worst) breakdown.worst = view;
             if (step.end - step.begin == median && !breakdown.typical) breakdown.typical = std::move(view);
         }
@@ -213,7 +201,7 @@ Breakdown divide_steps(const Study& study, const Roles& roles) {
     for (auto* all : {&breakdown.ms, &breakdown.evaluation_ms})
         for (double& owned : *all) owned /= static_cast<double>(study.step_count);
     if (const double unseen = study.unseen_loading_ms(); unseen > 0) {
-        breakdown.ms[static_cast<std::size_t>(Owner::kLoaderWait)] += unseen;
+        breakdown.ms[index_of(Owner::kLoaderWait)] += unseen;
         breakdown.busy_share *= study.recorded_ms / (study.recorded_ms + unseen);
     }
     return breakdown;

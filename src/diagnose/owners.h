@@ -3,7 +3,6 @@
 // replay, asked in the order of how specific causes are, so that the gap after a blocking call belongs to that call and not to
 // the host work that fills it.
 
-#include <array>
 #include <optional>
 
 #include "diagnose/cures.h"
@@ -12,15 +11,12 @@
 namespace millrace::diagnose {
 
 struct Breakdown {
-    std::array<double, kOwners> ms{};  ///< mean per step; sums to the mean recorded step, and Study::unseen_loading_ms
+    OwnerMs ms{};  ///< mean per step; sums to the mean recorded step, and Study::unseen_loading_ms
     double busy_share = 0;
-    std::size_t evaluations = 0;                  ///< phases between steps
-    std::array<double, kOwners> evaluation_ms{};  ///< of them, mean per step: what they add to it
-    std::optional<StepView> typical, worst;       ///< the step of median length, the longest one
+    std::size_t evaluations = 0;             ///< phases between steps
+    OwnerMs evaluation_ms{};                 ///< of them, mean per step: what they add to it
+    std::optional<StepView> typical, worst;  ///< the step of median length, the longest one
 };
-
-/// What is busy among owned milliseconds.
-double busy_of(const std::array<double, kOwners>& ms);
 
 Breakdown divide_steps(const Study& study, const Roles& roles);
 

@@ -4,9 +4,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <utility>
-#include <vector>
 
+#include "diagnose/statistics.h"
 #include "diagnose/study.h"
 #include "record/pulse_blocks.h"
 
@@ -77,7 +76,7 @@ std::vector<Block> in_training_steps(const Study& study) {
         const double whole = times >= 1 ? std::round(times) : 1 / std::round(1 / times);
         if (std::abs(times / whole - 1) > kDiffer) continue;
         // Of both ways to count them, the one by which they take about as long as those in windows.
-        const double counted_ms = static_cast<double>(block.end - block.begin) * 1e-6 / block.steps;
+        const double counted_ms = ms_of(block.end - block.begin) / block.steps;
         const bool other =
             std::abs(std::log(counted_ms / whole / study.recorded_ms)) < std::abs(std::log(counted_ms / study.recorded_ms));
         if (other) block.steps *= whole;
@@ -87,22 +86,27 @@ std::vector<Block> in_training_steps(const Study& study) {
     return converted;
 }
 
-std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded) {
-    std::vector<std::pair<double, double>> blocks;  // ms per step, steps
-    double steps = 0, ms = 0;
-    for (const Block& block : unrecorded) {
+BlockSpeed speed_of(std::span<const Block> blocks) {
+    BlockSpeed speed;
+    std::vector<std::pair<double, double>> lengths;  // of a step; steps of that length
+    double wait = 0, waited = 0;
+    for (const Block& block : blocks) {
         if (block.steps <= 0 || block.end <= block.begin) continue;
-        const double length = static_cast<double>(block.end - block.begin) * 1e-6;
-        blocks.emplace_back(length / block.steps, block.steps);
-        steps += block.steps;
-        ms += length;
+        const double ms = ms_of(block.end - block.begin);
+        lengths.emplace_back(ms / block.steps, block.steps);
+        speed.steps += block.steps;
+        speed.ms += ms;
+        if (block.loader_wait_ms) wait += *block.loader_wait_ms * block.steps, waited += block.steps;
     }
-    if (ms < 1e3 * record::kLeastUnrecordedSeconds || steps < record::kLeastUnrecordedSteps) return std::nullopt;
-    std::sort(blocks.begin(), blocks.end());
-    double passed = 0;
-    for (const auto& [each, count] : blocks)
-        if ((passed += count) >= steps / 2) return each;
-    return std::nullopt;
+    speed.median_ms = weighted_median(std::move(lengths));
+    if (waited > 0) speed.wait_ms = wait / waited;
+    return speed;
+}
+
+std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded) {
+    const BlockSpeed speed = speed_of(unrecorded);
+    if (speed.ms < 1e3 * record::kLeastUnrecordedSeconds || speed.steps < record::kLeastUnrecordedSteps) return std::nullopt;
+    return speed.median_ms;
 }
 
 std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t process, double recorded_ms,

@@ -18,6 +18,14 @@ std::vector<Block> in_training_steps(const Study& study);
 
 constexpr double kFastestPace = 0.6;  ///< a step outside of windows against inside: recording costs up to 40 %
 
+/// What blocks say of a step, by their steps.
+struct BlockSpeed {
+    double steps = 0, ms = 0;       ///< of all blocks
+    double median_ms = 0;           ///< of a step
+    std::optional<double> wait_ms;  ///< of a step, for its data, where the program measures that
+};
+BlockSpeed speed_of(std::span<const Block> blocks);
+
 /// Mean step outside of windows in milliseconds: the median over the steps, since blocks also hold evaluations. Absent where less
 /// than record::kLeastUnrecordedSeconds or ...Steps ran unrecorded: too little to tell.
 std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded);

@@ -1,8 +1,11 @@
 #pragma once
 // Every threshold of the doctor in one place, each with where it comes from. Shares are of the mean step.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+
+#include "diagnose/diagnosis.h"
 
 namespace millrace::diagnose {
 
@@ -11,12 +14,8 @@ struct Band {
 };
 
 struct Policy {
-    // What `compare` calls no difference is nothing to report; 15 % is XProf's "highly" for launches and host time.
-    Band host_sync{0.02, 0.15};
-    Band launch_bound{0.02, 0.15};
-    Band python_work{0.02, 0.15};
-    Band file_output{0.02, 0.15};
-    Band repeated_work{0.02, 0.15};
+    Band any{0.02,
+             0.15};  ///< what `compare` calls no difference is nothing to report; XProf's "highly" for launches and host time
     Band loader_wait{0.05, 0.20};      ///< XProf's bands for input, PyTorch's TensorBoard plugin warns at 5 %, too
     Band allocator_churn{0.01, 0.05};  ///< in a steady step there is nothing to allocate: any recurrence that can be measured
     Band pageable_copy{0.01, 0.15};    ///< 1 % of the step: the usual synthesis of copy rules
@@ -24,6 +23,19 @@ struct Policy {
     Band memory_edge{0.92, 0.97};      ///< of device memory, TraceML's pressure levels
     Band slow_evaluation{0.05, 0.20};  ///< share of the time in which evaluation leaves the GPU idle: XProf's bands for input
     Band throttled{0.10, 0.50};        ///< share of samples; power limits alone are how a full GPU looks
+
+    [[nodiscard]] constexpr const Band& band(Kind kind) const {
+        switch (kind) {
+            case Kind::kLoaderWait: return loader_wait;
+            case Kind::kAllocatorChurn: return allocator_churn;
+            case Kind::kPageableCopy: return pageable_copy;
+            case Kind::kStraggler: return straggler;
+            case Kind::kMemoryEdge: return memory_edge;
+            case Kind::kSlowEvaluation: return slow_evaluation;
+            case Kind::kThrottled: return throttled;
+            default: return any;
+        }
+    }
 
     double evaluation_idle_ratio = 2;  ///< evaluation idles at least so many times as large a share as training does
     double matrix_share = 0.20;      ///< no-tensor-cores: matrix kernels take that much of the step (synthesis of DLProf's rules)
@@ -65,5 +77,6 @@ struct Policy {
     double launches_under = 0.8;         ///< launch-bound: the innermost frame with that share of the launches
     std::size_t windows = 24;            ///< looked at, evenly spread
 };
+inline constexpr Policy kPolicy;
 
 }  // namespace millrace::diagnose

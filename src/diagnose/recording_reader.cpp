@@ -60,12 +60,12 @@ public:
             case RecordKind::kWork: return add_work(record);
             case RecordKind::kRange: return add_range(record);
             case RecordKind::kWindow: return mark_window(record);
-            case RecordKind::kMemory: return add_memory(record);
             case RecordKind::kArguments: return add_arguments(record, arguments);
             case RecordKind::kLost: timeline_.dropped += std::min<std::uint64_t>(record.bytes, 1u << 30); return;
             case RecordKind::kLeft: left_.emplace(origin.pid, time_of(record.end)); return;
             case RecordKind::kNone:
             case RecordKind::kPulse:
+            case RecordKind::kMemory:
             case RecordKind::kText:
             case RecordKind::kSite: return;
         }
@@ -148,8 +148,7 @@ private:
 
     [[nodiscard]] bool has_room() const {
         return timeline_.calls.size() + timeline_.work.size() + timeline_.samples.size() + timeline_.ranges.size() +
-                   timeline_.memory.size() + timeline_.arguments.size() + timeline_.collections.size() +
-                   timeline_.windows.size() <
+                   timeline_.arguments.size() + timeline_.collections.size() + timeline_.windows.size() <
                limits_.records;
     }
 
@@ -252,13 +251,6 @@ private:
         if (open == open_windows_.end()) return;
         timeline_.windows.push_back({open->second, std::max(open->second, moment), origin_.pid});
         open_windows_.erase(open);
-    }
-
-    void add_memory(const Record& record) {
-        const CallKind kind = enum_of(record.what, CallKind::kAttribute);
-        if (kind == CallKind::kHostAlloc || kind == CallKind::kHostFree || kind == CallKind::kHostRegister) return;
-        const bool given_back = kind == CallKind::kFree || kind == CallKind::kFreeAsync;
-        timeline_.memory.push_back({time_of(record.begin), origin_.pid, record.extra, given_back ? 0 : record.bytes});
     }
 
     /// What counts of them depends on the kernel, whose record comes later.

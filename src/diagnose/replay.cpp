@@ -59,9 +59,9 @@ Time steps_time(const Played& played, const std::vector<Step>& steps) {
     return sum;
 }
 
-Time phases_time(const Played& played, const std::vector<Phase>& phases) {
+Time phases_time(const Played& played, const std::vector<Step>& phases) {
     Time sum = 0;
-    for (const Phase& phase : phases)
+    for (const Step& phase : phases)
         if (phase.first_job > 0) sum += played.task_begin[phase.end_job] - played.task_end[phase.first_job - 1];
     return sum;
 }

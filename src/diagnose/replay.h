@@ -52,14 +52,14 @@ struct Played {
     std::vector<Time> act_begin, act_end, task_begin, task_end;
 };
 
-Model build_model(const Timeline& timeline, const Lane& lane, const Policy& policy);
+Model build_model(const Timeline& timeline, const Lane& lane);
 Played play(const Model& model);
 
 /// Sum over the steps of their length, in nanoseconds.
 Time steps_time(const Played& played, const std::vector<Step>& steps);
 
 /// The same of what stands between steps. One that opens the window counts nothing: when it began is not known.
-Time phases_time(const Played& played, const std::vector<Phase>& phases);
+Time phases_time(const Played& played, const std::vector<Step>& phases);
 
 /// Idle time of the device right before each task, 0 where it was busy.
 std::vector<Time> idle_before(const Played& played);

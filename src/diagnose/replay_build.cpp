@@ -30,8 +30,7 @@ bool launches(CallKind kind) {
 
 class Builder {
 public:
-    Builder(const Timeline& timeline, const Lane& lane, const Policy& policy)
-        : timeline_(timeline), lane_(lane), policy_(policy) {}
+    Builder(const Timeline& timeline, const Lane& lane) : timeline_(timeline), lane_(lane) {}
 
     Model build() {
         model_.acts.resize(lane_.calls.size());
@@ -174,7 +173,6 @@ private:
 
     const Timeline& timeline_;
     const Lane& lane_;
-    const Policy& policy_;
     Model model_;
     std::vector<Time> ends_;                                   ///< of all jobs, sorted
     std::map<std::uint32_t, std::uint32_t> last_;              ///< stream: its last task so far
@@ -186,7 +184,7 @@ private:
 std::uint32_t Builder::released_by(std::uint32_t i, Time slack) const {
     std::uint32_t best = kNoIndex;
     const Call& entry = call(i);
-    for (std::uint32_t task = launched_; task-- > 0 && launched_ - task <= 2 * policy_.queue_limit;) {
+    for (std::uint32_t task = launched_; task-- > 0 && launched_ - task <= 2 * kPolicy.queue_limit;) {
         const Job& job = lane_.jobs[task];
         if (job.end <= entry.begin || job.end > entry.end + kReturnSlack || entry.end - job.end > slack) continue;
         if (best == kNoIndex || job.end > lane_.jobs[best].end) best = task;
@@ -326,7 +324,7 @@ void Builder::set_acts() {
         if (is_known && ahead >= kBlockedAhead) ahead_of_blocked.push_back(ahead);
         if (!is_known || ahead >= kBlockedAhead) blocked.push_back(i);
     }
-    model_.queue_limit = policy_.queue_limit;
+    model_.queue_limit = kPolicy.queue_limit;
     if (ahead_of_blocked.size() < 3) return;
     // Launches that take long while as many are under way as ever: the queue was full, and that is how long it is. Some launches
     // always take long at the same place of a step, but then more are under way elsewhere.
@@ -341,8 +339,6 @@ void Builder::set_acts() {
 
 }  // namespace
 
-Model build_model(const Timeline& timeline, const Lane& lane, const Policy& policy) {
-    return Builder(timeline, lane, policy).build();
-}
+Model build_model(const Timeline& timeline, const Lane& lane) { return Builder(timeline, lane).build(); }
 
 }  // namespace millrace::diagnose

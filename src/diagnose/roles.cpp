@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <unordered_set>
 
@@ -20,13 +21,12 @@ CopyFacts facts_of(const Study& study, std::size_t lane, std::uint32_t act) {
     const Lane& calls = study.lanes[lane];
     CopyFacts facts{call.from, call.to, call.bytes, 0, call.end};
     std::uint64_t bytes = 0;
-    for (std::uint32_t i = calls.jobs_of_call[act]; i < calls.jobs_of_call[act + 1]; ++i) {
-        const Job& job = calls.jobs[calls.own_jobs[i]];
+    for (const std::uint32_t own : calls.jobs_of(act)) {
+        const Job& job = calls.jobs[own];
         const Work& work = study.timeline.work[job.first_work];
         if (facts.from == MemoryKind::kUnknown) facts.from = work.from;
         if (facts.to == MemoryKind::kUnknown) facts.to = work.to;
-        bytes += work.bytes;
-        for (std::uint32_t more : job.more_work) bytes += study.timeline.work[more].bytes;
+        bytes += study.bytes_of(job);
         facts.time += job.end - job.begin;
         facts.begin = std::min(facts.begin, job.begin);
     }
@@ -39,7 +39,7 @@ bool fetches_result(const Study& study, std::size_t lane, std::uint32_t act) {
     const CallKind kind = study.call(lane, act).kind;
     if (kind != CallKind::kCopy && kind != CallKind::kCopyAsync) return false;
     const CopyFacts facts = facts_of(study, lane, act);
-    return is_device(facts.from) && !is_device(facts.to) && facts.bytes < study.policy.bulk_bytes;
+    return is_device(facts.from) && !is_device(facts.to) && facts.bytes < kPolicy.bulk_bytes;
 }
 
 /// A blocking copy: does it cost because it is slow, or because it waits?
@@ -49,9 +49,9 @@ Role role_of_copy(const Study& study, std::size_t lane, std::uint32_t act) {
     const bool upload = is_device(facts.to) && !is_device(facts.from);
     const bool pageable = facts.from == MemoryKind::kPageable || facts.to == MemoryKind::kPageable;
     if (!pageable) return fetches_result(study, lane, act) ? Role::kReads : Role::kSends;
-    if (upload) return facts.bytes >= study.policy.staged_bytes ? Role::kPageableCopy : Role::kSends;
+    if (upload) return facts.bytes >= kPolicy.staged_bytes ? Role::kPageableCopy : Role::kSends;
     const Time waited = std::max<Time>(0, facts.begin - study.call(lane, act).begin);
-    return facts.bytes >= study.policy.bulk_bytes && facts.time > waited ? Role::kPageableCopy : Role::kReads;
+    return facts.bytes >= kPolicy.bulk_bytes && facts.time > waited ? Role::kPageableCopy : Role::kReads;
 }
 
 Role role_of(const Study& study, std::size_t lane, std::uint32_t act) {
@@ -70,66 +70,48 @@ Role role_of(const Study& study, std::size_t lane, std::uint32_t act) {
     }
 }
 
-/// Sites by place, filled in the order of calls.
-class Sites {
-public:
-    explicit Sites(const Study& study) : study_(study) {}
+void add_to(const Study& study, Site& site, std::size_t lane, std::uint32_t act, bool copies) {
+    site.acts.resize(study.lanes.size());
+    site.acts[lane].push_back(act);
+    if (!study.is_steady(lane, act)) return;
+    const Call& call = study.call(lane, act);
+    site.calls += study.per_step(1);
+    site.ms += study.per_step(ms_of(call.end - call.begin));
+    if (!copies) return;
+    const CopyFacts facts = facts_of(study, lane, act);
+    site.bytes += study.per_step(static_cast<double>(facts.bytes));
+    site.copy_ms += study.per_step(ms_of(facts.time));
+}
 
-    void add(std::size_t lane, std::uint32_t act, std::uint32_t place, bool copies) {
-        auto [found, fresh] = sites_.try_emplace(place);
-        if (fresh) {
-            found->second.place = place;
-            found->second.acts.resize(study_.lanes.size());
-        }
-        enter(found->second, lane, act, copies);
+using Sites = std::map<std::uint32_t, Site>;  ///< by place, filled in the order of calls
+
+std::vector<Site> by_time(Sites sites) {
+    std::vector<Site> sorted;
+    for (auto& [place, site] : sites) {
+        site.place = place;
+        sorted.push_back(std::move(site));
     }
-
-    void enter(Site& site, std::size_t lane, std::uint32_t act, bool copies) const {
-        site.acts[lane].push_back(act);
-        if (!study_.is_steady(lane, act)) return;
-        const auto steps = static_cast<double>(study_.step_count);
-        const Call& call = study_.call(lane, act);
-        site.calls += 1 / steps;
-        site.ms += static_cast<double>(call.end - call.begin) * 1e-6 / steps;
-        if (!copies) return;
-        const CopyFacts facts = facts_of(study_, lane, act);
-        site.bytes += static_cast<double>(facts.bytes) / steps;
-        site.copy_ms += static_cast<double>(facts.time) * 1e-6 / steps;
-        (is_device(facts.to) && !is_device(facts.from) ? site.upload : site.download) = true;
-    }
-
-    std::vector<Site> take() {
-        std::vector<Site> sites;
-        for (auto& [place, site] : sites_) sites.push_back(std::move(site));
-        std::stable_sort(sites.begin(), sites.end(), [](const Site& a, const Site& b) { return a.ms > b.ms; });
-        return sites;
-    }
-
-private:
-    const Study& study_;
-    std::map<std::uint32_t, Site> sites_;
-};
+    std::ranges::stable_sort(sorted, std::greater{}, &Site::ms);
+    return sorted;
+}
 
 /// Lines that spend enough time on writing to be told of: what they copy and wait for goes with it (a checkpoint fetches
 /// parameters), while a line that prints a loss is about the loss.
 std::unordered_set<std::uint32_t> writing_places(const Study& study) {
     std::map<std::uint32_t, double> ms;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (std::uint32_t act = std::max<std::uint32_t>(1, study.steady[lane].first); act < study.steady[lane].second; ++act)
-            for (const Portion& portion : study.host.portions(lane, act))
-                if (portion.doing == Doing::kWriting && portion.place != kNoPlace)
-                    ms[portion.place] += portion.share * static_cast<double>(study.host_gap(lane, act)) * 1e-6;
+    study.for_each_portion(Doing::kWriting, [&](std::size_t, std::uint32_t, const Portion& portion, double more) {
+        if (portion.place != kNoPlace) ms[portion.place] += more;
+    });
     std::unordered_set<std::uint32_t> places;
     for (const auto& [place, sum] : ms)
-        if (sum / static_cast<double>(study.step_count) >= study.policy.file_output.warn * study.costed_ms())
-            places.insert(place);
+        if (sum >= kPolicy.any.warn * study.costed_ms()) places.insert(place);
     return places;
 }
 
 }  // namespace
 
-Roles::Roles(const Study& study) {
-    Sites all_syncs(study), all_pageable(study), all_frees(study), all_allocations(study), all_written(study);
+Roles::Roles(const Study& the_study) : study(the_study) {
+    Sites all_syncs, all_pageable, all_frees, all_allocations, all_written;
     allocator.acts.resize(study.lanes.size());
     std::unordered_set<std::uint32_t> freeing;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
@@ -145,17 +127,18 @@ Roles::Roles(const Study& study) {
         auto& roles = of[lane];
         for (std::uint32_t act = 0; act < roles.size(); ++act) {
             const std::uint32_t place = study.host.place_of(lane, act);
+            const bool files = writing.contains(place);
             if (roles[act] == Role::kWaits) {
+                const bool follows = act > 0 && study.host.place_of(lane, act - 1) == place;
+                const Role before = follows ? roles[act - 1] : Role::kWaits;
                 // `to(device)` copies and then waits: one cause, not two.
-                if (act > 0 && (roles[act - 1] == Role::kPageableCopy || roles[act - 1] == Role::kPageableWait) &&
-                    study.host.place_of(lane, act - 1) == place)
+                if (before == Role::kPageableCopy || before == Role::kPageableWait)
                     roles[act] = Role::kPageableWait;
                 else if (freeing.contains(place))
                     roles[act] = Role::kFlushes;
-                else if (act > 0 && roles[act - 1] == Role::kNone && study.host.place_of(lane, act - 1) == place &&
-                         fetches_result(study, lane, act - 1)) {
+                else if (before == Role::kNone && fetches_result(study, lane, act - 1)) {
                     roles[act - 1] = Role::kReads;
-                    (writing.contains(place) ? all_written : all_syncs).add(lane, act - 1, place, true);
+                    add_to(study, (files ? all_written : all_syncs)[place], lane, act - 1, true);
                 }
             }
             switch (roles[act]) {
@@ -163,27 +146,26 @@ Roles::Roles(const Study& study) {
                 case Role::kWaits:
                 case Role::kReads:
                 case Role::kSends:
-                    (writing.contains(place) ? all_written : all_syncs).add(lane, act, place, roles[act] != Role::kWaits);
+                    add_to(study, (files ? all_written : all_syncs)[place], lane, act, roles[act] != Role::kWaits);
                     break;
                 case Role::kPageableCopy:
                 case Role::kPageableWait:
-                    (writing.contains(place) ? all_written : all_pageable)
-                        .add(lane, act, place, roles[act] == Role::kPageableCopy);
+                    add_to(study, (files ? all_written : all_pageable)[place], lane, act, roles[act] == Role::kPageableCopy);
                     break;
                 case Role::kAllocates:
                 case Role::kFrees:
                 case Role::kFlushes:
-                    all_syncs.enter(allocator, lane, act, false);
-                    (roles[act] == Role::kAllocates ? all_allocations : all_frees).add(lane, act, place, false);
+                    add_to(study, allocator, lane, act, false);
+                    add_to(study, (roles[act] == Role::kAllocates ? all_allocations : all_frees)[place], lane, act, false);
             }
         }
     }
-    syncs = all_syncs.take();
+    syncs = by_time(std::move(all_syncs));
     for (Site& site : syncs) find_together(study, of, site);
-    pageable = all_pageable.take();
-    written = all_written.take();
-    frees = all_frees.take();
-    allocations = all_allocations.take();
+    pageable = by_time(std::move(all_pageable));
+    written = by_time(std::move(all_written));
+    frees = by_time(std::move(all_frees));
+    allocations = by_time(std::move(all_allocations));
 }
 
 }  // namespace millrace::diagnose

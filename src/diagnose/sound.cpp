@@ -28,7 +28,6 @@ struct Bounds {
     bool fits(const Work& work) const { return span(work.begin, work.end) && work.name < names; }
     bool fits(const Range& range) const { return span(range.begin, range.end, kFarthest) && range.name < names; }
     bool fits(const Sample& sample) const { return time(sample.time) && sample.stack < stacks && sample.wait < names; }
-    bool fits(const Memory& memory) const { return time(memory.time); }
     bool fits(const Window& window) const { return span(window.begin, window.end, kFarthest); }
     bool fits(const Block& block) const {
         return span(block.begin, block.end, kFarthest) && block.steps >= 0 && block.steps < 1e15;
@@ -55,7 +54,6 @@ void for_each_list(TimelineLike& timeline, Use use) {
     use(timeline.work);
     use(timeline.ranges);
     use(timeline.samples);
-    use(timeline.memory);
     use(timeline.collections);
     use(timeline.profiler_work);
     use(timeline.windows);

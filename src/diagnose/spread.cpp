@@ -1,7 +1,6 @@
 #include "diagnose/spread.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "diagnose/statistics.h"
@@ -11,6 +10,24 @@ namespace {
 
 constexpr double kMostLikeness = 0.9;
 constexpr double kLeastFreedom = 6;  ///< of a side's spread: that of seven blocks, the fewest that alpha allows
+
+std::vector<double> logarithms_of(std::span<const double> speeds) {
+    std::vector<double> logs;
+    for (const double speed : speeds) logs.push_back(std::log(std::max(speed, 1e-300)));
+    return logs;
+}
+
+double mean_of(const std::vector<double>& values) {
+    double sum = 0;
+    for (const double value : values) sum += value;
+    return sum / static_cast<double>(values.size());
+}
+
+double squares_around(const std::vector<double>& values, double mean) {
+    double sum = 0;
+    for (const double value : values) sum += (value - mean) * (value - mean);
+    return sum;
+}
 
 /// How alike neighbours are: the correlation of each block's rank with the next one's, which one odd block cannot make or hide.
 /// Corrected for what few blocks take off it.
@@ -42,18 +59,14 @@ struct Middle {
 /// A mean without the fastest and slowest fifth, so that pauses do not move it, and its variance by the values with those fifths
 /// drawn in (Yuen). Blocks that are alike count as fewer, but as two at least: a run's middle is no less sure than its blocks.
 Middle middle_of(const std::vector<double>& speeds, double alike) {
-    std::vector<double> logs;
-    logs.reserve(speeds.size());
-    for (const double speed : speeds) logs.push_back(std::log(std::max(speed, 1e-300)));
-    std::sort(logs.begin(), logs.end());
+    std::vector<double> logs = logarithms_of(speeds);
+    std::ranges::sort(logs);
     const std::size_t cut = logs.size() / 5;
     const auto count = static_cast<double>(logs.size()), kept = static_cast<double>(logs.size() - 2 * cut);
     Middle middle;
     for (std::size_t at = cut; at < logs.size() - cut; ++at) middle.mean += logs[at] / kept;
-    double drawn_in = 0, squares = 0;
     for (double& each : logs) each = std::clamp(each, logs[cut], logs[logs.size() - 1 - cut]);
-    for (const double each : logs) drawn_in += each / count;
-    for (const double each : logs) squares += (each - drawn_in) * (each - drawn_in);
+    const double squares = squares_around(logs, mean_of(logs));
     const double fewer = std::min((1 + alike) / (1 - alike), count / 2);
     // Values that are alike also lie closer together than they would in a longer run.
     middle.variance = squares / (kept * (kept - 1)) * fewer / (1 - fewer / count);
@@ -65,24 +78,6 @@ Middle middle_of(const std::vector<double>& speeds, double alike) {
 double possible_likeness(const std::vector<double>& one, const std::vector<double>& other) {
     const double seen = joint_likeness(one, other);
     return std::min(kMostLikeness, seen + std::sqrt((1 - seen * seen) / static_cast<double>(one.size() + other.size())));
-}
-
-std::vector<double> logarithms_of(std::span<const double> speeds) {
-    std::vector<double> logs;
-    for (const double speed : speeds) logs.push_back(std::log(std::max(speed, 1e-300)));
-    return logs;
-}
-
-double mean_of(const std::vector<double>& values) {
-    double sum = 0;
-    for (const double value : values) sum += value;
-    return sum / static_cast<double>(values.size());
-}
-
-double squares_around(const std::vector<double>& values, double mean) {
-    double sum = 0;
-    for (const double value : values) sum += (value - mean) * (value - mean);
-    return sum;
 }
 
 }  // namespace
@@ -118,8 +113,7 @@ double spread_p(const Paces& before, const Paces& after) {
 
 double spread_of(const Paces& paces) {
     constexpr double kMedianDistance = 0.6745;  ///< standard deviations of a normal distribution
-    std::vector<double> logs;
-    for (const Pace& pace : paces) logs.push_back(std::log(std::max(pace.speed(), 1e-300)));
+    std::vector<double> logs = logarithms_of(speeds_of(paces));
     if (logs.empty()) return 0;
     const double middle = quantile(logs, 0.5);
     for (double& each : logs) each = std::abs(each - middle);
@@ -131,15 +125,14 @@ double unrest_of(const Paces& paces, bool has_breakdown) {
     constexpr double kFew = 2, kMostIndependent = 8;
     const double spread = spread_of(paces);
     if (!has_breakdown || paces.size() < 2 * kPieces) return spread;
-    std::array<double, kPieces> middles{};
-    double mean = 0, squares = 0;
+    std::vector<double> middles;
     for (std::size_t piece = 0; piece < kPieces; ++piece) {
-        const Paces own(paces.begin() + static_cast<std::ptrdiff_t>(piece * paces.size() / kPieces),
-                        paces.begin() + static_cast<std::ptrdiff_t>((piece + 1) * paces.size() / kPieces));
-        middles.at(piece) = std::log(std::max(1e-300, quantile(speeds_of(own), 0.5)));
-        mean += middles.at(piece) / kPieces;
+        const std::size_t begin = piece * paces.size() / kPieces, end = (piece + 1) * paces.size() / kPieces;
+        const auto own = std::span(paces).subspan(begin, end - begin);
+        middles.push_back(quantile(speeds_of({own.begin(), own.end()}), 0.5));
     }
-    for (const double middle : middles) squares += (middle - mean) * (middle - mean);
+    middles = logarithms_of(middles);
+    const double squares = squares_around(middles, mean_of(middles));
     return std::min(spread, std::max(spread / std::sqrt(kMostIndependent), kFew * std::sqrt(squares / (kPieces - 1))));
 }
 
@@ -147,8 +140,7 @@ double host_share(const CompareSide& side) {
     if (!side.breakdown_ms) return 0;
     double all = 0;
     for (const double ms : *side.breakdown_ms) all += ms;
-    const double device = (*side.breakdown_ms)[static_cast<std::size_t>(Owner::kCompute)] +
-                          (*side.breakdown_ms)[static_cast<std::size_t>(Owner::kCommunication)];
+    const double device = (*side.breakdown_ms)[index_of(Owner::kCompute)] + (*side.breakdown_ms)[index_of(Owner::kCommunication)];
     return all > 0 && std::isfinite(all) ? std::clamp(1 - device / all, 0.0, 1.0) : 0;
 }
 

@@ -1,12 +1,26 @@
 #pragma once
 // How often would chance alone part two sides as far as they are?
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace millrace::diagnose {
+
+/// The upper one of two in the middle; of none `otherwise`.
+template <class Value>
+Value median_of(std::vector<Value> values, Value otherwise = {}) {
+    if (values.empty()) return otherwise;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+/// Of (value, weight): the first value up to which half of the weight lies; of none 0.
+double weighted_median(std::vector<std::pair<double, double>> values);
 
 /// From 1; equal values share the mean of their ranks.
 std::vector<double> midranks(std::span<const double> values);

@@ -90,10 +90,10 @@ void take_times(const Lane& lane, const std::vector<std::uint32_t>& order, const
 }
 
 /// The first steps load modules, fill the allocator's cache and choose algorithms.
-void drop_start_up(const Timeline& timeline, const Lane& lane, bool first_window, const Policy& policy, WindowSteps& found) {
+void drop_start_up(const Timeline& timeline, const Lane& lane, bool first_window, WindowSteps& found) {
     std::vector<Step>& steps = found.steps;
     // Of few steps, most must be left.
-    std::size_t drop = std::min<std::size_t>(first_window ? policy.start_up_steps : 1, steps.size() / 3);
+    std::size_t drop = std::min<std::size_t>(first_window ? kPolicy.start_up_steps : 1, steps.size() / 3);
     if (drop == 0) return;
     // Modules are loaded when a kernel is first launched: later than that is no start-up.
     if (first_window)
@@ -102,9 +102,8 @@ void drop_start_up(const Timeline& timeline, const Lane& lane, bool first_window
             if (entry.kind != CallKind::kModuleLoad) continue;
             while (drop < steps.size() / 3 && lane.jobs[steps[drop].first_job].launched < entry.begin) ++drop;
         }
-    if (first_window) found.start_up_end = steps[drop].begin;
     steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(drop));
-    std::erase_if(found.evaluations, [&](const Phase& phase) { return phase.begin < steps.front().begin; });
+    std::erase_if(found.evaluations, [&](const Step& phase) { return phase.begin < steps.front().begin; });
 }
 
 }  // namespace
@@ -116,8 +115,7 @@ std::optional<record::StepPlace> place_of(const Timeline& timeline, std::uint32_
     return record::place_of(frames, timeline.loops);
 }
 
-WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const Lane& lane, bool first_window,
-                       const Policy& policy) {
+WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const Lane& lane, bool first_window) {
     WindowSteps found;
     if (lane.jobs.empty()) return found;
     const std::vector<std::uint32_t> order = jobs_in_order(timeline, lane);
@@ -135,7 +133,7 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
         found.steps.push_back({lane.jobs.front().begin, end, 0, static_cast<std::uint32_t>(lane.jobs.size() - 1)});
         return found;
     }
-    drop_start_up(timeline, lane, first_window, policy, found);
+    drop_start_up(timeline, lane, first_window, found);
     return found;
 }
 

@@ -6,6 +6,7 @@
 #include "diagnose/loader_workers.h"
 #include "diagnose/machine_rows.h"
 #include "diagnose/pace.h"
+#include "diagnose/statistics.h"
 #include "record/pulse_blocks.h"
 
 namespace millrace::diagnose {
@@ -16,36 +17,32 @@ constexpr std::size_t kFewGpuSamples = 3;
 constexpr double kSlowestPace = 1.1;  ///< outside of windows against inside, as kFastestPace
 constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
 
-std::vector<Window> some_of(std::vector<Window> windows, std::size_t most) {
-    if (windows.size() <= most) return windows;
-    std::vector<Window> kept;
-    for (std::size_t i = 0; i < most; ++i) kept.push_back(windows[i * windows.size() / most]);
-    return kept;
-}
-
-std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher, const Policy& policy) {
+std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher) {
+    const std::vector<Window> windows = windows_of(timeline, launcher);
+    const std::size_t count = std::min(windows.size(), kPolicy.windows);
     std::vector<Lane> lanes;
-    for (const Window& window : some_of(windows_of(timeline, launcher), policy.windows))
+    for (std::size_t i = 0; i < count; ++i) {
+        const Window& window = windows[i * windows.size() / count];
         lanes.push_back(read_lane(timeline, launcher, window.begin, window.end));
+    }
     // Windows whose jobs had to be joined by order serve only where there are no others.
-    const bool sound =
-        std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) { return lane.mended == 0 && !lane.jobs.empty(); });
+    const bool sound = std::ranges::any_of(lanes, [](const Lane& lane) { return lane.mended == 0 && !lane.jobs.empty(); });
     if (sound) std::erase_if(lanes, [](const Lane& lane) { return lane.mended > 0; });
     return lanes;
 }
 
 /// Link speed as pinned copies of this program show it, else as the link allows.
-std::optional<double> copy_speed(const Timeline& timeline, const Policy& policy, bool& assumed) {
+std::optional<double> copy_speed(const Timeline& timeline, bool& assumed) {
     double best = 0;
     for (const Work& work : timeline.work) {
         const bool pinned = work.from == MemoryKind::kPinned || work.to == MemoryKind::kPinned;
-        if (work.kind != WorkKind::kCopy || !pinned || work.bytes < policy.bulk_bytes || work.end <= work.begin) continue;
+        if (work.kind != WorkKind::kCopy || !pinned || work.bytes < kPolicy.bulk_bytes || work.end <= work.begin) continue;
         best = std::max(best, static_cast<double>(work.bytes) / static_cast<double>(work.end - work.begin) * 1e9);
     }
     assumed = best <= 0 && timeline.link_is_assumed;
     if (best > 0) return best;
     if (timeline.link_bytes_per_second && *timeline.link_bytes_per_second > 0)
-        return *timeline.link_bytes_per_second * policy.link_efficiency;
+        return *timeline.link_bytes_per_second * kPolicy.link_efficiency;
     return std::nullopt;
 }
 
@@ -65,15 +62,8 @@ void wait_for_batches(const Study& study, std::size_t lane, Model& model) {
 
 /// What another profiler did between the calls is no part of the program.
 void forget_profiler(const Study& study, std::size_t lane, Model& model) {
-    auto range = study.timeline.profiler_work.begin();
-    for (std::uint32_t act = 1; act < model.acts.size(); ++act) {
-        const Time begin = study.call(lane, act - 1).end, end = study.call(lane, act).begin;
-        while (range != study.timeline.profiler_work.end() && range->end <= begin) ++range;
-        for (auto each = range; each != study.timeline.profiler_work.end() && each->begin < end; ++each)
-            if (each->process == study.launcher.process || each->process == 0)
-                model.acts[act].gap -=
-                    std::clamp<Time>(std::min(end, each->end) - std::max(begin, each->begin), 0, model.acts[act].gap);
-    }
+    const auto taken = covered_before(study.timeline, study.launcher, study.lanes[lane], study.timeline.profiler_work);
+    for (std::size_t act = 0; act < model.acts.size(); ++act) model.acts[act].gap -= std::min(taken[act], model.acts[act].gap);
 }
 
 /// Neither is what it took to note operators and functions. Some take less than others: what one stretch of host work has no room
@@ -83,19 +73,11 @@ void forget_notes(const Study& study, std::size_t lane, Model& model) {
     const auto [first, end] = study.steady[lane];
     for (std::uint32_t act = std::max(first, 1u); act < std::min<std::size_t>(end, model.acts.size()); ++act) {
         Time& gap = model.acts[act].gap;
-        owed += Time{study.call(lane, act).notes} * study.policy.profiler_note;
-        const Time taken = std::min(owed, static_cast<Time>(study.policy.noted_share * static_cast<double>(gap)));
+        owed += Time{study.call(lane, act).notes} * kPolicy.profiler_note;
+        const Time taken = std::min(owed, static_cast<Time>(kPolicy.noted_share * static_cast<double>(gap)));
         gap -= taken;
         owed -= taken;
     }
-}
-
-/// Of steady steps, in nanoseconds.
-Time host_time(const Study& study, std::size_t lane, const Model& model) {
-    Time sum = 0;
-    for (std::uint32_t act = 0; act < model.acts.size(); ++act)
-        if (study.is_steady(lane, act)) sum += model.acts[act].gap + model.acts[act].own;
-    return sum;
 }
 
 double mean_ms(const Study& study, const std::vector<Model>& models, bool with_evaluations = false) {
@@ -105,7 +87,7 @@ double mean_ms(const Study& study, const std::vector<Model>& models, bool with_e
         sum += steps_time(played, study.steps[i].steps);
         if (with_evaluations) sum += phases_time(played, study.steps[i].evaluations);
     }
-    return study.step_count == 0 ? 0 : static_cast<double>(sum) * 1e-6 / static_cast<double>(study.step_count);
+    return study.step_count == 0 ? 0 : study.per_step(ms_of(sum));
 }
 
 bool is_kernel(const Study& study, std::size_t lane, std::size_t task) {
@@ -115,11 +97,10 @@ bool is_kernel(const Study& study, std::size_t lane, std::size_t task) {
 /// Time of the steps' kernels, per step.
 double busy_ms(const Study& study, const std::vector<Model>& models) {
     double sum = 0;
-    for (std::size_t lane = 0; lane < models.size(); ++lane)
-        for (const Step& step : study.steps[lane].steps)
-            for (std::uint32_t task = step.first_job; task < step.end_job; ++task)
-                if (is_kernel(study, lane, task)) sum += static_cast<double>(models[lane].tasks[task].duration);
-    return sum * 1e-6 / static_cast<double>(study.step_count);
+    study.for_each_job(&WindowSteps::steps, [&](std::size_t lane, std::uint32_t task, const Job&) {
+        if (is_kernel(study, lane, task)) sum += ms_of(models[lane].tasks[task].duration);
+    });
+    return study.per_step(sum);
 }
 
 void slow_kernels(const Study& study, std::size_t lane, double factor, Model& model) {
@@ -130,7 +111,7 @@ void slow_kernels(const Study& study, std::size_t lane, double factor, Model& mo
 
 /// Drivers give means over a second, so the first and the last are too low, and short runs have no others: the highest counts
 /// there.
-std::optional<PowerLimit> power_of(std::span<const MachineSample> samples, const Policy& policy, double busy_share) {
+std::optional<PowerLimit> power_of(std::span<const MachineSample> samples, double busy_share) {
     std::vector<double> inside;
     double most = 0, limit = 0;
     for (const MachineSample& sample : samples) {
@@ -144,9 +125,9 @@ std::optional<PowerLimit> power_of(std::span<const MachineSample> samples, const
         std::nth_element(inside.begin(), upper, inside.end());
         most = *upper;
     }
-    const double idle = policy.idle_power * limit;
+    const double idle = kPolicy.idle_power * limit;
     if (limit <= 0 || most <= idle || busy_share <= 0) return std::nullopt;
-    return PowerLimit{limit, idle, std::min(most, limit), std::min(1.0, busy_share), policy.power_exponent};
+    return PowerLimit{limit, idle, std::min(most, limit), std::min(1.0, busy_share)};
 }
 
 std::vector<Model> quickened(std::vector<Model> models, Time cost) {
@@ -175,37 +156,32 @@ Time recording_cost(const Study& study) {
 
 }  // namespace
 
-Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const Policy& the_policy)
+Study::Study(const Timeline& the_timeline, const Launcher& the_launcher)
     : timeline(the_timeline),
-      policy(the_policy),
       launcher(the_launcher),
       places(the_timeline),
-      lanes(lanes_of(the_timeline, the_launcher, the_policy)),
-      host(the_timeline, the_launcher, places, lanes, the_policy) {
-    for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
+      lanes(lanes_of(the_timeline, the_launcher)),
+      host(the_timeline, the_launcher, places, lanes) {
+    for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0));
     leave_out_shapeless();
     measure_steps();
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const std::vector<Step>& found = steps[i].steps;
-        auto& [first, end] = steady.emplace_back(0, 0);
-        if (!found.empty()) {
-            const auto begins = [&](Time time) {
-                return static_cast<std::uint32_t>(
-                    std::partition_point(lanes[i].calls.begin(), lanes[i].calls.end(),
-                                         [&](std::uint32_t index) { return timeline.calls[index].begin < time; }) -
-                    lanes[i].calls.begin());
-            };
-            first = begins(lanes[i].jobs[found.front().first_job].launched);
-            end = begins(lanes[i].jobs[found.back().end_job].launched);
-        }
-        models.push_back(build_model(timeline, lanes[i], policy));
+        const auto first_call = [&](std::uint32_t job) {
+            const auto begin = [&](std::uint32_t index) { return timeline.calls[index].begin; };
+            const auto at = std::ranges::lower_bound(lanes[i].calls, lanes[i].jobs[job].launched, {}, begin);
+            return static_cast<std::uint32_t>(at - lanes[i].calls.begin());
+        };
+        steady.emplace_back(0, 0);
+        if (!found.empty()) steady.back() = {first_call(found.front().first_job), first_call(found.back().end_job)};
+        models.push_back(build_model(timeline, lanes[i]));
         wait_for_batches(*this, i, models.back());
     }
     if (step_count == 0) return;
     base_ms = replayed_ms = mean_ms(*this, models);
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
-    if (timeline.source == Source::kKineto) remove_profiler();
-    copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
+    if (has_profiler()) remove_profiler();
+    copy_bytes_per_second = copy_speed(timeline, copy_speed_is_assumed);
     blocks = in_training_steps(*this);
     undisturbed_ms = undisturbed_step_ms(blocks);
     take_evaluation_off();
@@ -213,7 +189,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     unseen = unseen_loading(*this);
     if (timeline.source == Source::kRecording) remove_presence();
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
-    if (base_ms > 0) power = power_of(since_recorded(timeline), policy, busy_ms(*this, models) / base_ms);
+    if (base_ms > 0) power = power_of(since_recorded(timeline), busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
         for (Model& model : models)
             model.pace = static_cast<Time>(std::min(*busy * (recorded_ms + unseen_loading_ms()), base_ms) * 1e6);
@@ -222,20 +198,18 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
 /// Where no step returns as it does in others: start-up would pass for a very long one. Nor do turns of a loop inside of a step
 /// count, where only what returns was found and less than half of what a step has that other windows show.
 void Study::leave_out_shapeless() {
-    const auto work_of = [&](std::size_t i) {
-        std::size_t work = 0;
-        for (const Step& step : steps[i].steps)
-            for (std::uint32_t job = step.first_job; job < step.end_job; ++job) work += 1 + lanes[i].jobs[job].more_work.size();
-        return static_cast<double>(work) / static_cast<double>(std::max<std::size_t>(1, steps[i].steps.size()));
-    };
+    std::vector<double> work(steps.size(), 0);  // of a step, by window
+    for_each_job(&WindowSteps::steps, [&](std::size_t lane, std::uint32_t, const Job& job) {
+        work[lane] += static_cast<double>(1 + job.more_work.size()) / static_cast<double>(steps[lane].steps.size());
+    });
     double whole = 0;
     bool returns = false;
     for (std::size_t i = 0; i < steps.size(); ++i) {
         returns = returns || (!steps[i].steps.empty() && steps[i].source != StepSource::kWindow);
-        if (steps[i].source < StepSource::kPeriod) whole = std::max(whole, work_of(i));
+        if (steps[i].source < StepSource::kPeriod) whole = std::max(whole, work[i]);
     }
     for (std::size_t i = 0; i < steps.size(); ++i) {
-        const bool part = steps[i].source == StepSource::kPeriod && 2 * work_of(i) < whole;
+        const bool part = steps[i].source == StepSource::kPeriod && 2 * work[i] < whole;
         if (part || (returns && steps[i].source == StepSource::kWindow)) steps[i] = {}, ++shapeless;
     }
 }
@@ -247,22 +221,18 @@ void Study::measure_steps() {
         step_count += window.steps.size();
         for (const Step& step : window.steps) recorded += step.end - step.begin;
     }
-    recorded_ms = step_count > 0 ? static_cast<double>(recorded) * 1e-6 / static_cast<double>(step_count) : 0;
+    recorded_ms = step_count > 0 ? per_step(ms_of(recorded)) : 0;
 }
 
 void Study::take_evaluation_off() {
     double phases = 0;
     for (const WindowSteps& window : steps)
-        for (const Phase& phase : window.evaluations)
-            ++phases, evaluation_ms += static_cast<double>(phase.end - phase.begin) * 1e-6;
-    evaluation_ms /= static_cast<double>(step_count);
-    if (!undisturbed_ms || evaluation_ms <= policy.closes * recorded_ms) return;
+        for (const Step& phase : window.evaluations) ++phases, evaluation_ms += per_step(ms_of(phase.end - phase.begin));
+    if (!undisturbed_ms || evaluation_ms <= kPolicy.closes * recorded_ms) return;
     const double whole = recorded_ms + evaluation_ms, apart = whole * static_cast<double>(step_count) / phases;
     std::vector<Time> lengths;
     for (const Block& block : blocks) lengths.push_back(block.end - block.begin);
-    const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
-    std::nth_element(lengths.begin(), middle, lengths.end());
-    if (apart > static_cast<double>(*middle) * 1e-6) return;  // most blocks hold none, and those count
+    if (apart > ms_of(median_of(std::move(lengths)))) return;  // most blocks hold none, and those count
     pace_has_evaluation = true;
     // All from one evaluation to the next may have been counted as one step. Or calls of the evaluation as steps: it is unknown
     // how many.
@@ -274,15 +244,11 @@ void Study::take_evaluation_off() {
 }
 
 void Study::remove_profiler() {
-    Time taken = 0;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         forget_profiler(*this, i, models[i]);
-        const Time before = host_time(*this, i, models[i]);
         forget_notes(*this, i, models[i]);
-        quicken(models[i], policy.profiler_call);
-        taken += before - host_time(*this, i, models[i]);
+        quicken(models[i], kPolicy.profiler_call);
     }
-    profiler_ms = static_cast<double>(taken) * 1e-6 / static_cast<double>(step_count);
     base_ms = mean_ms(*this, models);
 }
 
@@ -343,13 +309,13 @@ std::optional<double> Study::pace() const {
 double PowerLimit::slowdown(double share) const {
     // Dynamic power goes with the busy share and with a power of the kernels' speed.
     const double wanted = (watts - idle_watts) / busy_share * share, allowed = limit_watts - idle_watts;
-    return wanted <= allowed || allowed <= 0 ? 1 : std::pow(wanted / allowed, 1 / exponent);
+    return wanted <= allowed || allowed <= 0 ? 1 : std::pow(wanted / allowed, 1 / kPolicy.power_exponent);
 }
 
 Time Study::host_gap(std::size_t lane, std::uint32_t act) const {
     if (act == 0) return 0;
     const Time stretch = call(lane, act).begin - call(lane, act - 1).end - host.collecting(lane, act);
-    return without_notes(std::max<Time>(0, stretch), call(lane, act), policy);
+    return without_notes(std::max<Time>(0, stretch), call(lane, act));
 }
 
 double Study::step_with(std::span<const Cure* const> cures) const {
@@ -357,7 +323,7 @@ double Study::step_with(std::span<const Cure* const> cures) const {
     for (std::size_t i = 0; i < changed.size(); ++i)
         for (const Cure* cure : cures) (*cure)(i, changed[i]);
     double step = mean_ms(*this, changed);
-    if (!changed.empty()) step = std::max(step, static_cast<double>(changed.front().pace) * 1e-6);
+    if (!changed.empty()) step = std::max(step, ms_of(changed.front().pace));
     if (!power || step <= 0) return step;
     // A GPU that idles less takes more power; at its limit it slows down until the power fits.
     const double busy = busy_ms(*this, changed);

@@ -1,11 +1,14 @@
 #pragma once
 // Everything that rules look at, worked out once: lanes, steps, what the host did, the model that is played again.
 
+#include <algorithm>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
+#include "diagnose/frame_counts.h"
 #include "diagnose/host_work.h"
 #include "diagnose/replay.h"
 #include "diagnose/steps.h"
@@ -21,14 +24,13 @@ struct PowerLimit {
     double limit_watts = 0, idle_watts = 0;
     double watts = 0;  ///< while kernels ran in `busy_share` of the time
     double busy_share = 0;
-    double exponent = 1;  ///< Policy::power_exponent
 
     /// How much longer kernels take when they run in that share of the time; 1 below the limit.
     double slowdown(double share) const;
 };
 
 struct Study {
-    Study(const Timeline& timeline, const Launcher& launcher, const Policy& policy);
+    Study(const Timeline& timeline, const Launcher& launcher);
     Study(const Study&) = delete;
     Study& operator=(const Study&) = delete;
 
@@ -43,12 +45,46 @@ struct Study {
     bool is_steady(std::size_t lane, std::uint32_t act) const { return act >= steady[lane].first && act < steady[lane].second; }
     /// Whether the host was on its way through a training step then: ahead of the device, and in no evaluation.
     bool trains_at(Time time) const;
-    /// Whether another profiler made the steps much longer.
-    bool is_profiled() const { return profiler_ms > 0 && recorded_ms - base_ms > policy.much_profiling * recorded_ms; }
+    /// What its copies or sets move.
+    std::uint64_t bytes_of(const Job& job) const {
+        std::uint64_t bytes = timeline.work[job.first_work].bytes;
+        for (const std::uint32_t more : job.more_work) bytes += timeline.work[more].bytes;
+        return bytes;
+    }
+    /// Whether it is of the thread that has the user's frames.
+    bool is_main(const Sample& sample) const {
+        return sample.process == launcher.process && sample.thread == launcher.main_thread;
+    }
+    /// Whether another profiler noted calls, operators and functions.
+    bool has_profiler() const { return timeline.source == Source::kKineto; }
+    /// Whether that made the steps much longer.
+    bool is_profiled() const { return has_profiler() && recorded_ms - base_ms > kPolicy.much_profiling * recorded_ms; }
     /// Whether nothing returns in any window: each counts as one step.
     bool is_shapeless() const;
     /// Outside of windows against inside, with evaluations where the pace has them.
     std::optional<double> pace() const;
+    /// `use(lane, number, job)` for each job of training steps, or of evaluations.
+    template <class Use>
+    void for_each_job(std::vector<Step> WindowSteps::*which, Use use) const {
+        for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+            for (const Step& step : steps[lane].*which)
+                for (std::uint32_t job = step.first_job; job < step.end_job; ++job) use(lane, job, lanes[lane].jobs[job]);
+    }
+    /// `use(lane, act, portion, ms)` for each portion of the host's work in steady steps; milliseconds per step.
+    template <class Use>
+    void for_each_portion(Doing doing, Use use) const {
+        for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+            for (std::uint32_t act = std::max(1u, steady[lane].first); act < steady[lane].second; ++act)
+                for (const Portion& portion : host.portions(lane, act))
+                    if (portion.doing == doing) use(lane, act, portion, per_step(portion.share * ms_of(host_gap(lane, act))));
+    }
+    double per_step(double sum) const { return sum / static_cast<double>(step_count); }
+    /// The user's line that launched it. Lines are taken in some steps only; the others' calls have the last place that was
+    /// known, which may be another.
+    std::uint32_t place_of(std::size_t lane, const Job& job) const {
+        const bool known = job.call != kNoIndex && call(lane, job.call).stack != kNoStack;
+        return known ? host.place_of(lane, job.call) : kNoPlace;
+    }
     /// Of a step outside of windows, waiting for data that they do not show.
     double unseen_loading_ms() const { return unseen ? unseen->ms : 0; }
     /// What shares of a step are of: the model's, with that.
@@ -57,7 +93,6 @@ struct Study {
     Time host_gap(std::size_t lane, std::uint32_t act) const;
 
     const Timeline& timeline;
-    const Policy& policy;
     Launcher launcher;
     Places places;
     std::vector<Lane> lanes;
@@ -77,7 +112,6 @@ struct Study {
     double evaluation_ms = 0;                         ///< that phases between steps add to each in the windows
     std::optional<double> undisturbed_evaluation_ms;  ///< the same outside of them, where the pace has it
     std::optional<UnseenLoading> unseen;              ///< waiting for data that windows do not show
-    double profiler_ms = 0;                           ///< of a step that another profiler took for noting things, by our estimate
     double presence_ms = 0;                           ///< of a step outside of windows: what CUPTI took there, by our estimate
     Time call_cost = 0;                               ///< that recording added to each call
     std::optional<PowerLimit> power;                  ///< where power and its limit were measured
@@ -92,5 +126,19 @@ private:
     void remove_recording_cost();
     void remove_presence();
 };
+
+/// Lines of Python that training steps in windows run through, the frameworks' own among them.
+std::set<Line> lines_of_training(const Study& study);
+
+/// The line of an evaluation. It runs through the same model as training does, so the innermost frame of its launches is mostly
+/// the model's; what a person changes is the code that is the evaluation's own.
+/// The innermost of these with kPolicy.launches_under of the evaluations' launches that have a stack (where hardly any has: of
+/// the samples of the main thread):
+/// - a line that training steps do not run through, or the busiest of such lines in one function;
+/// - where all lines are shared (one loop for both): the busiest line of the innermost function in which training also runs
+///   through others, as that is where the two part;
+/// - any line.
+/// Absent where no frames are known, or only native ones.
+std::optional<Spot> place_of_evaluation(const Study& study);
 
 }  // namespace millrace::diagnose

@@ -17,6 +17,8 @@ using record::CallKind;
 using record::MemoryKind;
 using record::WorkKind;
 
+constexpr double ms_of(Time time) { return static_cast<double>(time) * 1e-6; }
+
 constexpr std::uint32_t kNoStack = 0, kNoName = 0;
 
 struct Frame {
@@ -81,12 +83,6 @@ struct Sample {
     std::uint32_t wait = kNoName;  ///< the system call it is in, such as "futex", "poll", "write"
 };
 
-struct Memory {
-    Time time = 0;
-    std::uint32_t process = 0;
-    std::uint64_t address = 0, bytes = 0;  ///< bytes 0: given back
-};
-
 /// A stretch in which everything was recorded.
 struct Window {
     Time begin = 0, end = 0;
@@ -147,7 +143,6 @@ struct Timeline {
     std::vector<Arguments> arguments;  ///< by (process, correlation)
     std::vector<Range> ranges;         ///< by begin
     std::vector<Sample> samples;       ///< by time
-    std::vector<Memory> memory;        ///< by time
     std::vector<Range> collections;    ///< garbage collections, where a trace marks them; of recordings samples show them
     std::vector<Range> profiler_work;  ///< what another profiler did in the program's time, such as emptying its buffers
     std::vector<Window> windows;       ///< by begin; of a trace, one

@@ -9,6 +9,7 @@
 
 #include "diagnose/cures.h"
 #include "diagnose/findings.h"
+#include "diagnose/pace.h"
 #include "diagnose/sample_memo.h"
 #include "diagnose/study.h"
 
@@ -58,10 +59,9 @@ struct Sides {
 
 Sides tally(const Study& study) {
     Sides sides;
-    double ms = 0, steps = 0;
-    for (const Block& block : study.blocks) ms += static_cast<double>(block.end - block.begin) * 1e-6, steps += block.steps;
+    const BlockSpeed speed = speed_of(study.blocks);
     sides.inside.step_ms = study.recorded_ms;
-    sides.outside.step_ms = steps > 0 ? ms / steps : 0;
+    sides.outside.step_ms = speed.steps > 0 ? speed.ms / speed.steps : 0;
     std::vector<std::pair<Time, Time>> calls;  // of the main thread
     for (const Call& call : study.timeline.calls)
         if (call.process == study.launcher.process && call.thread == study.launcher.main_thread)
@@ -80,7 +80,7 @@ Sides tally(const Study& study) {
     };
     std::size_t elsewhere = 0;
     for (const Sample& sample : study.timeline.samples) {
-        if (sample.process != study.launcher.process || sample.thread != study.launcher.main_thread) continue;
+        if (!study.is_main(sample)) continue;
         while (call != calls.end() && call->second <= sample.time) ++call;
         while (block != study.blocks.end() && block->end <= sample.time) ++block;
         if (study.trains_at(sample.time))
@@ -106,7 +106,7 @@ std::optional<UnseenLoading> unseen_loading(const Study& study) {
     const double error = std::sqrt(outside.variance() + inside.variance());
     UnseenLoading unseen;
     unseen.ms = std::min(grown, slower);
-    if (inside.samples == 0 || unseen.ms <= study.policy.closes * study.recorded_ms || grown < kSure * error) return std::nullopt;
+    if (inside.samples == 0 || unseen.ms <= kPolicy.closes * study.recorded_ms || grown < kSure * error) return std::nullopt;
     const double hidden = inside.ms(inside.loading) - study.gain_of(without_host_work(study, Doing::kLoading));
     if (hidden > kMostHidden * study.recorded_ms) return std::nullopt;
     double most = 0;
@@ -130,7 +130,7 @@ std::optional<UnseenLoading> unseen_loading(const Study& study) {
 std::string remark_of(const UnseenLoading& unseen, const Study& study) {
     return fmt::format(
         "outside of the windows a step {} data {:.1f} ms more than inside, at {}: the cost of `loader-wait` has it",
-        unseen.waits ? "waits for" : "loads", unseen.ms, name_of_place(study, unseen.place));
+        unseen.waits ? "waits for" : "loads", unseen.ms, study.places.name(unseen.place));
 }
 
 }  // namespace millrace::diagnose

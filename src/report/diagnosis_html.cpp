@@ -22,13 +22,6 @@ using diagnose::Diagnosis;
 using diagnose::Owner;
 using diagnose::Timeline;
 
-double busy_ms(const Diagnosis& diagnosis) {
-    double sum = 0;
-    for (std::size_t at = 0; at < diagnose::kOwners; ++at)
-        if (is_busy(static_cast<Owner>(at))) sum += diagnosis.breakdown_ms[at];
-    return sum;
-}
-
 std::string ring(double share) {
     constexpr double kRadius = 84, kRound = 2 * 3.14159265358979 * kRadius;
     const char* tone = share >= 0.9 ? "" : share >= 0.6 ? " middling" : " poor";
@@ -63,28 +56,23 @@ std::string hero(const Diagnosis& diagnosis) {
     if (diagnosis.steps == 0)
         return "<section class=\"card\"><h1>No training steps on a GPU were found</h1><p class=\"lead\">The recording holds no "
                "work on a GPU that returns step by step, so there is nothing to say about it.</p></section>\n";
-    const double sum = breakdown_sum(diagnosis), waits = std::max(0.0, sum - busy_ms(diagnosis));
+    const double sum = diagnose::sum_of(diagnosis.breakdown_ms),
+                 waits = std::max(0.0, sum - diagnose::busy_of(diagnosis.breakdown_ms));
     if (!std::isfinite(diagnosis.busy_share))
         return fmt::format(
             "<section class=\"card\"><h1>A training step takes {}.</h1><p class=\"lead\">How busy a GPU was is not "
             "measured.</p>{}</section>\n",
             step_text(diagnosis), first_advice(diagnosis));
     std::string text = "<section class=\"card hero\">" + ring(diagnosis.busy_share);
-    text += fmt::format("<div><h1>The GPU worked {:.0f} % of the time{}.</h1><p class=\"lead\">A training {} takes {}{}. ",
-                        100 * diagnosis.busy_share, has_evaluation(diagnosis) ? " in training" : "", html_term("step", "step"),
-                        step_text(diagnosis), recorded_aside(diagnosis));
+    text += fmt::format("<div><h1>{}.</h1><p class=\"lead\">A training {} takes {}{}. ", worked_text(diagnosis),
+                        html_term("step", "step"), step_text(diagnosis), recorded_aside(diagnosis));
     if (waits > 0.01 * sum)
         text += fmt::format("During {} of it the GPU had nothing to do.", milliseconds_text(waits));
     else
         text += "The GPU has hardly a moment without work.";
     if (const auto busy = unrecorded_busy_text(diagnosis))
         text += fmt::format(" While nothing was recorded it worked about {} of the time.", *busy);
-    if (has_evaluation(diagnosis))
-        text += fmt::format(
-            " Evaluation adds {} to each{}.", milliseconds_text(diagnosis.evaluation_ms),
-            diagnosis.undisturbed_evaluation_ms
-                ? fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_evaluation_ms))
-                : "");
+    if (const std::string evaluation = evaluation_text(diagnosis); !evaluation.empty()) text += " " + evaluation + ".";
     return text + "</p>" + first_advice(diagnosis) + "</div></section>\n";
 }
 
@@ -125,21 +113,15 @@ std::string braces(double busy, double sum) {
 }
 
 std::string breakdown(const Diagnosis& diagnosis) {
-    const double sum = breakdown_sum(diagnosis);
+    const double sum = diagnose::sum_of(diagnosis.breakdown_ms);
     if (diagnosis.steps == 0 || !(sum > 0)) return {};
     constexpr double kShown = 0.0005;  // what is less rounds to 0.0 %
-    std::vector<std::size_t> owners;
-    for (std::size_t at = 0; at < diagnose::kOwners; ++at)
-        if (diagnosis.breakdown_ms[at] >= kShown * sum) owners.push_back(at);
-    std::stable_sort(owners.begin(), owners.end(), [&](std::size_t a, std::size_t b) {
-        const bool one = is_busy(static_cast<Owner>(a)), other = is_busy(static_cast<Owner>(b));
-        return one != other ? one : diagnosis.breakdown_ms[a] > diagnosis.breakdown_ms[b];
-    });
     std::string bar, rows;
     double x = 0;
-    for (const std::size_t at : owners) {
+    for (const Owner owner : owners_by_time(diagnosis.breakdown_ms, kShown * sum)) {
+        const std::size_t at = index_of(owner);
         const double ms = diagnosis.breakdown_ms[at], width = 10'000 * ms / sum;
-        const OwnerWords words = words_of(static_cast<Owner>(at));
+        const OwnerWords words = words_of(owner);
         bar += fmt::format(
             "<rect class=\"o{}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"10\"><title>{}: {}, {:.1f} %</title></rect>\n", at, x,
             width, words.label, milliseconds_text(ms), 100 * ms / sum);
@@ -155,7 +137,8 @@ std::string breakdown(const Diagnosis& diagnosis) {
         "viewBox=\"0 0 10000 10\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"The table below as one "
         "bar\">{}</svg>\n<table><thead><tr><th scope=\"col\">What happened</th><th scope=\"col\" class=\"num\">Time</th><th "
         "scope=\"col\" class=\"num\">Share</th></tr></thead><tbody>\n{}</tbody></table></div></section>\n",
-        html_term("step", "step"), milliseconds_text(sum), html_term("busy", "GPU"), braces(busy_ms(diagnosis), sum), bar, rows);
+        html_term("step", "step"), milliseconds_text(sum), html_term("busy", "GPU"),
+        braces(diagnose::busy_of(diagnosis.breakdown_ms), sum), bar, rows);
 }
 
 std::string kernels(const diagnose::KernelTable& table) {
@@ -199,9 +182,7 @@ std::string why_worse(const Diagnosis& diagnosis) {
 
 std::string steps(const Diagnosis& diagnosis, const Timeline& timeline) {
     if (!diagnosis.typical && !diagnosis.worst) return {};
-    const auto length = [](const diagnose::StepView& step) {
-        return milliseconds_text(static_cast<double>(step.end - step.begin) * 1e-6);
-    };
+    const auto length = [](const diagnose::StepView& step) { return milliseconds_text(diagnose::ms_of(step.end - step.begin)); };
     std::string text = fmt::format(
         "<section aria-labelledby=\"lens\"><h2 id=\"lens\">One step under the lens</h2>\n<p class=\"soft\">Time runs from left "
         "to right. The upper lane shows what ran on the GPU ({}, copies), the middle one what it waited for, the lower ones what "

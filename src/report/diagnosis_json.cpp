@@ -17,7 +17,7 @@ constexpr std::size_t kMostRows = 50, kMostNames = 50;  ///< of a table; of a ch
 std::optional<double> mean_of_steps(const diagnose::Diagnosis& diagnosis) {
     if (diagnosis.recorded.empty()) return std::nullopt;
     double sum = 0;
-    for (const auto& [begin, end] : diagnosis.recorded) sum += static_cast<double>(end - begin) * 1e-6;
+    for (const auto& [begin, end] : diagnosis.recorded) sum += diagnose::ms_of(end - begin);
     return sum / static_cast<double>(diagnosis.recorded.size()) + diagnosis.unseen_loading_ms;
 }
 
@@ -106,7 +106,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     json["window_overhead_share"] = number(diagnosis.window_overhead_share);
     json["dropped_records"] = diagnosis.dropped_records;
     json["breakdown"] = Json::object();
-    const bool divided = seen && breakdown_sum(diagnosis) > 0;
+    const bool divided = seen && diagnose::sum_of(diagnosis.breakdown_ms) > 0;
     for (std::size_t owner = 0; owner < diagnose::kOwners; ++owner)
         json["breakdown"][std::string(name_of(static_cast<diagnose::Owner>(owner)))] =
             divided ? number(diagnosis.breakdown_ms[owner]) : Json(nullptr);

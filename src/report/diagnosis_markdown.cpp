@@ -21,13 +21,11 @@ std::string markdown_phrase(std::string_view text) {
 }
 
 std::string markdown_breakdown(const diagnose::Diagnosis& diagnosis) {
-    const double sum = breakdown_sum(diagnosis);
+    const double sum = diagnose::sum_of(diagnosis.breakdown_ms);
     std::string text = "\n## Where a step goes\n\n| | ms per step | share |\n|---|---:|---:|\n";
-    for (std::size_t owner = 0; owner < diagnose::kOwners; ++owner) {
-        const double ms = diagnosis.breakdown_ms[owner];
-        if (!(ms > 0)) continue;
-        text +=
-            fmt::format("| {} | {:.3f} | {:.1f} % |\n", words_of(static_cast<diagnose::Owner>(owner)).label, ms, 100 * ms / sum);
+    for (const diagnose::Owner owner : owners_by_time(diagnosis.breakdown_ms)) {
+        const double ms = diagnosis.breakdown_ms[index_of(owner)];
+        text += fmt::format("| {} | {:.3f} | {:.1f} % |\n", words_of(owner).label, ms, 100 * ms / sum);
     }
     return text;
 }
@@ -57,10 +55,8 @@ std::string finding(std::size_t rank, const diagnose::Finding& finding, double s
     } else {
         text += "\n\n";
     }
-    if (finding.gain_upper_bound)
-        text += fmt::format("{}at most {:.1f} % of the step's time comes back{}{}", finding.lost_ms_per_step > 0 ? "; " : "",
-                            100 * *finding.gain_upper_bound, finding.assumption.empty() ? "" : ", if ",
-                            markdown_phrase(finding.assumption));
+    if (const std::string gain = gain_text(finding); !gain.empty())
+        text += (finding.lost_ms_per_step > 0 ? "; " : "") + markdown_phrase(gain);
     text += fmt::format("; confidence {:.0f} %.\n", 100 * finding.confidence);
     if (!finding.what.empty()) text += "\n" + markdown_phrase(finding.what) + "\n";
     if (!finding.fix.empty()) text += "\n**Do:** " + markdown_phrase(finding.fix) + "\n";
@@ -106,22 +102,13 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
     if (diagnosis.steps == 0) {
         text += "No training steps on a GPU were found, so there is nothing to say about them.\n";
     } else {
-        text += std::isfinite(diagnosis.busy_share)
-                    ? fmt::format("**The GPU worked {:.0f} % of the time{}**", 100 * diagnosis.busy_share,
-                                  has_evaluation(diagnosis) ? " in training" : "")
-                    : "How busy a GPU was is not measured";
-        text += ": " + steps_text(diagnosis, step_text(diagnosis));
+        text += "**" + worked_text(diagnosis) + "**: " + steps_text(diagnosis, step_text(diagnosis));
         const auto busy = unrecorded_busy_text(diagnosis), step = unrecorded_text(diagnosis);
         if (step)
             text += fmt::format(" ({}{} while nothing was recorded)", busy ? fmt::format("{} of the time, ", *busy) : "", *step);
-        if (has_evaluation(diagnosis))
-            text += fmt::format(
-                ". Evaluation adds {} to each{}: {} steps per second", milliseconds_text(diagnosis.evaluation_ms),
-                diagnosis.undisturbed_evaluation_ms
-                    ? fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_evaluation_ms))
-                    : "",
-                base::print_figures(1000 / whole_step_ms(diagnosis), 3));
-        text += ".\n" + (breakdown_sum(diagnosis) > 0 ? markdown_breakdown(diagnosis) : "");
+        if (const std::string evaluation = evaluation_text(diagnosis); !evaluation.empty())
+            text += fmt::format(". {}: {} steps per second", evaluation, base::print_figures(1000 / whole_step_ms(diagnosis), 3));
+        text += ".\n" + (diagnose::sum_of(diagnosis.breakdown_ms) > 0 ? markdown_breakdown(diagnosis) : "");
     }
     if (!diagnosis.findings.empty()) text += "\n## What to change\n";
     for (std::size_t at = 0; at < diagnosis.findings.size(); ++at)

@@ -55,7 +55,7 @@ public:
     std::string text() {
         head();
         run();
-        if (diagnosis_.steps > 0 && breakdown_sum(diagnosis_) > 0) breakdown();
+        if (diagnosis_.steps > 0 && diagnose::sum_of(diagnosis_.breakdown_ms) > 0) breakdown();
         std::vector<std::string> end = closing();
         findings(end.size());
         kernels(end.size());
@@ -81,13 +81,10 @@ private:
         }
         ViewLine said = line();
         const double share = diagnosis_.busy_share;
-        const Tone tone = share >= 0.9 ? Tone::kGood : share >= 0.6 ? Tone::kCaution : Tone::kBad;
-        if (std::isfinite(share))
-            said.add(fmt::format("The GPU worked {:.0f} % of the time{}", 100 * share,
-                                 has_evaluation(diagnosis_) ? " in training" : ""),
-                     tone);
-        else
-            said.add("How busy a GPU was is not measured");
+        said.add(worked_text(diagnosis_), share >= 0.9   ? Tone::kGood
+                                          : share >= 0.6 ? Tone::kCaution
+                                          : share >= 0   ? Tone::kBad
+                                                         : Tone::kPlain);
         said.add(": " + steps_text(diagnosis_, milliseconds_text(has_uneven_steps(diagnosis_) ? mean_step_ms(diagnosis_)
                                                                                               : diagnosis_.step_ms)));
         const auto busy = unrecorded_busy_text(diagnosis_), step = unrecorded_text(diagnosis_);
@@ -97,13 +94,9 @@ private:
         if (step && apart)
             put(line().add(fmt::format("While nothing was recorded {}a step took {}",
                                        busy ? fmt::format("it worked {} of the time, ", *busy) : "", *step)));
-        if (has_evaluation(diagnosis_))
+        if (const std::string evaluation = evaluation_text(diagnosis_); !evaluation.empty())
             put(line().add(
-                fmt::format("Evaluation adds {} to each{}: {} steps per second", milliseconds_text(diagnosis_.evaluation_ms),
-                            diagnosis_.undisturbed_evaluation_ms
-                                ? fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_evaluation_ms))
-                                : "",
-                            base::print_figures(1000 / whole_step_ms(diagnosis_), 3))));
+                fmt::format("{}: {} steps per second", evaluation, base::print_figures(1000 / whole_step_ms(diagnosis_), 3))));
     }
 
     void run() {
@@ -125,27 +118,16 @@ private:
     }
 
     void breakdown() {
-        const double sum = breakdown_sum(diagnosis_);
+        const double sum = diagnose::sum_of(diagnosis_.breakdown_ms);
         put(line());
-        std::vector<std::size_t> shown;
-        for (std::size_t owner = 0; owner < diagnose::kOwners; ++owner)
-            if (options_.all ? diagnosis_.breakdown_ms[owner] > 0 : diagnosis_.breakdown_ms[owner] >= kSmallShare * sum)
-                shown.push_back(owner);
-        const auto larger = [&](std::size_t a, std::size_t b) {
-            const bool busy = is_busy(static_cast<Owner>(a)), other = is_busy(static_cast<Owner>(b));
-            return busy != other ? busy : diagnosis_.breakdown_ms[a] > diagnosis_.breakdown_ms[b];
-        };
-        std::stable_sort(shown.begin(), shown.end(), larger);
+        std::vector<Owner> shown = owners_by_time(diagnosis_.breakdown_ms, options_.all ? 0 : kSmallShare * sum);
         if (!options_.all && shown.size() > kMostOwners) shown.resize(kMostOwners);
         double rest = sum;
-        for (const std::size_t owner : shown) {
-            const auto who = static_cast<Owner>(owner);
-            const bool busy = is_busy(who), vague = who == Owner::kUnexplained || who == Owner::kOther;
-            row(words_of(who).label, diagnosis_.breakdown_ms[owner], sum,
-                busy    ? Tone::kGood
-                : vague ? Tone::kFaint
-                        : Tone::kCaution);
-            rest -= diagnosis_.breakdown_ms[owner];
+        for (const Owner owner : shown) {
+            const double ms = diagnosis_.breakdown_ms[index_of(owner)];
+            const bool vague = owner == Owner::kUnexplained || owner == Owner::kOther;
+            row(words_of(owner).label, ms, sum, is_busy(owner) ? Tone::kGood : vague ? Tone::kFaint : Tone::kCaution);
+            rest -= ms;
         }
         if (rest > 1e-4 * sum) row("all else", rest, sum, Tone::kFaint);
     }
@@ -177,9 +159,7 @@ private:
         phrase("> ", finding.fix);
         if (!options_.all) return lines;
         phrase("= ", finding.evidence);
-        if (finding.gain_upper_bound)
-            phrase("+ ", fmt::format("at most {:.1f} % of the step's time comes back{}{}", 100 * *finding.gain_upper_bound,
-                                     finding.assumption.empty() ? "" : ", if ", finding.assumption));
+        phrase("+ ", gain_text(finding));
         for (const diagnose::Frame& frame : finding.stack)
             lines.push_back(
                 line().add("      called from " + ending(place_text(frame), options_.width - 18), Tone::kFaint).text());

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/result.h"
 #include "base/units.h"
@@ -122,6 +122,33 @@ std::vector<PhrasePart> phrase_parts(std::string_view text) {
     return parts;
 }
 
+std::vector<Owner> owners_by_time(const diagnose::OwnerMs& ms, double least) {
+    std::vector<Owner> owners;
+    for (std::size_t at = 0; at < ms.size(); ++at)
+        if (ms[at] > least) owners.push_back(static_cast<Owner>(at));
+    std::ranges::stable_sort(owners, {}, [&](Owner owner) { return std::pair(!is_busy(owner), -ms[index_of(owner)]); });
+    return owners;
+}
+
+std::string worked_text(const diagnose::Diagnosis& diagnosis) {
+    if (!std::isfinite(diagnosis.busy_share)) return "How busy a GPU was is not measured";
+    return fmt::format("The GPU worked {:.0f} % of the time{}", 100 * diagnosis.busy_share,
+                       has_evaluation(diagnosis) ? " in training" : "");
+}
+
+std::string evaluation_text(const diagnose::Diagnosis& diagnosis) {
+    if (!has_evaluation(diagnosis)) return {};
+    const std::string text = fmt::format("Evaluation adds {} to each", milliseconds_text(diagnosis.evaluation_ms));
+    if (!diagnosis.undisturbed_evaluation_ms) return text;
+    return text + fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis.undisturbed_evaluation_ms));
+}
+
+std::string gain_text(const diagnose::Finding& finding) {
+    if (!finding.gain_upper_bound) return {};
+    return fmt::format("at most {:.1f} % of a step comes back{}{}", 100 * *finding.gain_upper_bound,
+                       finding.assumption.empty() ? "" : ", if ", finding.assumption);
+}
+
 std::string step_text(const diagnose::Diagnosis& diagnosis) {
     return diagnose::has_uneven_steps(diagnosis) || diagnosis.unseen_loading_ms > 0
                ? milliseconds_text(diagnose::mean_step_ms(diagnosis)) + " on average"
@@ -154,10 +181,6 @@ std::optional<std::string> unrecorded_text(const diagnose::Diagnosis& diagnosis)
     if (diagnosis.unseen_loading_ms > 0 && std::abs(spoken_of - *diagnosis.undisturbed_step_ms) < kUnlike * spoken_of)
         return std::nullopt;
     return milliseconds_text(*diagnosis.undisturbed_step_ms);
-}
-
-double breakdown_sum(const diagnose::Diagnosis& diagnosis) {
-    return std::accumulate(diagnosis.breakdown_ms.begin(), diagnosis.breakdown_ms.end(), 0.0);
 }
 
 std::string overhead_text(const diagnose::Diagnosis& diagnosis) {

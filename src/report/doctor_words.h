@@ -16,8 +16,6 @@ struct OwnerWords {
     std::string_view meaning;  ///< for people
 };
 OwnerWords words_of(diagnose::Owner owner);
-/// The GPU computes, communicates or copies.
-constexpr bool is_busy(diagnose::Owner owner) { return owner <= diagnose::Owner::kCopy; }
 
 /// "Host waits for the GPU": the heading of a finding.
 std::string_view title_of(diagnose::Kind kind);
@@ -45,8 +43,14 @@ std::vector<PhrasePart> phrase_parts(std::string_view text);
 /// "28.1 ms", "0.042 ms": three figures that mean something.
 std::string milliseconds_text(double milliseconds);
 
-/// Mean step by its owners, or 0 when nothing was seen: what shares of the breakdown refer to.
-double breakdown_sum(const diagnose::Diagnosis& diagnosis);
+/// Those with more than `least` milliseconds: what the GPU did before why it waited, most first.
+std::vector<diagnose::Owner> owners_by_time(const diagnose::OwnerMs& ms, double least = 0);
+/// "The GPU worked 61 % of the time", with "in training" where evaluation is apart; or that this is not measured.
+std::string worked_text(const diagnose::Diagnosis& diagnosis);
+/// "Evaluation adds 1.24 ms to each (1.10 ms unrecorded)"; empty where it takes hardly any time.
+std::string evaluation_text(const diagnose::Diagnosis& diagnosis);
+/// "at most 12.1 % of a step comes back, if ..."; empty where that is not known.
+std::string gain_text(const diagnose::Finding& finding);
 /// How long a step is, as the breakdown has it where steps are uneven: "37.9 ms on average".
 std::string step_text(const diagnose::Diagnosis& diagnosis);
 /// " (28.0 ms in 1,500 recorded)" where windows are too fast to speak for the run, else nothing.

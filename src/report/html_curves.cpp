@@ -1,5 +1,4 @@
 #include "report/html_curves.h"
-#include "base/units.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +6,11 @@
 #include <cmath>
 #include <functional>
 
+#include "base/units.h"
 #include "diagnose/machine_rows.h"
 #include "plot/chart.h"
 #include "plot/svg.h"
+#include "report/trace.h"
 
 namespace millrace::report {
 namespace {
@@ -20,22 +21,9 @@ using Read = std::function<std::optional<double>(const MachineSample&)>;
 
 constexpr std::size_t kColumns = 400;
 
-struct Column {
-    double sum = 0, low = 0, high = 0;
-    std::size_t count = 0;
-    void add(double value) {
-        low = count == 0 ? value : std::min(low, value);
-        high = count == 0 ? value : std::max(high, value);
-        sum += value;
-        ++count;
-    }
-    [[nodiscard]] double mean() const { return sum / static_cast<double>(count); }
-};
-
 struct Curve {
     std::string label;
-    std::vector<Column> columns;
-    Column all;
+    Trace trace;
 };
 
 struct Span {
@@ -45,44 +33,40 @@ struct Span {
 
 using Samples = std::span<const MachineSample>;
 
+/// A tick of a curve is a column.
 Curve curve_of(const std::string& label, Samples samples, const Span& span, std::size_t columns, const Read& read) {
-    Curve curve{label, std::vector<Column>(columns), {}};
+    Curve curve{label, {}};
     const double length = std::max(1.0, static_cast<double>(span.end - span.begin));
     for (const MachineSample& sample : samples) {
-        const std::optional<double> value = read(sample);
-        if (!value || !std::isfinite(*value)) continue;
         const double share = static_cast<double>(sample.time - span.begin) / length;
-        const auto at = static_cast<std::size_t>(std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(columns - 1)));
-        curve.columns[at].add(*value);
-        curve.all.add(*value);
+        const long at = std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(columns - 1));
+        curve.trace.add(static_cast<std::uint64_t>(at), read(sample));
     }
     return curve;
 }
 
-std::string paths(const Curve& curve, std::size_t colour, double high) {
-    const auto x = [&](std::size_t at) {
-        return plot::kChartWidth * static_cast<double>(at) /
-               static_cast<double>(std::max<std::size_t>(curve.columns.size(), 2) - 1);
-    };
+std::string paths(const Trace& trace, std::size_t count, std::size_t colour, double high) {
+    const auto columns = trace.columns();
+    const auto x = [&](std::size_t at) { return plot::kChartWidth * static_cast<double>(at) / static_cast<double>(count - 1); };
     const auto y = [&](double value) { return plot::kChartHeight * (1 - std::clamp(value / high, 0.0, 1.0)); };
     std::string line, area;
     std::vector<std::size_t> run;
     const auto finish = [&] {
         if (run.empty()) return;
         for (std::size_t i = 0; i < run.size(); ++i)
-            line += fmt::format("{}{:.1f} {:.2f}", i == 0 ? "M" : "L", x(run[i]), y(curve.columns[run[i]].mean()));
+            line += fmt::format("{}{:.1f} {:.2f}", i == 0 ? "M" : "L", x(run[i]), y(columns[run[i]].mean()));
         if (run.size() == 1) line += "h1";
         for (std::size_t i = 0; i < run.size(); ++i)
-            area += fmt::format("{}{:.1f} {:.2f}", i == 0 ? "M" : "L", x(run[i]), y(curve.columns[run[i]].high));
+            area += fmt::format("{}{:.1f} {:.2f}", i == 0 ? "M" : "L", x(run[i]), y(columns[run[i]].high));
         for (std::size_t i = run.size(); i > 0; --i)
-            area += fmt::format("L{:.1f} {:.2f}", x(run[i - 1]), y(curve.columns[run[i - 1]].low));
+            area += fmt::format("L{:.1f} {:.2f}", x(run[i - 1]), y(columns[run[i - 1]].low));
         area += "Z";
         run.clear();
     };
     // A hole of a few columns is the sampler's jitter, a longer one is a gap.
     constexpr std::size_t kReach = 4;
-    for (std::size_t at = 0; at < curve.columns.size(); ++at) {
-        if (curve.columns[at].count == 0) continue;
+    for (std::size_t at = 0; at < columns.size(); ++at) {
+        if (columns[at].count == 0) continue;
         if (!run.empty() && at - run.back() > kReach) finish();
         run.push_back(at);
     }
@@ -91,19 +75,20 @@ std::string paths(const Curve& curve, std::size_t colour, double high) {
 }
 
 /// `high` 0: as high as the curves go.
-std::string chart(const std::string& title, const std::string& unit, std::vector<Curve> curves, double high, double seconds) {
-    std::erase_if(curves, [](const Curve& curve) { return curve.all.count == 0; });
+std::string chart(const std::string& title, const std::string& unit, std::vector<Curve> curves, double high, std::size_t columns,
+                  double seconds) {
+    std::erase_if(curves, [](const Curve& curve) { return curve.trace.empty(); });
     if (curves.empty()) return {};
-    for (const Curve& curve : curves) high = std::max(high, curve.all.high);
+    for (const Curve& curve : curves) high = std::max(high, curve.trace.high());
     const double step = plot::axis_step(high);
     high = std::max(step * std::ceil(high / step - 1e-9), 1e-9);
     std::string keys = "<ul class=\"keys\">", drawn, said = title + ":";
     for (std::size_t at = 0; at < curves.size(); ++at) {
-        drawn += paths(curves[at], at, high);
+        drawn += paths(curves[at].trace, columns, at, high);
         keys += fmt::format("<li class=\"c{}\"><i></i><span>{}: {:.3g} {} on average</span></li>", at, curves[at].label,
-                            curves[at].all.mean(), unit);
-        said += fmt::format(" {} {:.3g} {} on average, at most {:.3g}.", curves[at].label, curves[at].all.mean(), unit,
-                            curves[at].all.high);
+                            curves[at].trace.mean(), unit);
+        said += fmt::format(" {} {:.3g} {} on average, at most {:.3g}.", curves[at].label, curves[at].trace.mean(), unit,
+                            curves[at].trace.high());
     }
     return plot::html_chart({title, keys + "</ul>", drawn, said, plot::time_axis(seconds), {0, high, false, unit}});
 }
@@ -127,7 +112,7 @@ std::string html_curves(const Timeline& timeline) {
                      percent("multiprocessors at work", &MachineSample::sm_active),
                      percent("tensor cores at work", &MachineSample::tensor_active),
                      percent("processor (CPU)", &MachineSample::cpu_utilization)},
-                    100, span.seconds());
+                    100, columns, span.seconds());
     const auto gibibytes = [](const std::optional<double>& bytes) {
         return bytes ? std::optional(*bytes / base::kGiB) : std::nullopt;
     };
@@ -135,8 +120,9 @@ std::string html_curves(const Timeline& timeline) {
     for (const MachineSample& sample : samples) total = std::max(total, gibibytes(sample.memory_total_bytes).value_or(0));
     charts +=
         chart("GPU memory", "GiB", {curve("in use", [&](const MachineSample& s) { return gibibytes(s.memory_used_bytes); })},
-              total, span.seconds());
-    charts += chart("GPU power", "W", {curve("drawn", [](const MachineSample& s) { return s.power_watts; })}, 0, span.seconds());
+              total, columns, span.seconds());
+    charts += chart("GPU power", "W", {curve("drawn", [](const MachineSample& s) { return s.power_watts; })}, 0, columns,
+                    span.seconds());
     if (charts.empty()) return {};
     return "<section aria-labelledby=\"machine\"><h2 id=\"machine\">The machine while the program ran</h2>\n<p class=\"soft\">A "
            "kernel being there does not mean that the chip is full: compare it with the multiprocessors at work.</p>\n<div "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "plot/svg.h"
 #include "report/doctor_words.h"
@@ -20,7 +21,6 @@ using record::CallKind;
 constexpr std::size_t kMostItems = 1200, kMostName = 160;
 constexpr double kStepWidth = 10'000, kStepHeight = 10;
 
-double ms_between(Time begin, Time end) { return static_cast<double>(end - begin) * 1e-6; }
 int number_of(Owner owner) { return static_cast<int>(owner); }
 
 /// The first of what is sorted by begin that could still reach into the step; calls and kernels last seconds at most.
@@ -39,11 +39,10 @@ std::vector<LaneItem> gpu_items(const StepView& step, const Timeline& timeline) 
     std::vector<LaneItem> items;
     for (auto at = first_within(timeline.work, step); at != timeline.work.end() && at->begin < step.end; ++at) {
         if (at->end <= step.begin) continue;
-        const bool kernel = at->kind == record::WorkKind::kKernel;
-        const Owner owner = at->communication ? Owner::kCommunication : kernel ? Owner::kCompute : Owner::kCopy;
+        constexpr std::array kUnnamed{"kernel", "copy", "memory set"};
         std::string what = name_at(timeline, at->name);
-        if (what.empty()) what = kernel ? "kernel" : at->kind == record::WorkKind::kCopy ? "copy" : "memory set";
-        items.push_back({at->begin, at->end, number_of(owner), std::move(what)});
+        if (what.empty()) what = kUnnamed.at(static_cast<std::size_t>(at->kind));
+        items.push_back({at->begin, at->end, number_of(owner_of(*at)), std::move(what)});
     }
     return items;
 }
@@ -130,7 +129,7 @@ std::string lane(std::string_view name, const std::string& label, const std::vec
             "began</title></rect>\n",
             item.colour, busy ? " busy" : "", from, to - from, kStepHeight,
             item.count > 1 ? fmt::format("{} in a row, the first: ", item.count) : "", plot::xml_text(item.what),
-            milliseconds_text(ms_between(item.begin, item.end)), std::max(0.0, ms_between(step.begin, item.begin)));
+            milliseconds_text(diagnose::ms_of(item.end - item.begin)), std::max(0.0, diagnose::ms_of(item.begin - step.begin)));
     }
     return text + "</svg></div>\n";
 }
@@ -147,15 +146,11 @@ std::string ticks(double ms) {
 }
 
 std::string keys(const StepView& step) {
-    std::vector<std::size_t> owners;
-    for (std::size_t at = 0; at < diagnose::kOwners; ++at)
-        if (step.ms[at] > 0) owners.push_back(at);
-    std::stable_sort(owners.begin(), owners.end(), [&](std::size_t a, std::size_t b) { return step.ms[a] > step.ms[b]; });
     std::string text = "<ul class=\"keys\">";
-    for (const std::size_t at : owners)
+    for (const Owner owner : owners_by_time(step.ms))
         text += fmt::format(
-            "<li><svg class=\"swatch\" aria-hidden=\"true\"><rect class=\"o{}\" width=\"14\" height=\"14\"/></svg>{} {}</li>", at,
-            words_of(static_cast<Owner>(at)).label, milliseconds_text(step.ms[at]));
+            "<li><svg class=\"swatch\" aria-hidden=\"true\"><rect class=\"o{}\" width=\"14\" height=\"14\"/></svg>{} {}</li>",
+            index_of(owner), words_of(owner).label, milliseconds_text(step.ms[index_of(owner)]));
     return text + "</ul>\n";
 }
 
@@ -183,10 +178,8 @@ std::vector<LaneItem> joined(std::vector<LaneItem> items, std::size_t most) {
 }
 
 std::string html_step(const StepView& step, const Timeline& timeline, std::string_view id, const std::string& caption) {
-    const double ms = ms_between(step.begin, step.end);
-    double busy = 0;
-    for (std::size_t at = 0; at < diagnose::kOwners; ++at)
-        if (is_busy(static_cast<Owner>(at))) busy += step.ms[at];
+    const double ms = diagnose::ms_of(step.end - step.begin);
+    const double busy = diagnose::busy_of(step.ms);
     std::string text = fmt::format(
         "<figure class=\"card zoomable\" data-ms=\"{:.6f}\" tabindex=\"0\" aria-labelledby=\"{}\"><figcaption><h3 "
         "id=\"{}\">{}</h3><span class=\"tools\"><button type=\"button\" data-do=\"in\" aria-label=\"Zoom in\">+</button><button "

@@ -7,6 +7,7 @@
 
 #include "base/version.h"
 #include "diagnose/call_names.h"
+#include "diagnose/kernel_parameters.h"
 #include "diagnose/stack_builder.h"
 #include "io/packing.h"
 #include "report/export_rows.h"
@@ -59,7 +60,6 @@ Time first_time(const Timeline& timeline, std::span<const Step> steps) {
     spans(timeline.profiler_work);
     spans(steps);
     moments(timeline.samples);
-    moments(timeline.memory);
     moments(timeline.machine);
     return first == std::numeric_limits<Time>::max() ? 0 : first;
 }
@@ -137,7 +137,7 @@ public:
     }
 
 private:
-    enum class What : std::uint8_t { kStep, kOwner, kRange, kProfiler, kCall, kWork, kCollection, kSample, kMemory, kMachine };
+    enum class What : std::uint8_t { kStep, kOwner, kRange, kProfiler, kCall, kWork, kCollection, kSample, kMachine };
     struct Entry {
         Time time, end;
         std::uint32_t number;
@@ -195,7 +195,6 @@ private:
         spans(What::kWork, timeline_->work);
         spans(What::kCollection, timeline_->collections);
         moments(What::kSample, timeline_->samples);
-        moments(What::kMemory, timeline_->memory);
         moments(What::kMachine, timeline_->machine);
         // Of what begins together the longer one stands first: it is around the others.
         std::ranges::stable_sort(entries_, {}, [](const Entry& entry) { return std::pair(entry.time, -entry.end); });
@@ -221,7 +220,6 @@ private:
             case What::kCall: return write_call(timeline_->calls[i]);
             case What::kWork: return write_work(timeline_->work[i], rows_.row_of_work(i));
             case What::kSample: return write_sample(timeline_->samples[i]);
-            case What::kMemory: return write_memory(timeline_->memory[i]);
             case What::kMachine: return write_machine(timeline_->machine[i]);
         }
         return base::ok();
@@ -240,7 +238,6 @@ private:
     Status write_call(const Call& call);
     Status write_work(const Work& work, std::uint64_t tid);
     Status write_sample(const Sample& sample);
-    Status write_memory(const Memory& memory);
     Status write_machine(const MachineSample& sample);
 
     const Timeline* timeline_;
@@ -284,10 +281,8 @@ Status Exporter::write_call(const Call& call) {
 }
 
 void Exporter::write_parameters(const Call& call) {
-    if (call.correlation == 0) return;
-    const auto key = [](const Arguments& arguments) { return std::pair(arguments.process, arguments.correlation); };
-    const auto found = std::ranges::lower_bound(timeline_->arguments, std::pair(call.process, call.correlation), {}, key);
-    if (found == timeline_->arguments.end() || key(*found) != std::pair(call.process, call.correlation)) return;
+    const Arguments* found = arguments_of(*timeline_, call.process, call.correlation);
+    if (!found) return;
     events_.argument("pointers", fmt::format("[{}]", fmt::join(found->pointers, ",")));
     events_.argument("other parameters", found->rest);
 }
@@ -329,18 +324,6 @@ Status Exporter::write_sample(const Sample& sample) {
     return events_.end();
 }
 
-Status Exporter::write_memory(const Memory& memory) {
-    const auto process = std::ranges::find(timeline_->processes, memory.process, &Process::pid);
-    const std::uint32_t thread = process != timeline_->processes.end() ? process->main_thread : 0;
-    return events_.begin('i', "cpu_instant_event", "[memory]", memory.process, thread)
-        .at(memory.time)
-        .field("\"s\":\"t\"")
-        .argument("Device Type", std::uint64_t{1})
-        .argument("Addr", memory.address)
-        .argument("Bytes", memory.bytes)
-        .end();
-}
-
 Status Exporter::write_machine(const MachineSample& sample) {
     events_.begin('C', "", "machine", kMachineRow, 0).at(sample.time);
     const auto add = [&](const char* name, const std::optional<double>& value, double unit) {
@@ -362,14 +345,14 @@ Status Exporter::write_machine(const MachineSample& sample) {
 
 }  // namespace
 
-std::vector<Step> steps_of(const Timeline& timeline, const Policy& policy) {
+std::vector<Step> steps_of(const Timeline& timeline) {
     std::vector<Step> steps;
     const auto launcher = find_launcher(timeline);
     if (!launcher) return steps;
     bool first = true;
     for (const Window& window : windows_of(timeline, *launcher)) {
         const Lane lane = read_lane(timeline, *launcher, window.begin, window.end);
-        const WindowSteps found = find_steps(timeline, *launcher, lane, first, policy);
+        const WindowSteps found = find_steps(timeline, *launcher, lane, first);
         steps.insert(steps.end(), found.steps.begin(), found.steps.end());
         first = false;
     }

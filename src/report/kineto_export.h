@@ -25,7 +25,7 @@ struct ExportedTrace {
 };
 
 /// The steps of all windows, in order of time.
-std::vector<diagnose::Step> steps_of(const diagnose::Timeline& timeline, const diagnose::Policy& policy = {});
+std::vector<diagnose::Step> steps_of(const diagnose::Timeline& timeline);
 
 /// Pours the trace into `sink`. Events come in order of time.
 base::Result<ExportedTrace> write_trace(const diagnose::Timeline& timeline, std::span<const diagnose::Step> steps,

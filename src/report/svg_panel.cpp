@@ -64,16 +64,6 @@ std::string trace_elements(const PanelSeries& series, const TimeAxis& time, cons
     return run.empty() ? text : text + run_of(trace, run, frame);
 }
 
-double mean_of(const Trace& trace) {
-    double sum = 0;
-    std::uint64_t count = 0;
-    for (const Trace::Column& column : trace.columns()) {
-        sum += column.sum;
-        count += column.count;
-    }
-    return sum / static_cast<double>(count);
-}
-
 std::string value_axis(double high, const std::string& unit, double x, const char* anchor, const Frame& frame, bool grid) {
     std::string text;
     const double step = plot::axis_step(high);
@@ -126,7 +116,7 @@ std::string legend(const Panel& panel, double y) {
         const std::string& unit = series.right ? panel.right_unit : panel.left_unit;
         names.push_back(series.label);
         labels.push_back(series.trace->empty() ? series.label + ": no reading"
-                                               : fmt::format("{} (mean {:.1f} {})", series.label, mean_of(*series.trace), unit));
+                                               : fmt::format("{} (mean {:.1f} {})", series.label, series.trace->mean(), unit));
     }
     if (legend_width(labels) > kPlotWidth + 40 - 8 * static_cast<double>(panel.title.size())) labels = names;
     std::string text;

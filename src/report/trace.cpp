@@ -24,6 +24,12 @@ double Trace::high() const {
     return highest;
 }
 
+double Trace::mean() const {
+    double sum = 0;
+    for (const Column& column : columns_) sum += column.sum;
+    return sum / static_cast<double>(count_);
+}
+
 void Trace::halve() {
     ++shift_;
     for (std::size_t at = 0; at < columns_.size(); ++at) {

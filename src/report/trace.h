@@ -27,6 +27,7 @@ public:
     [[nodiscard]] std::uint64_t ticks_per_column() const { return std::uint64_t{1} << shift_; }
     [[nodiscard]] bool empty() const { return count_ == 0; }  ///< not one value
     [[nodiscard]] double high() const;                        ///< largest value; not for an empty trace
+    [[nodiscard]] double mean() const;                        ///< of all values; not for an empty trace
 
 private:
     void halve();

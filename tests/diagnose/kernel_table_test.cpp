@@ -1,4 +1,4 @@
-#include "diagnose/kernel_table.h"
+#include "diagnose/diagnosis.h"
 
 #include <gtest/gtest.h>
 

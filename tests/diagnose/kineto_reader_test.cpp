@@ -236,8 +236,6 @@ TEST(KinetoReader, StepsLoaderMemoryAndOverheadAreKept) {
     };
     EXPECT_EQ(count("ProfilerStep#"), 4);
     EXPECT_EQ(count("enumerate(DataLoader)"), 4);
-    EXPECT_EQ(timeline.memory.size(), 8u);
-    EXPECT_EQ(std::ranges::count(timeline.memory, 0u, &Memory::bytes), 4);
     ASSERT_EQ(timeline.machine.size(), 1u);
     EXPECT_EQ(timeline.machine[0].memory_used_bytes, 1073741824.0);
     EXPECT_EQ(timeline.machine[0].memory_total_bytes, 150121545728.0);

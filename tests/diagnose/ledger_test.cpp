@@ -1,4 +1,4 @@
-#include "diagnose/ledger.h"
+#include "diagnose/diagnosis.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -51,7 +51,7 @@ TEST(Replay, OfWhatWasRecordedEndsWhenItEnded) {
         SCOPED_TRACE(number++);
         const Timeline timeline = simulate(body, false, 131).timeline;
         const Lane lane = lane_of(timeline);
-        const Played played = play(build_model(timeline, lane, {}));
+        const Played played = play(build_model(timeline, lane));
         Time recorded = 0, replayed = 0;
         for (const Job& job : lane.jobs) recorded = std::max(recorded, job.end);
         for (const Time end : played.task_end) replayed = std::max(replayed, end);
@@ -63,7 +63,7 @@ TEST(Replay, TheQueueIsAsLongAsTheRecordingShows) {
     SimulatedProgram::Traits traits;
     traits.queue = 300;
     const Timeline timeline = simulate([](SimulatedProgram& p, int, bool) { train(p, {12, 400}); }, false, 60, traits).timeline;
-    const Model model = build_model(timeline, lane_of(timeline), {});
+    const Model model = build_model(timeline, lane_of(timeline));
     EXPECT_NEAR(static_cast<double>(model.queue_limit), 300, 5);
 }
 
@@ -77,7 +77,7 @@ TEST(Replay, AWindowThatBeginsWithAFullQueueShowsHowLongItIs) {
                                              false, 80, traits)
                                              .timeline);
     const Lane lane = lane_of(timeline);
-    Model model = build_model(timeline, lane, {});
+    Model model = build_model(timeline, lane);
     EXPECT_NEAR(static_cast<double>(model.queue_limit), 300, 5);
     Time host = 0, longest_lag = 0;
     for (const Act& act : model.acts) host += act.gap + act.own;
@@ -102,7 +102,7 @@ TEST(Replay, ACopyBesideTheKernelsDoesNotShowHowLongTheQueueIs) {
     const Time begin = std::find_if(middle, whole.calls.end(), copies)->begin;
     const Timeline timeline = begun_late(std::move(whole), begin);
     const Lane lane = lane_of(timeline);
-    const Model model = build_model(timeline, lane, {});
+    const Model model = build_model(timeline, lane);
     Time host = 0;
     for (const Act& act : model.acts) host += act.gap + act.own;
     EXPECT_LT(host, (lane.jobs.back().end - lane.begin) / 4) << "what launches wait for is not the host's own";

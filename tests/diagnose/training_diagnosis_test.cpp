@@ -1,5 +1,3 @@
-#include "diagnose/training_diagnosis.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -47,7 +47,6 @@ inline void check_orders(const diagnose::Timeline& t) {
     MILLRACE_ASSERT(std::ranges::is_sorted(t.work, {}, &Work::begin), "work is out of order");
     MILLRACE_ASSERT(std::ranges::is_sorted(t.ranges, {}, &Range::begin), "ranges are out of order");
     MILLRACE_ASSERT(std::ranges::is_sorted(t.samples, {}, &Sample::time), "samples are out of order");
-    MILLRACE_ASSERT(std::ranges::is_sorted(t.memory, {}, &Memory::time), "memory is out of order");
     MILLRACE_ASSERT(std::ranges::is_sorted(t.machine, {}, &MachineSample::time), "samples of the machine are out of order");
     MILLRACE_ASSERT(std::ranges::is_sorted(t.windows, {}, &Window::begin), "windows are out of order");
     MILLRACE_ASSERT(std::ranges::is_sorted(t.blocks, {}, &Block::begin), "blocks are out of order");
@@ -82,7 +81,6 @@ inline TimeBounds check_timeline(const diagnose::Timeline& t) {
         MILLRACE_ASSERT(sample.wait < t.names.size() && sample.stack < t.stacks.size(), "a sample refers to nothing");
         bounds.cover(sample.time, sample.time);
     }
-    for (const auto& memory : t.memory) bounds.cover(memory.time, memory.time);
     for (const auto& sample : t.machine) bounds.cover(sample.time, sample.time);
     return bounds;
 }
@@ -117,7 +115,6 @@ inline void check_round_trip(const diagnose::Timeline& t, const TimeBounds& boun
     MILLRACE_ASSERT(same(t.work, again->work), "work changed on its way");
     MILLRACE_ASSERT(same(t.ranges, again->ranges), "ranges changed on their way");
     MILLRACE_ASSERT(t.samples.size() == again->samples.size(), "samples changed on their way");
-    MILLRACE_ASSERT(t.memory.size() == again->memory.size(), "memory changed on its way");
     MILLRACE_ASSERT(t.machine.size() == again->machine.size(), "samples of the machine changed on their way");
     MILLRACE_ASSERT(t.windows.size() == again->windows.size() || t.windows.empty(), "windows changed on their way");
     for (std::size_t i = 0; i < t.calls.size(); ++i) {

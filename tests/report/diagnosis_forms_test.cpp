@@ -181,7 +181,7 @@ TEST(DiagnosisJson, BytesThatAreNoUtf8AreReplaced) {
 TEST(DiagnosisForms, SayWhatEvaluationAddsWhileNothingIsRecorded) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     diagnosis.evaluation_ms = 12.4;
-    const std::string unrecorded = "12.4 ms to each (4.40 ms while nothing was recorded)";
+    const std::string unrecorded = "12.4 ms to each (4.40 ms unrecorded)";
     const auto pages = [&] { return std::array{diagnosis_markdown(diagnosis), diagnosis_html(diagnosis, {})}; };
     for (const std::string& text : pages()) EXPECT_EQ(text.find(unrecorded), std::string::npos);
     diagnosis.undisturbed_evaluation_ms = 4.4;
@@ -196,7 +196,7 @@ TEST(DiagnosisMarkdown, SaysWhatTheTextSays) {
     EXPECT_NE(text.find("**The GPU worked 79 % of the time**: 1,500 steps of 28.0 ms"), std::string::npos);
     EXPECT_NE(text.find("| host waits for GPU | 4.480 | 16.0 % |"), std::string::npos) << text;
     EXPECT_NE(text.find("`host-sync`, critical, at <code>/home/ada/project/train.py:41 in train</code>"), std::string::npos);
-    EXPECT_NE(text.find("**Loses 4.48 ms per step (16.0 %)**; at most 16.0 % of the step's time comes back, if the host"),
+    EXPECT_NE(text.find("**Loses 4.48 ms per step (16.0 %)**; at most 16.0 % of a step comes back, if the host"),
               std::string::npos);
     EXPECT_NE(diagnosis_markdown(healthy_diagnosis()).find("a clean bill"), std::string::npos);
     EXPECT_NE(diagnosis_markdown({}).find("No training steps on a GPU were found"), std::string::npos);

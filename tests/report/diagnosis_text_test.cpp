@@ -133,7 +133,7 @@ TEST(DiagnosisText, AllShowsEveryFindingWithEvidenceAndStack) {
     const std::string text = diagnosis_text(diagnosis, options);
     EXPECT_TRUE(text_holds(text, "= 12 cudaFree and 12 cudaMalloc calls per step."));
     EXPECT_TRUE(text_holds(text, "called from /usr/lib/python3/dist-packages/torch/_tensor.py:981 in item"));
-    EXPECT_TRUE(text_holds(text, "+ at most 16.0 % of the step's time comes back, if the host keeps its pace"));
+    EXPECT_TRUE(text_holds(text, "+ at most 16.0 % of a step comes back, if the host keeps its pace"));
     EXPECT_TRUE(text_holds(text, "note: two"));
 }
 

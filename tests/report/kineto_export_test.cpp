@@ -100,10 +100,6 @@ void expect_same_rest(const Timeline& a, const Timeline& b) {
                   std::tuple(y.time, y.process, y.thread, y.state, b.names[y.wait]));
         EXPECT_EQ(a.stacks[x.stack], b.stacks[y.stack]);
     }
-    ASSERT_EQ(a.memory.size(), b.memory.size());
-    for (std::size_t i = 0; i < a.memory.size(); ++i)
-        EXPECT_EQ(std::tuple(a.memory[i].time, a.memory[i].process, a.memory[i].address, a.memory[i].bytes),
-                  std::tuple(b.memory[i].time, b.memory[i].process, b.memory[i].address, b.memory[i].bytes));
     ASSERT_EQ(a.windows.size(), b.windows.size());
     for (std::size_t i = 0; i < a.windows.size(); ++i)
         EXPECT_EQ(std::tuple(a.windows[i].begin, a.windows[i].end, a.windows[i].process),
