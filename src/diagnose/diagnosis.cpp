@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/result.h"
-#include "diagnose/pace.h"
+#include "diagnose/policy.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -71,7 +71,7 @@ double added_by_recording_ms(const Diagnosis& diagnosis) {
     if (!diagnosis.undisturbed_step_ms) return 0;
     const double recorded = std::min(mean_step_ms(diagnosis), diagnosis.step_ms),
                  added = recorded - *diagnosis.undisturbed_step_ms;
-    return added > 0 && *diagnosis.undisturbed_step_ms >= kFastestPace * recorded ? added : 0;
+    return added > 0 && *diagnosis.undisturbed_step_ms >= kPolicy.fastest_pace * recorded ? added : 0;
 }
 
 std::optional<double> undisturbed_busy_share(const Diagnosis& diagnosis) {

@@ -55,6 +55,19 @@ bool is_trimmed_library(std::string_view file) {
     return kFirst.contains(first);
 }
 
+bool is_anonymous(const Frame& frame) { return frame.function.starts_with('<') && frame.function != "<module>"; }
+
+/// The function that a user's frame stands for: of a lambda or a comprehension the one of the same file that calls it.
+const Frame& named_frame(const Stack& stack, std::size_t at) {
+    for (std::size_t outer = at; outer < stack.size(); ++outer) {
+        const Frame& frame = stack[outer];
+        if (frame.native || frame.file.empty() || frame.file.starts_with('<')) continue;  // the interpreter's own
+        if (frame.file != stack[at].file) break;
+        if (!is_anonymous(frame)) return frame;
+    }
+    return stack[at];
+}
+
 }  // namespace
 
 bool contains_any(std::string_view text, std::string_view parts) {
@@ -152,23 +165,6 @@ std::optional<std::size_t> user_frame(const Stack& stack) {
         if (!stack[i].file.empty() && !contains_any(stack[i].file, kRuntimes)) return i;
     return std::nullopt;
 }
-
-namespace {
-
-bool is_anonymous(const Frame& frame) { return frame.function.starts_with('<') && frame.function != "<module>"; }
-
-/// The function that a user's frame stands for: of a lambda or a comprehension the one of the same file that calls it.
-const Frame& named_frame(const Stack& stack, std::size_t at) {
-    for (std::size_t outer = at; outer < stack.size(); ++outer) {
-        const Frame& frame = stack[outer];
-        if (frame.native || frame.file.empty() || frame.file.starts_with('<')) continue;  // the interpreter's own
-        if (frame.file != stack[at].file) break;
-        if (!is_anonymous(frame)) return frame;
-    }
-    return stack[at];
-}
-
-}  // namespace
 
 std::string Places::name(std::uint32_t place) const {
     if (place == kNoPlace) return "a place without frames";

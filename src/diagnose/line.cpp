@@ -15,17 +15,19 @@ constexpr double kTurns =
 
 constexpr Time kLongestQueue = 10'000'000'000;  ///< what was launched runs within ten seconds
 
-bool starts_work(const Call& call) {
-    switch (call.kind) {
-        case CallKind::kLaunch:
-        case CallKind::kGraphLaunch:
+/// Of what a call starts: kernels, copies, sets; 3 anything else.
+std::size_t class_of(CallKind kind) {
+    switch (kind) {
+        case CallKind::kLaunch: return 0;
         case CallKind::kCopy:
-        case CallKind::kCopyAsync:
+        case CallKind::kCopyAsync: return 1;
         case CallKind::kSet:
-        case CallKind::kSetAsync: return true;
-        default: return false;
+        case CallKind::kSetAsync: return 2;
+        default: return 3;
     }
 }
+
+bool starts_work(const Call& call) { return class_of(call.kind) < 3 || call.kind == CallKind::kGraphLaunch; }
 
 std::uint32_t main_thread_of(const Timeline& timeline, std::uint32_t process) {
     std::map<std::uint32_t, std::size_t> all;
@@ -137,17 +139,6 @@ void put_in_order(const Timeline& timeline, const Lane& lane, std::vector<Found>
         launched = std::max(launched, entry.launched);
     }
     std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
-}
-
-std::size_t class_of(CallKind kind) {
-    switch (kind) {
-        case CallKind::kLaunch: return 0;
-        case CallKind::kCopy:
-        case CallKind::kCopyAsync: return 1;
-        case CallKind::kSet:
-        case CallKind::kSetAsync: return 2;
-        default: return 3;
-    }
 }
 
 /// Recorders were seen to give all work of a thread the number of one call. A launch starts one kernel, so that is noticed; the

@@ -16,8 +16,6 @@ struct Study;
 /// count; where it is neither, the pace is unknown, and such blocks are left out.
 std::vector<Block> in_training_steps(const Study& study);
 
-constexpr double kFastestPace = 0.6;  ///< a step outside of windows against inside: recording costs up to 40 %
-
 /// What blocks say of a step, by their steps.
 struct BlockSpeed {
     double steps = 0, ms = 0;       ///< of all blocks

@@ -75,6 +75,8 @@ struct Policy {
     double inside_writes = 0.25;         ///< of a line's samples seen inside of calls that write: what else runs there copies for
                                          ///< them. A disk of 7 GB/s behind a copy of 2.3 GB/s is waited for in that share
     double launches_under = 0.8;         ///< launch-bound: the innermost frame with that share of the launches
+    double fastest_pace = 0.6;           ///< of a step outside of windows against inside: recording costs up to 40 %
+    double slowest_pace = 1.1;           ///< the other way round
     std::size_t windows = 24;            ///< looked at, evenly spread
 };
 inline constexpr Policy kPolicy;

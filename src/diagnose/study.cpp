@@ -14,7 +14,6 @@ namespace {
 
 constexpr Time kHighestCallCost = 100'000;  ///< recording adds 1 to 10 us to a call, more where it walks the stack
 constexpr std::size_t kFewGpuSamples = 3;
-constexpr double kSlowestPace = 1.1;  ///< outside of windows against inside, as kFastestPace
 constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
 
 std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher) {
@@ -111,7 +110,7 @@ void slow_kernels(const Study& study, std::size_t lane, double factor, Model& mo
 
 /// Drivers give means over a second, so the first and the last are too low, and short runs have no others: the highest counts
 /// there.
-std::optional<PowerLimit> power_of(std::span<const MachineSample> samples, double busy_share) {
+std::optional<double> power_of(std::span<const MachineSample> samples, double busy_share) {
     std::vector<double> inside;
     double most = 0, limit = 0;
     for (const MachineSample& sample : samples) {
@@ -127,7 +126,7 @@ std::optional<PowerLimit> power_of(std::span<const MachineSample> samples, doubl
     }
     const double idle = kPolicy.idle_power * limit;
     if (limit <= 0 || most <= idle || busy_share <= 0) return std::nullopt;
-    return PowerLimit{limit, idle, std::min(most, limit), std::min(1.0, busy_share)};
+    return (std::min(most, limit) - idle) / std::min(1.0, busy_share) / (limit - idle);
 }
 
 std::vector<Model> quickened(std::vector<Model> models, Time cost) {
@@ -239,7 +238,7 @@ void Study::take_evaluation_off() {
     const double counted = *undisturbed_ms / whole;
     undisturbed_ms.reset();
     for (const double together : {1.0, std::round(static_cast<double>(step_count) / phases)})
-        if (const double share = counted / together; share >= kFastestPace && share <= kSlowestPace)
+        if (const double share = counted / together; share >= kPolicy.fastest_pace && share <= kPolicy.slowest_pace)
             undisturbed_ms = share * recorded_ms, undisturbed_evaluation_ms = share * evaluation_ms;
 }
 
@@ -306,12 +305,6 @@ std::optional<double> Study::pace() const {
     return (*undisturbed_ms + *undisturbed_evaluation_ms) / (recorded_ms + evaluation_ms);
 }
 
-double PowerLimit::slowdown(double share) const {
-    // Dynamic power goes with the busy share and with a power of the kernels' speed.
-    const double wanted = (watts - idle_watts) / busy_share * share, allowed = limit_watts - idle_watts;
-    return wanted <= allowed || allowed <= 0 ? 1 : std::pow(wanted / allowed, 1 / kPolicy.power_exponent);
-}
-
 Time Study::host_gap(std::size_t lane, std::uint32_t act) const {
     if (act == 0) return 0;
     const Time stretch = call(lane, act).begin - call(lane, act - 1).end - host.collecting(lane, act);
@@ -329,8 +322,10 @@ double Study::step_with(std::span<const Cure* const> cures) const {
     const double busy = busy_ms(*this, changed);
     double slower = 1;
     for (int round = 0; round < 3; ++round) {
-        slower = power->slowdown(std::min(1.0, slower * busy / step));
-        if (slower <= 1) break;
+        // Dynamic power goes with the busy share and with a power of the kernels' speed.
+        const double wanted = *power * std::min(1.0, slower * busy / step);
+        if (wanted <= 1) break;
+        slower = std::pow(wanted, 1 / kPolicy.power_exponent);
         std::vector<Model> slowed = changed;
         for (std::size_t i = 0; i < slowed.size(); ++i) slow_kernels(*this, i, slower, slowed[i]);
         step = std::max(step, mean_ms(*this, slowed));

@@ -19,16 +19,6 @@ namespace millrace::diagnose {
 /// Changes the model of one lane so that a cause is gone.
 using Cure = std::function<void(std::size_t lane, Model& model)>;
 
-/// What a GPU at its power limit does when it idles less.
-struct PowerLimit {
-    double limit_watts = 0, idle_watts = 0;
-    double watts = 0;  ///< while kernels ran in `busy_share` of the time
-    double busy_share = 0;
-
-    /// How much longer kernels take when they run in that share of the time; 1 below the limit.
-    double slowdown(double share) const;
-};
-
 struct Study {
     Study(const Timeline& timeline, const Launcher& launcher);
     Study(const Study&) = delete;
@@ -114,9 +104,10 @@ struct Study {
     std::optional<UnseenLoading> unseen;              ///< waiting for data that windows do not show
     double presence_ms = 0;                           ///< of a step outside of windows: what CUPTI took there, by our estimate
     Time call_cost = 0;                               ///< that recording added to each call
-    std::optional<PowerLimit> power;                  ///< where power and its limit were measured
-    std::optional<double> copy_bytes_per_second;      ///< of pinned copies
-    bool copy_speed_is_assumed = false;               ///< by the kind of GPU
+    /// Power above idling while kernels run all the time, as a share of what the limit leaves for that; where both were measured.
+    std::optional<double> power;
+    std::optional<double> copy_bytes_per_second;  ///< of pinned copies
+    bool copy_speed_is_assumed = false;           ///< by the kind of GPU
 
 private:
     void leave_out_shapeless();

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "diagnose/cures.h"
-#include "diagnose/findings.h"
 #include "diagnose/pace.h"
 #include "diagnose/sample_memo.h"
 #include "diagnose/study.h"
