@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "diagnose/timeline_reader.h"
+#include "diagnose/reading/timeline_reader.h"
 #include "report/progress_line.h"
 #include "report/terminal_screen.h"
 

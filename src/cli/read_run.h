@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "diagnose/timeline.h"
+#include "diagnose/timeline/timeline.h"
 #include "report/diagnosis_text.h"
 
 namespace millrace::cli {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "diagnose/findings.h"
-#include "diagnose/overview.h"
-#include "diagnose/owners.h"
-#include "diagnose/pace.h"
-#include "diagnose/sound.h"
-#include "diagnose/statistics.h"
+#include "diagnose/causes/owners.h"
+#include "diagnose/compare/statistics.h"
+#include "diagnose/findings/findings.h"
+#include "diagnose/overview/overview.h"
+#include "diagnose/reading/sound.h"
+#include "diagnose/replay/pace.h"
 
 namespace millrace::diagnose {
 namespace {

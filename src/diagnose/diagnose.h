@@ -1,9 +1,9 @@
 #pragma once
 // The doctor: from what a program and its GPU did to where the time went and what to do about it.
 
-#include "diagnose/diagnosis.h"
-#include "diagnose/policy.h"
-#include "diagnose/timeline.h"
+#include "diagnose/answer/diagnosis.h"
+#include "diagnose/answer/policy.h"
+#include "diagnose/timeline/timeline.h"
 
 namespace millrace::diagnose {
 

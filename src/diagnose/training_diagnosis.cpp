@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "diagnose/diagnose.h"
-#include "diagnose/machine_figures.h"
-#include "diagnose/pace.h"
+#include "diagnose/findings/machine_figures.h"
+#include "diagnose/replay/pace.h"
 
 namespace millrace::diagnose {
 namespace {

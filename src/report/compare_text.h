@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "diagnose/compare.h"
+#include "diagnose/compare/compare.h"
 #include "report/diagnosis_text.h"
 
 namespace millrace::report {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "diagnose/diagnosis.h"
-#include "diagnose/timeline.h"
+#include "diagnose/answer/diagnosis.h"
+#include "diagnose/timeline/timeline.h"
 
 namespace millrace::report {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "diagnose/diagnosis.h"
+#include "diagnose/answer/diagnosis.h"
 
 namespace millrace::report {
 

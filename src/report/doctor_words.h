@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "diagnose/diagnosis.h"
+#include "diagnose/answer/diagnosis.h"
 
 namespace millrace::report {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "diagnose/timeline.h"
+#include "diagnose/timeline/timeline.h"
 
 namespace millrace::report {
 

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "base/units.h"
-#include "diagnose/machine_rows.h"
+#include "diagnose/reading/machine_rows.h"
 #include "plot/chart.h"
 #include "plot/svg.h"
 #include "report/trace.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "diagnose/timeline.h"
+#include "diagnose/timeline/timeline.h"
 
 namespace millrace::report {
 

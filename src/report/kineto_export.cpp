@@ -6,9 +6,9 @@
 #include <set>
 
 #include "base/version.h"
-#include "diagnose/call_names.h"
-#include "diagnose/kernel_parameters.h"
-#include "diagnose/stack_builder.h"
+#include "diagnose/reading/call_names.h"
+#include "diagnose/reading/kernel_parameters.h"
+#include "diagnose/reading/stack_builder.h"
 #include "io/packing.h"
 #include "report/export_rows.h"
 #include "report/trace_events.h"

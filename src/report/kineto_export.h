@@ -1,16 +1,16 @@
 #pragma once
 // Writes a timeline as Chrome JSON the way PyTorch's profiler does, for Perfetto, chrome://tracing and the tools that read those
 // traces (HTA, TraceLens): launches and kernels joined by arrows, ProfilerStep#n for each step, rows for the diagnosis.
-// diagnose/kineto_reader.h reads it back as the same timeline, to the nanosecond: what the format has no place for is in the
-// head, under "millrace", and in arguments of events.
+// diagnose/reading/kineto_reader.h reads it back as the same timeline, to the nanosecond: what the format has no place for is in
+// the head, under "millrace", and in arguments of events.
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "diagnose/diagnosis.h"
-#include "diagnose/steps.h"
-#include "diagnose/timeline.h"
+#include "diagnose/answer/diagnosis.h"
+#include "diagnose/program/steps.h"
+#include "diagnose/timeline/timeline.h"
 #include "io/file.h"
 
 namespace millrace::report {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/version.h"
-#include "diagnose/name_table.h"
+#include "diagnose/reading/name_table.h"
 #include "report/trace_events.h"
 
 namespace millrace::report {

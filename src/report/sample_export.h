@@ -3,7 +3,7 @@
 // speedscope read. A sample stands for the time until its thread was looked at next. What a thread waits in is its innermost
 // frame.
 
-#include "diagnose/timeline.h"
+#include "diagnose/timeline/timeline.h"
 #include "io/file.h"
 
 namespace millrace::report {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "diagnose/source_file.h"
+#include "diagnose/reading/source_file.h"
 #include "plot/svg.h"
 
 namespace millrace::report {

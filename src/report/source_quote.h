@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnose/timeline.h"
+#include "diagnose/timeline/timeline.h"
 
 namespace millrace::report {
 

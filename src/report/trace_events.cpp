@@ -1,6 +1,6 @@
 #include "report/trace_events.h"
 
-#include "diagnose/name_table.h"
+#include "diagnose/reading/name_table.h"
 
 namespace millrace::report {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "diagnose/timeline.h"
+#include "diagnose/timeline/timeline.h"
 #include "io/file.h"
 
 namespace millrace::report {

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "cli/folder.h"
-#include "diagnose/run_reader.h"
-#include "diagnose/trace_reader.h"
+#include "diagnose/reading/run_reader.h"
+#include "diagnose/reading/trace_reader.h"
 #include "places.h"
 
 namespace millrace::cli {

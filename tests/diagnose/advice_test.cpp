@@ -1,4 +1,4 @@
-#include "diagnose/advice.h"
+#include "diagnose/findings/advice.h"
 
 #include <gtest/gtest.h>
 

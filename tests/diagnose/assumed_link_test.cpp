@@ -1,4 +1,4 @@
-#include "diagnose/assumed_link.h"
+#include "diagnose/reading/assumed_link.h"
 
 #include <gtest/gtest.h>
 

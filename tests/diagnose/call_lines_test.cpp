@@ -1,4 +1,4 @@
-#include "diagnose/call_lines.h"
+#include "diagnose/reading/call_lines.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <chrono>
 
 #include "diagnose/diagnose.h"
-#include "diagnose/kineto_reader.h"
-#include "diagnose/stack_builder.h"
+#include "diagnose/reading/kineto_reader.h"
+#include "diagnose/reading/stack_builder.h"
 #include "temporary_folder.h"
 #include "text_source.h"
 

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "diagnose/compare.h"
+#include "diagnose/compare/compare.h"
 
 namespace millrace::diagnose {
 namespace {

@@ -1,6 +1,6 @@
 // How far runs of one program lie apart: assumed, or measured by several recordings.
 
-#include "diagnose/spread.h"
+#include "diagnose/compare/spread.h"
 
 #include <gtest/gtest.h>
 

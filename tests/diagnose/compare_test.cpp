@@ -1,4 +1,4 @@
-#include "diagnose/compare.h"
+#include "diagnose/compare/compare.h"
 
 #include <gtest/gtest.h>
 

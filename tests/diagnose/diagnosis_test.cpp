@@ -1,4 +1,4 @@
-#include "diagnose/diagnosis.h"
+#include "diagnose/answer/diagnosis.h"
 
 #include <gtest/gtest.h>
 

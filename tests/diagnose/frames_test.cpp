@@ -1,4 +1,4 @@
-#include "diagnose/frames.h"
+#include "diagnose/timeline/frames.h"
 
 #include <gtest/gtest.h>
 

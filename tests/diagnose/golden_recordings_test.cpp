@@ -6,9 +6,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "diagnose/compare.h"
+#include "diagnose/compare/compare.h"
 #include "diagnose/diagnose.h"
-#include "diagnose/timeline_reader.h"
+#include "diagnose/reading/timeline_reader.h"
 #include "places.h"
 
 namespace millrace::diagnose {

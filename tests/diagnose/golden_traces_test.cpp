@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "diagnose/diagnose.h"
-#include "diagnose/kineto_reader.h"
+#include "diagnose/reading/kineto_reader.h"
 #include "places.h"
 
 namespace millrace::diagnose {

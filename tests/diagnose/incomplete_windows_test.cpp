@@ -1,4 +1,4 @@
-#include "diagnose/incomplete_windows.h"
+#include "diagnose/reading/incomplete_windows.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "diagnose/json_scanner.h"
+#include "diagnose/reading/json_scanner.h"
 
 #include <gtest/gtest.h>
 

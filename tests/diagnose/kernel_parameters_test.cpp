@@ -1,4 +1,4 @@
-#include "diagnose/kernel_parameters.h"
+#include "diagnose/reading/kernel_parameters.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "diagnose/diagnosis.h"
+#include "diagnose/answer/diagnosis.h"
 
 #include <gtest/gtest.h>
 
-#include "diagnose/multiprocessors.h"
+#include "diagnose/reading/multiprocessors.h"
 #include "diagnose/simulated_cases.h"
 
 namespace millrace::diagnose {

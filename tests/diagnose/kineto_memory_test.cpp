@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "diagnose/kineto_reader.h"
+#include "diagnose/reading/kineto_reader.h"
 
 namespace millrace::diagnose {
 namespace {

@@ -1,12 +1,12 @@
-#include "diagnose/kineto_reader.h"
+#include "diagnose/reading/kineto_reader.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "diagnose/call_names.h"
-#include "diagnose/multiprocessors.h"
+#include "diagnose/reading/call_names.h"
+#include "diagnose/reading/multiprocessors.h"
 #include "io/packing.h"
 #include "places.h"
 #include "temporary_folder.h"

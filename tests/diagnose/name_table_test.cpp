@@ -1,4 +1,4 @@
-#include "diagnose/name_table.h"
+#include "diagnose/reading/name_table.h"
 
 #include <gtest/gtest.h>
 

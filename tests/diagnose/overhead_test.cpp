@@ -1,4 +1,4 @@
-#include "diagnose/pace.h"
+#include "diagnose/replay/pace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "diagnose/python_source.h"
+#include "diagnose/reading/python_source.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "diagnose/recording_reader.h"
+#include "diagnose/reading/recording_reader.h"
 
 #include <gtest/gtest.h>
 

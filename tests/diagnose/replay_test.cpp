@@ -1,4 +1,4 @@
-#include "diagnose/replay.h"
+#include "diagnose/replay/replay.h"
 
 #include <gtest/gtest.h>
 

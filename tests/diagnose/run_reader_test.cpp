@@ -1,4 +1,4 @@
-#include "diagnose/run_reader.h"
+#include "diagnose/reading/run_reader.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "diagnose/policy.h"
-#include "diagnose/timeline.h"
+#include "diagnose/answer/policy.h"
+#include "diagnose/timeline/timeline.h"
 
 namespace millrace::diagnose {
 

@@ -1,4 +1,4 @@
-#include "diagnose/source_file.h"
+#include "diagnose/reading/source_file.h"
 
 #include <gtest/gtest.h>
 

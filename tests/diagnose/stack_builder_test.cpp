@@ -1,4 +1,4 @@
-#include "diagnose/stack_builder.h"
+#include "diagnose/reading/stack_builder.h"
 
 #include <gtest/gtest.h>
 

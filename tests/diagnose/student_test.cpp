@@ -1,4 +1,4 @@
-#include "diagnose/statistics.h"
+#include "diagnose/compare/statistics.h"
 
 #include <gtest/gtest.h>
 

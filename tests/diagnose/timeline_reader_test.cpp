@@ -1,4 +1,4 @@
-#include "diagnose/timeline_reader.h"
+#include "diagnose/reading/timeline_reader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "diagnose/pace.h"
+#include "diagnose/replay/pace.h"
 
 #include "diagnose/simulated_cases.h"
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "diagnose/kineto_reader.h"
+#include "diagnose/reading/kineto_reader.h"
 #include "fuzz/timeline_check.h"
 
 namespace millrace::fuzz {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "diagnose/python_source.h"
+#include "diagnose/reading/python_source.h"
 #include "fuzz/timeline_check.h"
 
 namespace millrace::fuzz {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "diagnose/timeline_reader.h"
+#include "diagnose/reading/timeline_reader.h"
 #include "fuzz/timeline_check.h"
 #include "record/trace_file.h"
 #include "record/trace_frames.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "diagnose/run_reader.h"
+#include "diagnose/reading/run_reader.h"
 #include "io/checkpoint_files.h"
 #include "record/metric_table.h"
 

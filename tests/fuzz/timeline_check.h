@@ -6,10 +6,10 @@
 #include <string>
 
 #include "diagnose/diagnose.h"
-#include "diagnose/kineto_event.h"
-#include "diagnose/kineto_reader.h"
-#include "diagnose/name_table.h"
-#include "diagnose/stack_builder.h"
+#include "diagnose/reading/kineto_event.h"
+#include "diagnose/reading/kineto_reader.h"
+#include "diagnose/reading/name_table.h"
+#include "diagnose/reading/stack_builder.h"
 #include "report/kineto_export.h"
 #include "text_source.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnose/trace_reader.h"
+#include "diagnose/reading/trace_reader.h"
 #include "record/fake_probe.h"
 #include "record/probed_process.h"
 #include "temporary_folder.h"

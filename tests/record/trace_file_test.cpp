@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "diagnose/trace_reader.h"
+#include "diagnose/reading/trace_reader.h"
 #include "io/packing.h"
 #include "record/record_parts.h"
 #include "record/trace_frames.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "diagnose/diagnose.h"
+#include "diagnose/reading/timeline_reader.h"
 #include "diagnose/recorded_run.h"
-#include "diagnose/timeline_reader.h"
 #include "io/packing.h"
 #include "places.h"
 #include "text_source.h"

@@ -1,7 +1,7 @@
 #pragma once
 // Diagnoses and timelines as the doctor would make them, small enough to know every figure.
 
-#include "diagnose/diagnosis.h"
+#include "diagnose/answer/diagnosis.h"
 
 namespace millrace::report {
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "diagnose/timeline.h"
+#include "diagnose/timeline/timeline.h"
 #include "report/made_up_diagnosis.h"
 
 namespace millrace::report {

@@ -35,6 +35,13 @@ class CheckHouse(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("src/base/log.cpp:2: base/ may not use ops/", output)
 
+    def test_sub_folders_of_the_doctor_have_an_order(self):
+        tree = {"src/diagnose/timeline/a.h": "", "src/diagnose/causes/b.h": "", "src/diagnose/diagnose.h": ""}
+        for user, used, wrong in (("causes", "timeline/a", 0), ("causes", "causes/b", 0), ("timeline", "causes/b", 1), ("causes", "diagnose", 1), ("new", "timeline/a", 1)):
+            status, output = check({**tree, f"src/diagnose/{user}/c.cpp": f'#include "diagnose/{used}.h"\n'})
+            self.assertEqual(status, wrong, f"{user} -> {used}: {output}")
+        self.assertEqual(check({**tree, "src/diagnose/d.cpp": '#include "diagnose/causes/b.h"\n'})[0], 0)
+
     def test_engine_and_doctor_do_not_know_each_other(self):
         for user, used in (("train", "diagnose"), ("diagnose", "tape"), ("nn", "optim"), ("models", "train"), ("probe", "sense"), ("io", "record"), ("sense", "io"), ("plot", "io"), ("train", "plot"), ("train", "bench"), ("search", "train")):
             status, output = check({f"src/{used}/a.h": "", f"src/{user}/b.cpp": f'#include "{used}/a.h"\n'})

@@ -63,7 +63,7 @@ class Documents(unittest.TestCase):
         self.assertEqual((ROOT / "docs" / "doctor.md").read_text().splitlines()[1], "## I got this finding, what now?")
 
     def test_every_finding_has_its_row(self):
-        text, names = (ROOT / "docs" / "doctor.md").read_text(), (ROOT / "src" / "diagnose" / "diagnosis.cpp").read_text()
+        text, names = (ROOT / "docs" / "doctor.md").read_text(), (ROOT / "src" / "diagnose" / "answer" / "diagnosis.cpp").read_text()
         kinds = re.search(r"kKindNames\{(.*?)\}", names, re.S).group(1)
         for kind in re.findall(r'"([a-z-]+)"', kinds):
             self.assertRegex(text, rf"(?m)^\| `{kind}` ")

@@ -52,7 +52,7 @@ class Written(unittest.TestCase):
         self.assertEqual(table.pop("healthy.py"), "none")
         self.assertEqual(kind_of(SICK / "healthy.py"), "healthy")
         self.assertEqual(table, {path.name: kind_of(path) for path in programs(SICK) if path.name != "healthy.py"})
-        names = re.search(r"kKindNames\{(.*?)\}", (ROOT / "src" / "diagnose" / "diagnosis.cpp").read_text(), re.S).group(1)
+        names = re.search(r"kKindNames\{(.*?)\}", (ROOT / "src" / "diagnose" / "answer" / "diagnosis.cpp").read_text(), re.S).group(1)
         self.assertLessEqual(set(table.values()), set(re.findall(r'"([\w-]+)"', names)))
 
     def test_studies_are_described(self):

@@ -1,0 +1,89 @@
+#include "diagnose/findings/findings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "diagnose/findings/machine_figures.h"
+
+namespace millrace::diagnose {
+Chart::Chart(const Study& the_study, const Roles& the_roles)
+    : study(the_study), roles(the_roles), framework(framework_of(the_study.timeline, the_study.launcher)) {}
+
+Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms) const {
+    Finding finding;
+    finding.kind = kind;
+    finding.severity = severity_of(share(lost_ms), kPolicy.band(kind));
+    if (place != kNoPlace) {
+        finding.where = study.places.frame(place);
+        finding.stack = study.places.stack(place);
+    }
+    rate(finding, lost_ms);
+    finding.confidence = confidence();
+    return finding;
+}
+
+void Chart::rate(Finding& finding, double lost_ms) const {
+    finding.lost_ms_per_step = std::max(0.0, lost_ms);
+    finding.gain_upper_bound = std::clamp(share(lost_ms), 0.0, 1.0);
+}
+
+double Chart::confidence() const {
+    double confidence = 0.95;
+    if (study.timeline.dropped > 0) confidence *= 0.8;
+    if (study.step_count < kPolicy.few_steps) confidence *= 0.7;
+    if (study.replay_error > kPolicy.replay_error) confidence *= std::max(0.3, 1 - 2 * study.replay_error);
+    if (study.is_profiled()) confidence *= std::max(0.5, study.base_ms / study.recorded_ms);
+    // By steps, not by windows: a longer recording of the same program has more of these.
+    double unsure = 0;
+    for (const WindowSteps& window : study.steps)
+        if (window.match < 0.9) unsure += static_cast<double>(window.steps.size());
+    confidence *= 1 - 0.1 * unsure / static_cast<double>(study.step_count);
+    if (study.is_shapeless()) confidence *= 0.5;
+    return std::max(0.05, confidence);
+}
+
+void Chart::suspect(Kind kind, Breadth breadth, Cure cure, Tell tell, const Site* site, double unseen_ms) {
+    const double threshold_ms = kPolicy.band(kind).warn * study.costed_ms();
+    causes.push_back(
+        {kind, breadth, threshold_ms, unseen_ms, std::move(cure), site, std::bind_front(std::move(tell), std::cref(*this))});
+}
+
+double Chart::cost_of(const Cure& cure) const {
+    const double alone = study.gain_of(cure);
+    if (cured.empty()) return alone;
+    std::vector<const Cure*> cures;
+    for (const Cure& each : cured) cures.push_back(&each);
+    const double before = study.step_with(cures);
+    cures.push_back(&cure);
+    return std::min(alone, before - study.step_with(cures));
+}
+
+void examine(Chart& chart, const Breakdown& breakdown, double pauses) {
+    find_repeated_uploads(chart);
+    find_repeated_kernels(chart);
+    find_pageable_copies(chart);
+    find_allocator_churn(chart);
+    find_loader_wait(chart);
+    find_host_syncs(chart);
+    find_sleeping_reads(chart);
+    find_file_output(chart);
+    find_python_work(chart);
+    find_launch_bound(chart);
+    Choice choice = choose(chart.study, chart.causes);
+    chart.findings = std::move(choice.findings);
+    chart.cured = std::move(choice.cures);
+    find_missing_tensor_cores(chart);
+    find_slow_evaluation(chart, breakdown);
+    find_stragglers(chart);
+    find_throttling(chart);
+    find_memory_edge(chart);
+    find_small_batch(chart, breakdown.busy_share + pauses);
+    std::stable_sort(chart.findings.begin(), chart.findings.end(),
+                     [](const Finding& a, const Finding& b) { return a.lost_ms_per_step > b.lost_ms_per_step; });
+    if (!choice.gone.empty())
+        chart.remarks.push_back(fmt::format("costs only while the findings are not cured: {}", fmt::join(choice.gone, ", ")));
+}
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,268 @@
+#include "diagnose/program/host_work.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <unordered_set>
+
+#include "record/trace_file.h"
+
+namespace millrace::diagnose {
+namespace {
+
+/// Samples of one thread, by time.
+std::vector<Sample> samples_of(const Timeline& timeline, std::uint32_t process, std::uint32_t thread) {
+    std::vector<Sample> own;
+    for (const Sample& sample : timeline.samples)
+        if (sample.process == process && sample.thread == thread) own.push_back(sample);
+    return own;
+}
+
+/// Ranges in which the program is in its loader, as it or its profiler marked them.
+std::vector<Range> loader_ranges(const Timeline& timeline) {
+    std::vector<Range> ranges;
+    for (const Range& range : timeline.ranges)
+        if (timeline.names[range.name].find("DataLoader") != std::string::npos) ranges.push_back(range);
+    return ranges;
+}
+
+struct Seen {
+    std::map<std::uint32_t, std::size_t> lines, waits;
+};
+
+struct Tally {
+    std::map<std::tuple<Doing, bool, std::uint32_t>, Seen> counts;  ///< by doing, waiting, function
+    std::size_t total = 0;
+    double loader = 0;  ///< nanoseconds under a loader's range
+    double length = 0;  ///< nanoseconds of all stretches
+    std::size_t stretches = 0;
+
+    std::vector<Portion> portions(bool sampled) const {
+        std::vector<Portion> result;
+        const double under = length > 0 ? loader / length : 0;
+        if (total == 0) {
+            if (under > 0.5) return {{Doing::kLoading, true, kNoPlace, 1, 0}};
+            const bool brief =
+                length / static_cast<double>(std::max<std::size_t>(1, stretches)) < static_cast<double>(kPolicy.scan_gap);
+            return {{sampled && brief ? Doing::kEnqueuing : Doing::kUnknown, false, kNoPlace, 1, 0}};
+        }
+        for (const auto& [key, seen] : counts) {
+            Portion portion{std::get<0>(key), std::get<1>(key), kNoPlace, 0, 0};
+            for (const auto& [place, count] : seen.lines) portion.samples += count;
+            portion.place = key_with_most(seen.lines);
+            if (portion.waiting) portion.wait = key_with_most(seen.waits);
+            portion.share = static_cast<double>(portion.samples) / static_cast<double>(total);
+            result.push_back(portion);
+        }
+        return result;
+    }
+};
+
+using StretchKey = std::array<std::uint32_t, 5>;
+
+struct WorkStretch {
+    std::uint32_t tally = 0;
+    std::span<const Sample> samples;
+};
+
+/// Stacks in which the thread is inside of a call that writes often enough for the rest to be such calls as well: while one
+/// copies into the system's memory the thread runs, and nothing tells that from the program's own work.
+std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const std::vector<WorkStretch>& stretches) {
+    struct Count {
+        std::size_t inside = 0, all = 0;
+    };
+    std::map<std::uint32_t, Count> counts;
+    for (const WorkStretch& stretch : stretches)
+        for (const Sample& sample : stretch.samples) {
+            if (sample.stack == kNoStack || is_waiting(timeline, sample)) continue;
+            Count& count = counts[sample.stack];
+            ++count.all;
+            count.inside += writes_files(system_call_of(timeline, sample)) ? 1 : 0;
+        }
+    std::unordered_set<std::uint32_t> stacks;
+    for (const auto& [stack, count] : counts)
+        if (count.inside > 0 && static_cast<double>(count.inside) >= kPolicy.inside_writes * static_cast<double>(count.all))
+            stacks.insert(stack);
+    return stacks;
+}
+
+/// What a call is in every step alike. Lines of launches are taken in some steps only, names of kernels in all; lines of other
+/// calls always.
+std::pair<std::uint32_t, std::uint32_t> identity_of(const Timeline& timeline, const Places& places, const Lane& lane,
+                                                    std::uint32_t act) {
+    const Call& call = timeline.calls[lane.calls[act]];
+    const auto kind = static_cast<std::uint32_t>(call.kind);
+    if (!is_launch(call.kind)) return {kind, places.of_stack(call.stack)};
+    const auto jobs = lane.jobs_of(act);
+    return {kind, jobs.empty() ? call.name : timeline.work[lane.jobs[jobs.front()].first_work].name};
+}
+
+/// A pipe from another process of the program, as multiprocessing's queues have it: who reads there waits for the other's work.
+bool reads_from_process(const Timeline& timeline, const Sample& sample) {
+    const Stack& stack = timeline.stacks[sample.stack];
+    const auto innermost = std::ranges::find(stack, false, &Frame::native);
+    return innermost != stack.end() && innermost->file.find("multiprocessing/connection") != std::string::npos;
+}
+
+}  // namespace
+
+bool writes_files(std::string_view call) {
+    constexpr std::array<std::string_view, 10> kCalls{"write",     "pwrite64",        "writev", "pwritev",   "fsync",
+                                                      "fdatasync", "sync_file_range", "rename", "ftruncate", "msync"};
+    return std::ranges::find(kCalls, call) != kCalls.end();
+}
+
+bool reads_files(std::string_view call) {
+    constexpr std::array<std::string_view, 7> kCalls{"read", "pread64", "readv", "preadv", "openat", "statx", "getdents64"};
+    return std::ranges::find(kCalls, call) != kCalls.end();
+}
+
+std::string_view system_call_of(const Timeline& timeline, const Sample& sample) { return timeline.names[sample.wait]; }
+
+std::vector<Time> covered_before(const Timeline& timeline, const Launcher& launcher, const Lane& lane,
+                                 const std::vector<Range>& ranges) {
+    std::vector<Time> covered(lane.calls.size(), 0);
+    auto range = ranges.begin();
+    for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
+        const Time begin = timeline.calls[lane.calls[i - 1]].end, end = timeline.calls[lane.calls[i]].begin;
+        while (range != ranges.end() && range->end <= begin) ++range;
+        for (auto each = range; each != ranges.end() && each->begin < end; ++each)
+            if (each->process == launcher.process || each->process == 0)
+                covered[i] += std::max<Time>(0, std::min(end, each->end) - std::max(begin, each->begin));
+    }
+    return covered;
+}
+
+Time without_notes(Time stretch, const Call& call) {
+    const Time most = static_cast<Time>(kPolicy.noted_share * static_cast<double>(stretch));
+    return stretch - std::min(Time{call.notes} * kPolicy.profiler_note, most);
+}
+
+bool is_waiting(const Timeline& timeline, const Sample& sample) {
+    if (sample.state == 'R') return false;
+    const std::string_view wait = system_call_of(timeline, sample);
+    if (sample.state == 'D' || writes_files(wait)) return false;
+    return !reads_files(wait) || reads_from_process(timeline, sample);
+}
+
+Doing doing_of(const Timeline& timeline, const Sample& sample) {
+    static const Frame kCollects{std::string(record::kInterpreterFile), 0, std::string(record::kCollectingFunction), true};
+    const Stack& stack = timeline.stacks[sample.stack];
+    const std::string_view wait = system_call_of(timeline, sample);
+    const bool waiting = is_waiting(timeline, sample);
+    if (!stack.empty() && stack.front() == kCollects) return Doing::kCollecting;
+    bool loader = false, output = false;
+    const Frame* innermost = nullptr;
+    for (const Frame& frame : stack) {
+        if (frame.native) continue;
+        if (!innermost) innermost = &frame;
+        // Queues, pools and futures concern a loader only while one waits for them.
+        loader = loader || (is_loader(frame) && (waiting || frame.file.find("data") != std::string::npos));
+        output = output || is_output(frame);
+    }
+    if (loader) return Doing::kLoading;
+    if (output || writes_files(wait)) return Doing::kWriting;
+    if (reads_files(wait)) return Doing::kLoading;
+    if (innermost && is_framework(innermost->file)) return waiting && is_read(*innermost) ? Doing::kReading : Doing::kEnqueuing;
+    if (!innermost && sample.state != 'R') return Doing::kUnknown;
+    return Doing::kComputing;
+}
+
+HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes) {
+    const auto samples = samples_of(timeline, launcher.process, launcher.main_thread);
+    const std::vector<Range> in_loader = loader_ranges(timeline);
+    const auto first_sample = [&](Time time) { return std::ranges::lower_bound(samples, time, {}, &Sample::time); };
+    find_places(timeline, launcher, places, lanes, samples);
+    std::map<StretchKey, std::uint32_t> keys;
+    std::vector<Tally> tallies(1);
+    std::vector<WorkStretch> stretches;
+    for (const Lane& lane : lanes) {
+        collecting_.push_back(covered_before(timeline, launcher, lane, timeline.collections));
+        const auto loading = covered_before(timeline, launcher, lane, in_loader);
+        auto& class_of = class_of_.emplace_back(lane.calls.size(), 0);
+        for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
+            const Call &before = timeline.calls[lane.calls[i - 1]], &call = timeline.calls[lane.calls[i]];
+            const Time begin = before.end, end = call.begin;
+            if (without_notes(end - begin, call) <= kPolicy.launch_gap) continue;
+            // Size tells stretches apart, too, roughly: what happens in every hundredth step only is another thing.
+            const auto size = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(end - begin)) / 2);
+            const auto [from, from_what] = identity_of(timeline, places, lane, i - 1);
+            const auto [to, to_what] = identity_of(timeline, places, lane, i);
+            const StretchKey key{from, from_what, to, to_what, size};
+            auto [found, fresh] = keys.try_emplace(key, static_cast<std::uint32_t>(tallies.size()));
+            if (fresh) tallies.emplace_back();
+            class_of[i] = found->second;
+            Tally& tally = tallies[found->second];
+            tally.length += static_cast<double>(end - begin);
+            tally.loader += static_cast<double>(std::min(loading[i], end - begin));
+            ++tally.stretches;
+            stretches.push_back({found->second, {first_sample(begin), first_sample(end)}});
+        }
+    }
+    const auto writing = writing_stacks(timeline, stretches);
+    for (const WorkStretch& stretch : stretches)
+        for (const Sample& sample : stretch.samples) {
+            const std::uint32_t place = places.of_stack(sample.stack);
+            Doing doing = doing_of(timeline, sample);
+            const bool waiting = is_waiting(timeline, sample);
+            if (doing == Doing::kComputing && !waiting && writing.contains(sample.stack)) doing = Doing::kWriting;
+            Tally& tally = tallies[stretch.tally];
+            Seen& seen = tally.counts[{doing, waiting, places.function(place)}];
+            ++seen.lines[place];
+            ++seen.waits[sample.wait];
+            ++tally.total;
+        }
+    classes_.push_back({{Doing::kEnqueuing, false, kNoPlace, 1, 0}});
+    for (std::size_t i = 1; i < tallies.size(); ++i) classes_.push_back(tallies[i].portions(!samples.empty()));
+}
+
+void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, const Places& places,
+                           const std::vector<Lane>& lanes, const std::vector<Sample>& samples) {
+    // Calls of the framework's threads between two of the main thread: where that one waits, by samples of all steps.
+    using Turn = std::array<std::uint32_t, 4>;
+    std::map<Turn, std::map<std::uint32_t, std::size_t>> seen;
+    const auto turn_of = [&](const Lane& lane, std::uint32_t before, std::uint32_t after) {
+        const auto [from, from_what] = identity_of(timeline, places, lane, before);
+        const auto [to, to_what] = identity_of(timeline, places, lane, after);
+        return Turn{from, from_what, to, to_what};
+    };
+    const auto for_each_turn = [&](const Lane& lane, auto use) {
+        std::uint32_t before = kNoIndex;
+        for (std::uint32_t i = 0; i < lane.calls.size(); ++i) {
+            if (timeline.calls[lane.calls[i]].thread != launcher.main_thread) continue;
+            if (before != kNoIndex && i > before + 1) use(before, i);
+            before = i;
+        }
+    };
+    for (const Lane& lane : lanes)
+        for_each_turn(lane, [&](std::uint32_t before, std::uint32_t after) {
+            const Time begin = timeline.calls[lane.calls[before]].end, end = timeline.calls[lane.calls[after]].begin;
+            auto sample = std::ranges::lower_bound(samples, begin, {}, &Sample::time);
+            for (; sample != samples.end() && sample->time < end; ++sample)
+                if (const std::uint32_t place = places.of_stack(sample->stack); place != kNoPlace)
+                    ++seen[turn_of(lane, before, after)][place];
+        });
+    for (const Lane& lane : lanes) {
+        auto& place_of = place_of_.emplace_back(lane.calls.size(), kNoPlace);
+        std::uint32_t last = kNoPlace;
+        for (std::uint32_t i = 0; i < lane.calls.size(); ++i) {
+            const Call& call = timeline.calls[lane.calls[i]];
+            place_of[i] = places.of_stack(call.stack);
+            if (place_of[i] == kNoPlace) place_of[i] = last;
+            if (call.thread == launcher.main_thread) last = place_of[i];
+        }
+        for_each_turn(lane, [&](std::uint32_t before, std::uint32_t after) {
+            const auto found = seen.find(turn_of(lane, before, after));
+            if (found == seen.end()) return;
+            const std::uint32_t place = key_with_most(found->second);
+            for (std::uint32_t i = before + 1; i < after; ++i)
+                if (places.of_stack(timeline.calls[lane.calls[i]].stack) == kNoPlace) place_of[i] = place;
+        });
+    }
+}
+
+}  // namespace millrace::diagnose
