@@ -163,7 +163,7 @@ std::string summary_text(const WatchRecord& record, const WatchOutcome& outcome)
     if (outcome.dropped_rows > 0)
         text += fmt::format("dropped    {} rows that outputs were too slow for\n", outcome.dropped_rows);
     for (const std::string& output : outcome.lost_outputs) text += fmt::format("lost       {}\n", output);
-    return text + findings(verdict(record.evidence(), record.policy()));
+    return text + findings(verdict(record));
 }
 
 }  // namespace millrace::report

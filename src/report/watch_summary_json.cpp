@@ -93,7 +93,7 @@ std::string summary_json(const WatchRecord& record, const WatchOutcome& outcome)
                     {"program_percent_of_one_core", share(outcome.program_cpu_seconds, outcome.seconds)}};
     json["energy"] = energy_json(record);
     json["metrics"] = metrics(record.summary());
-    json["findings"] = findings_json(verdict(record.evidence(), record.policy()));
+    json["findings"] = findings_json(verdict(record));
     json["dropped_rows"] = outcome.dropped_rows;
     json["lost_outputs"] = outcome.lost_outputs;
     // Names come from drivers and users: bytes that are no UTF-8 must not end the watch with an exception.

@@ -11,6 +11,8 @@
 
 namespace millrace::report {
 
+class WatchRecord;
+
 /// Every threshold of the verdict and where it comes from. Percentages are 0..100, shares 0..1.
 struct Policy {
     /// A share estimated from n samples is off by up to 1/sqrt(n) at 95 %; below ten that is more than 30 points.
@@ -43,33 +45,7 @@ struct Policy {
     double swap_growth_bytes = 64.0 * 1024 * 1024;
 };
 
-struct GpuEvidence {
-    int index = 0;
-    std::string name;
-    bool has_activity = false;  ///< GPM
-    bool lost = false;
-    std::optional<record::Statistics> utilization, sm_active, tensor_active, fp32_active, fp16_active, dram_active;
-    std::optional<record::Statistics> power_percent;   ///< of the limit
-    std::optional<record::Statistics> memory_percent;  ///< of the total
-    std::optional<double> idle_share;                  ///< samples below Policy::idle_below
-    std::optional<double> idle_with_full_core_share;   ///< samples in which, moreover, a core was full
-    double throttled_share = 0;
-    std::uint32_t throttle = 0;  ///< bits seen
-    std::uint64_t implausible_power = 0;
-};
-
-struct Evidence {
-    std::uint64_t samples = 0, missed = 0;
-    double seconds = 0;
-    std::string no_gpu;  ///< why there is none
-    std::vector<GpuEvidence> gpus;
-    int cores = 0;
-    std::optional<record::Statistics> cpu, quota_throttled, tree;  ///< tree: % of one core
-    std::optional<double> limit_cores;
-    std::optional<double> cpu_full_share, core_full_share;  ///< samples in which the whole CPU, or at least one core, was full
-    std::optional<record::Statistics> memory_percent;
-    std::optional<double> first_swap_bytes, peak_swap_bytes;
-};
+inline constexpr Policy kWatchPolicy;
 
 enum class Severity : std::uint8_t { kInfo, kWarning };
 
@@ -82,6 +58,6 @@ struct Finding {
 };
 
 /// GPU by GPU, then the machine. Never empty: says so when there is nothing to judge by.
-std::vector<Finding> verdict(const Evidence& evidence, const Policy& policy = {});
+std::vector<Finding> verdict(const WatchRecord& record);
 
 }  // namespace millrace::report

@@ -18,7 +18,7 @@ std::set<std::string> kinds(const std::vector<Finding>& findings) {
 
 template <class Change>
 std::set<std::string> judged(std::size_t gpus, const Change& change, bool has_activity = true, std::uint64_t samples = 20) {
-    return kinds(verdict(made_up_record(gpus, change, has_activity, samples).evidence()));
+    return kinds(verdict(made_up_record(gpus, change, has_activity, samples)));
 }
 
 void set_activity(sense::Sample& sample, double sm, double tensor, double dram, double fp32 = 5) {
@@ -34,7 +34,7 @@ using Kinds = std::set<std::string>;
 
 TEST(Verdict, ResidentKernelsOnAnEmptyChipAreNotCalledBusy) {
     const auto record = made_up_record(1, [](sense::Sample& sample) { set_activity(sample, 12, 1, 3); });
-    const auto findings = verdict(record.evidence());
+    const auto findings = verdict(record);
     EXPECT_EQ(kinds(findings), (Kinds{"resident_not_busy", "cpu_has_room"}));
     EXPECT_EQ(findings.front().gpu, 0);
     EXPECT_EQ(findings.front().severity, Severity::kWarning);
@@ -94,7 +94,7 @@ TEST(Verdict, ThrottlingNamesShareAndReason) {
         set_activity(sample, 92, 55, 40);
         if (sample.sequence % 4 == 0) sample.gpus[0].throttle = sense::kThrottlePowerCap;
     };
-    const auto findings = verdict(made_up_record(1, change).evidence());
+    const auto findings = verdict(made_up_record(1, change));
     const auto found = std::find_if(findings.begin(), findings.end(), [](const Finding& f) { return f.kind == "gpu_throttled"; });
     ASSERT_NE(found, findings.end());
     EXPECT_NE(found->text.find(sense::throttle_text(sense::kThrottlePowerCap)), std::string::npos);
@@ -117,7 +117,7 @@ TEST(Verdict, MemoryAndSwapNeedTheirEvidence) {
 }
 
 TEST(Verdict, WithoutAGpuTheProcessorIsJudgedAlone) {
-    const auto findings = verdict(made_up_record(0, [](sense::Sample&) {}).evidence());
+    const auto findings = verdict(made_up_record(0, [](sense::Sample&) {}));
     EXPECT_EQ(kinds(findings), (Kinds{"no_gpu", "cpu_has_room"}));
     EXPECT_EQ(findings.front().evidence, "no driver");
     EXPECT_EQ(judged(0, [](sense::Sample& s) { s.cpu.utilization = 97; }), (Kinds{"no_gpu", "cpu_full"}));
@@ -139,7 +139,7 @@ TEST(Verdict, TooFewSamplesAbstainButKeepTheFacts) {
     };
     EXPECT_EQ(judged(1, change, true, 9), (Kinds{"too_few_samples", "gpu_memory_edge"}));
     EXPECT_FALSE(judged(1, change, true, 10).contains("too_few_samples"));
-    EXPECT_EQ(kinds(verdict({})), (Kinds{"too_few_samples", "no_gpu"}));
+    EXPECT_EQ(kinds(verdict(WatchRecord({}, std::chrono::seconds{1}))), (Kinds{"too_few_samples", "no_gpu"}));
 }
 
 TEST(Verdict, AbsentReadingsAreNeverCalledIdle) {
@@ -159,10 +159,10 @@ TEST(Verdict, AbsentReadingsAreNeverCalledIdle) {
 
 TEST(Verdict, EachGpuIsJudgedByItself) {
     const auto findings = verdict(made_up_record(2, [](sense::Sample& sample) {
-                                      set_activity(sample, 90, 50, 20);
-                                      sample.gpus[1].utilization = 0;
-                                      sample.gpus[1].sm_active = 0;
-                                  }).evidence());
+        set_activity(sample, 90, 50, 20);
+        sample.gpus[1].utilization = 0;
+        sample.gpus[1].sm_active = 0;
+    }));
     ASSERT_GE(findings.size(), 2u);
     EXPECT_EQ(findings[0].kind, "busy_arithmetic");
     EXPECT_EQ(findings[0].gpu, 0);
