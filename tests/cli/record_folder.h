@@ -95,8 +95,12 @@ protected:
         EXPECT_TRUE(read.ok()) << read.error().text();
         return std::move(read).value();
     }
-    static std::size_t count(const diagnose::RunContents& run, const std::string& kind) {
-        return static_cast<std::size_t>(std::ranges::count(run.events.events, kind, &diagnose::RunEvent::kind));
+    /// Events of the run.
+    std::size_t count(const std::string& kind) const {
+        const auto events = record::read_metrics(folder_ / "run" / "events.jsonl");
+        EXPECT_TRUE(events.ok());
+        return static_cast<std::size_t>(std::ranges::count_if(
+            events->rows, [&](const record::MetricsRow& event) { return *event.find("kind") == record::MetricValue(kind); }));
     }
     std::filesystem::path folder_;
     std::optional<diagnose::TraceReader> reader_;

@@ -30,7 +30,7 @@ TEST(RunReaderCorpus, TheWholeRunOfTheCorpusIsFoundWhole) {
     EXPECT_EQ(manifest->resumed.size(), 1u);
     EXPECT_EQ(diagnose::parse_stream(files.metrics()).total, 3u);
     EXPECT_EQ(diagnose::parse_stream(files.samples()).total, 1u);
-    EXPECT_EQ(diagnose::parse_events(files.events()).total, 3u);
+    EXPECT_EQ(diagnose::parse_stream(files.events()).total, 3u);
     EXPECT_TRUE(io::parse_checkpoint_state(std::string(files.state()), "state.json").ok());
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "io/checkpoint.h"
+#include "io/checkpoint_files.h"
 #include "record/sink_rig.h"
 #include "record/sinks.h"
 #include "temporary_folder.h"
@@ -90,18 +91,24 @@ TEST(ParseStream, TextLimitBoundsMemoryAndNothingThinnableIsLeftOut) {
     EXPECT_EQ(stream.skipped, 0u);
 }
 
-TEST(ParseEvents, KeepsKindsOfOthersAndCountsWhatIsNoEvent) {
-    const RunEvents events = parse_events(
-        "{\"time\": 1.5, \"kind\": \"from_the_future\", \"text\": \"a\", \"x\": 1}\n"
-        "{\"time\": 2, \"kind\": 7}\n{\"kind\": \"epoch\"}\n{\"time\": 3, \"kind\": \"epoch\", \"text\": 5}\n");
-    ASSERT_EQ(events.events.size(), 2u);
-    EXPECT_EQ(events.total, 2u);
-    EXPECT_EQ(events.skipped, 2u);
-    EXPECT_EQ(events.events[0].kind, "from_the_future");
-    EXPECT_EQ(events.events[0].text, "a");
-    ASSERT_EQ(events.events[0].fields.size(), 1u);
-    EXPECT_EQ(events.events[1].text, "");
-    EXPECT_EQ(events.events[1].fields.size(), 1u) << "a text that is none is a field like any other";
+/// Of a run, as its writer left them.
+RunStream events_in(const io::Path& folder) {
+    const auto text = io::read_text(folder / "events.jsonl");
+    return text.ok() ? parse_stream(*text) : RunStream{};
+}
+
+std::string text_of(const MetricsRow& row, std::string_view key) { return std::get<std::string>(*row.find(key)); }
+
+/// Checkpoints whose state cannot be used.
+std::size_t broken_checkpoints(const io::Path& folder) {
+    std::size_t broken = 0;
+    const auto folders = io::checkpoint_folders(folder / "checkpoints");
+    if (!folders.ok()) return 0;
+    for (const io::Path& each : *folders) {
+        auto text = io::read_text(each / "state.json");
+        broken += text.ok() && io::parse_checkpoint_state(std::move(*text), each / "state.json").ok() ? 0 : 1;
+    }
+    return broken;
 }
 
 TEST(Manifest, DeepNestingIsRefusedNotFollowed) {
@@ -143,17 +150,15 @@ TEST(ReadRun, GivesEverythingTheRunHolds) {
     EXPECT_EQ(run->metrics.rows.size(), 1u);
     ASSERT_EQ(run->samples.rows.size(), 1u);
     EXPECT_EQ(run->samples.rows[0].number("gpu0/temperature_celsius"), 61);
-    ASSERT_EQ(run->events.events.size(), 3u);
-    EXPECT_EQ(run->events.events[0].kind, "started");
-    EXPECT_EQ(run->events.events[1].kind, "warning");
-    EXPECT_EQ(run->events.events[1].text, "the loader is slow");
-    EXPECT_EQ(run->events.events[2].kind, "finished");
-    EXPECT_EQ(run->metrics.skipped + run->samples.skipped + run->events.skipped, 0u);
-    ASSERT_EQ(run->checkpoints.size(), 1u);
-    EXPECT_EQ(run->checkpoints[0].step, 12u);
-    EXPECT_TRUE(run->checkpoints[0].last && run->checkpoints[0].best);
-    EXPECT_EQ(run->checkpoints[0].problem, "");
-    EXPECT_GT(run->checkpoints[0].bytes, 0u);
+    const RunStream events = events_in(folder / "run");
+    ASSERT_EQ(events.rows.size(), 3u);
+    EXPECT_EQ(text_of(events.rows[0], "kind"), "started");
+    EXPECT_EQ(text_of(events.rows[1], "kind"), "warning");
+    EXPECT_EQ(text_of(events.rows[1], "text"), "the loader is slow");
+    EXPECT_EQ(text_of(events.rows[2], "kind"), "finished");
+    EXPECT_EQ(run->metrics.skipped + run->samples.skipped + events.skipped, 0u);
+    EXPECT_EQ(broken_checkpoints(folder / "run"), 0u);
+    EXPECT_EQ(io::load_checkpoint(folder / "run/checkpoints/last")->step, 12u);
 }
 
 TEST(ReadRun, MissingAndForeignPiecesAreNoReasonToFail) {
@@ -164,17 +169,11 @@ TEST(ReadRun, MissingAndForeignPiecesAreNoReasonToFail) {
     auto run = read_run(folder.path());
     ASSERT_TRUE(run.ok()) << run.error().text();
     EXPECT_TRUE(run->was_killed());
-    EXPECT_EQ(run->metrics.total + run->samples.total + run->events.total, 0u);
+    EXPECT_EQ(run->metrics.total + run->samples.total, 0u);
     write_text(folder / "metrics.jsonl", std::string(1000, '\0'));
-    fs::create_directories(folder / "checkpoints/step-00000007");
-    write_text(folder / "checkpoints/step-00000007/state.json", "{");
-    fs::create_directories(folder / "checkpoints/step-00000009");
     run = read_run(folder.path());
     ASSERT_TRUE(run.ok());
     EXPECT_EQ(run->metrics.skipped, 1u);
-    ASSERT_EQ(run->checkpoints.size(), 2u);
-    EXPECT_NE(run->checkpoints[0].problem, "");
-    EXPECT_NE(run->checkpoints[1].problem, "");
     write_text(folder / "manifest.json", R"({"format": 99, "status": "running"})");
     EXPECT_FALSE(read_run(folder.path()).ok());
 }
@@ -247,10 +246,10 @@ TEST(ReadRun, AKilledRunCanBeReadAndResumedWheneverItWasKilled) {
         const auto lives = static_cast<std::uint64_t>(life + 1);
         EXPECT_LE(run->metrics.skipped, lives) << "at most one torn line per death";
         EXPECT_LE(run->samples.skipped, lives);
-        EXPECT_LE(run->events.skipped, lives);
+        EXPECT_LE(events_in(run_folder).skipped, lives);
         EXPECT_GE(run->metrics.total, rows) << "what was there stays";
         rows = run->metrics.total;
-        for (const RunCheckpoint& checkpoint : run->checkpoints) EXPECT_EQ(checkpoint.problem, "");
+        EXPECT_EQ(broken_checkpoints(run_folder), 0u);
         if (fs::exists(fs::symlink_status(run_folder / "checkpoints/last"))) {
             const auto last = io::load_checkpoint(run_folder / "checkpoints/last");
             EXPECT_TRUE(last.ok()) << last.error().text();
@@ -275,12 +274,13 @@ TEST(EventWriter, ThreadsWriteWholeLinesInTheOrderOfTime) {
         for (std::thread& thread : threads) thread.join();
         ASSERT_TRUE(events->append("warning", std::string(std::size_t{1} << 21, 'x')).ok());
     }
-    const auto events = parse_events(*io::read_text(folder / "events.jsonl"));
+    const RunStream events = events_in(folder.path());
     EXPECT_EQ(events.skipped, 0u);
-    ASSERT_EQ(events.events.size(), 401u);
-    for (std::size_t i = 1; i < events.events.size(); ++i) EXPECT_LE(events.events[i - 1].time, events.events[i].time);
-    EXPECT_TRUE(events.events[0].text.starts_with("line\nbreak \"quoted\" "));
-    EXPECT_EQ(events.events[400].text.size(), 16384u);
+    ASSERT_EQ(events.rows.size(), 401u);
+    for (std::size_t i = 1; i < events.rows.size(); ++i)
+        EXPECT_LE(events.rows[i - 1].number("time"), events.rows[i].number("time"));
+    EXPECT_TRUE(text_of(events.rows[0], "text").starts_with("line\nbreak \"quoted\" "));
+    EXPECT_EQ(text_of(events.rows[400], "text").size(), 16384u);
 }
 
 }  // namespace

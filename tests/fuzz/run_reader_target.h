@@ -82,13 +82,6 @@ inline void check_stream(std::string_view text) {
     MILLRACE_ASSERT(lines + splitter.too_long() == ends && splitter.torn() == torn, "pieces change what lines there are");
 }
 
-inline void check_events(std::string_view text) {
-    const diagnose::RunEvents events = diagnose::parse_events(text);
-    const diagnose::RunStream stream = diagnose::parse_stream(text);
-    MILLRACE_ASSERT(events.total + events.skipped == stream.total + stream.skipped, "events are missing");
-    MILLRACE_ASSERT(events.events.size() <= events.total, "events out of nothing");
-}
-
 inline void check_manifest(std::string_view text) {
     const auto manifest = record::parse_manifest(text, "manifest.json");
     if (!manifest.ok()) return;
@@ -106,7 +99,7 @@ inline void read_run_bytes(std::string_view input) {
     check_manifest(files.manifest());
     check_stream(files.metrics());
     check_stream(files.samples());
-    check_events(files.events());
+    check_stream(files.events());
     const auto state = io::parse_checkpoint_state(std::string(files.state()), "state.json");
     MILLRACE_ASSERT(!state.ok() || state->members > 0, "a checkpoint without members was accepted");
 }

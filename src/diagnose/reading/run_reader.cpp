@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "io/checkpoint.h"
-#include "io/checkpoint_files.h"
-
 namespace millrace::diagnose {
 namespace {
 
@@ -88,35 +85,6 @@ private:
     std::uint64_t seen_ = 0, stride_ = 1;  ///< rows that come by the clock: seen, and which share of them is kept
 };
 
-RunEvents events_of(RunStream stream) {
-    RunEvents out;
-    out.total = stream.total;
-    out.skipped = stream.skipped;
-    out.torn = stream.torn;
-    for (record::MetricsRow& row : stream.rows) {
-        RunEvent event;
-        const auto time = row.number("time");
-        const record::MetricValue* kind = row.find("kind");
-        if (!time || kind == nullptr || !std::holds_alternative<std::string>(*kind)) {
-            ++out.skipped;
-            --out.total;
-            continue;
-        }
-        event.time = *time;
-        event.kind = std::get<std::string>(*kind);
-        for (record::Metric& field : row.values) {
-            if (field.first == "time" || field.first == "kind") continue;
-            auto* text = std::get_if<std::string>(&field.second);
-            if (field.first == "text" && text != nullptr)
-                event.text = std::move(*text);
-            else
-                event.fields.push_back(std::move(field));
-        }
-        out.events.push_back(std::move(event));
-    }
-    return out;
-}
-
 /// An absent file is an empty stream: a run can be killed before it has one.
 base::Result<RunStream> read_stream(const io::Path& path, const ReadLimits& limits) {
     RowKeeper keeper(limits);
@@ -127,33 +95,6 @@ base::Result<RunStream> read_stream(const io::Path& path, const ReadLimits& limi
     return keeper.finish(counts);
 }
 
-std::vector<RunCheckpoint> checkpoints_of(const io::Path& root) {
-    std::vector<RunCheckpoint> out;
-    const auto folders = io::checkpoint_folders(root);
-    if (!folders.ok()) return out;
-    std::error_code ignored;
-    const io::Path last = fs::read_symlink(root / "last", ignored), best = fs::read_symlink(root / "best", ignored);
-    for (const io::Path& folder : *folders) {
-        RunCheckpoint checkpoint;
-        checkpoint.folder = folder;
-        checkpoint.last = folder.filename() == last;
-        checkpoint.best = folder.filename() == best;
-        auto text = io::read_text(folder / "state.json");
-        // A writer beside us lets old checkpoints go while we look.
-        if (!text.ok() && !fs::exists(folder, ignored)) continue;
-        const auto state = text.ok() ? io::parse_checkpoint_state(std::move(*text), folder / "state.json") : text.error();
-        if (state.ok()) {
-            checkpoint.step = state->step;
-            checkpoint.members = state->members;
-            for (const io::CheckpointFile& file : state->files) checkpoint.bytes += file.bytes;
-        } else {
-            checkpoint.problem = state.error().text();
-        }
-        out.push_back(std::move(checkpoint));
-    }
-    return out;
-}
-
 }  // namespace
 
 RunStream parse_stream(std::string_view text, const ReadLimits& limits) {
@@ -162,8 +103,6 @@ RunStream parse_stream(std::string_view text, const ReadLimits& limits) {
     splitter.feed(text);
     return keeper.finish({splitter.too_long(), splitter.torn()});
 }
-
-RunEvents parse_events(std::string_view text, const ReadLimits& limits) { return events_of(parse_stream(text, limits)); }
 
 base::Result<RunContents> read_run(const io::Path& folder, const ReadLimits& limits) {
     std::error_code ignored;
@@ -179,11 +118,8 @@ base::Result<RunContents> read_run(const io::Path& folder, const ReadLimits& lim
     if (run.was_killed()) run.being_written = record::is_being_written(folder);
     MILLRACE_LET(metrics, read_stream(folder / "metrics.jsonl", limits));
     MILLRACE_LET(samples, read_stream(folder / "samples.jsonl", limits));
-    MILLRACE_LET(events, read_stream(folder / "events.jsonl", limits));
     run.metrics = std::move(metrics);
     run.samples = std::move(samples);
-    run.events = events_of(std::move(events));
-    run.checkpoints = checkpoints_of(folder / "checkpoints");
     return run;
 }
 

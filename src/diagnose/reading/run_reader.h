@@ -28,33 +28,10 @@ struct RunStream {
     bool torn = false;                     ///< the last line has no end: cut by a crash, or being written now
 };
 
-struct RunEvent {
-    double time = 0;         ///< seconds since 1970
-    std::string kind, text;  ///< kinds of later versions are handed through
-    std::vector<record::Metric> fields;
-};
-
-struct RunEvents {
-    std::vector<RunEvent> events;
-    std::uint64_t total = 0;    ///< as in RunStream
-    std::uint64_t skipped = 0;  ///< as in RunStream, and rows without time and kind
-    bool torn = false;
-};
-
-struct RunCheckpoint {
-    io::Path folder;
-    std::uint64_t step = 0, members = 0;
-    std::uint64_t bytes = 0;  ///< of its tensors, as its state.json says
-    bool last = false, best = false;
-    std::string problem;  ///< why its state.json cannot be used; empty when it can
-};
-
 struct RunContents {
     record::Manifest manifest;
     bool being_written = false;  ///< some process holds the lock now
     RunStream metrics, samples;  ///< empty when the file is missing, as it is in runs of versions before it
-    RunEvents events;
-    std::vector<RunCheckpoint> checkpoints;  ///< what `last` names first, then by step, newest first
 
     /// The manifest says `running` and no process holds the lock: it was killed.
     [[nodiscard]] bool was_killed() const { return manifest.status == record::RunStatus::kRunning && !being_written; }
@@ -63,8 +40,7 @@ struct RunContents {
 /// Fails when there is no readable manifest, or when a file is there but cannot be read at all (permissions, no regular file).
 base::Result<RunContents> read_run(const io::Path& folder, const ReadLimits& limits = {});
 
-// The same from text: what read_run does with each file, for tests.
+/// The same from text: what read_run does with each file, for tests.
 RunStream parse_stream(std::string_view text, const ReadLimits& limits = {});
-RunEvents parse_events(std::string_view text, const ReadLimits& limits = {});
 
 }  // namespace millrace::diagnose
