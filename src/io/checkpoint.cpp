@@ -147,7 +147,7 @@ Result<SaveReport> CheckpointStore::save_inside(const Checkpoint& checkpoint, bo
     std::error_code failure;
     const Path temporary = root() / fmt::format("{}step-{:08}-{}", kTemporary, checkpoint.step, ::getpid());
     auto written = write(temporary, checkpoint);
-    while (!written.ok() && written.error().disk_full && drop_oldest()) written = write(temporary, checkpoint);
+    while (!written.ok() && written.error().disk_full && drop_oldest(temporary)) written = write(temporary, checkpoint);
     if (!written.ok()) return written.error();
     SaveReport report;
     report.bytes = *written;
@@ -160,7 +160,9 @@ Result<SaveReport> CheckpointStore::save_inside(const Checkpoint& checkpoint, bo
     }
     Path best = *folder;
     if (is_best && std::ranges::find(checkpoint.keeps_best, true) != checkpoint.keeps_best.end()) {
-        const auto gathered = gather_best(*folder, checkpoint.keeps_best);
+        auto gathered = gather_best(*folder, checkpoint.keeps_best);
+        while (!gathered.ok() && gathered.error().disk_full && drop_oldest(*folder))
+            gathered = gather_best(*folder, checkpoint.keeps_best);
         if (!gathered.ok()) {
             fs::remove_all(*folder, failure);
             return gathered.error();
@@ -178,8 +180,8 @@ Result<SaveReport> CheckpointStore::save_inside(const Checkpoint& checkpoint, bo
     return report;
 }
 
-bool CheckpointStore::drop_oldest() const {
-    const std::set<std::string> used{target_of(root() / kLast), target_of(root() / kBest)};
+bool CheckpointStore::drop_oldest(const Path& newest) const {
+    const std::set<std::string> used{target_of(root() / kLast), target_of(root() / kBest), newest.filename().string()};
     auto folders = folders_in(root());
     if (!folders.ok()) return false;
     std::erase_if(*folders, [&](const StepFolder& folder) { return used.contains(folder.path.filename().string()); });

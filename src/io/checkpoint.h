@@ -67,8 +67,8 @@ private:
     Result<SaveReport> save_inside(const Checkpoint& checkpoint, bool is_best, CheckpointKind kind);
     /// A folder under a temporary name with the files of the checkpoint.
     Result<std::uint64_t> write(const Path& temporary, const Checkpoint& checkpoint) const;
-    /// Removes the oldest folder that neither `last` nor `best` needs. False: there is none.
-    [[nodiscard]] bool drop_oldest() const;
+    /// Removes the oldest folder that neither `last` nor `best` needs and that is not `newest`. False: there is none.
+    [[nodiscard]] bool drop_oldest(const Path& newest) const;
     Result<Path> gather_best(const Path& newest, const std::vector<bool>& keeps) const;
     Result<Path> free_folder(std::string_view prefix, std::uint64_t step) const;
     Status point(const char* link, const Path& folder) const;

@@ -30,6 +30,23 @@ TEST(CheckpointPlace, FullDiskLosesTheOldestAndKeepsTheBestAndTheNewest) {
     expect_step(*load_checkpoint(disk.path() / "c/last"), 12, 1, 5000);
 }
 
+TEST(CheckpointPlace, FullDiskHasRoomForTheBestOfEachMember) {
+    // Of disks that differ by a block some are full when the checkpoint is written and some when its best is gathered.
+    for (std::size_t kilobytes = 400; kilobytes < 520; kilobytes += 4) {
+        const test::SmallDisk disk(kilobytes << 10);
+        if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
+        auto store = CheckpointStore::open(disk.path() / "c", {100, 0});
+        for (std::uint64_t step = 1; step <= 6; ++step) {
+            Content content(step, 2, 2500);
+            if (step > 1) content.checkpoint.keeps_best = {true, false};
+            const auto saved = store->save(content.checkpoint, true);
+            ASSERT_TRUE(saved.ok()) << kilobytes << " kB, step " << step << ": " << saved.error().text();
+        }
+        expect_step(*load_checkpoint(disk.path() / "c/last"), 6, 2, 2500);
+        EXPECT_TRUE(load_checkpoint(disk.path() / "c/best").ok());
+    }
+}
+
 TEST(CheckpointPlace, FullDiskWithNothingToDropFails) {
     const test::SmallDisk disk(150u << 10);
     if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
