@@ -37,7 +37,7 @@ public:
     };
     /// Regular files and folders in the folder `name`, by name; the first `most` that the system gives.
     [[nodiscard]] Result<std::vector<Entry>> list(std::string_view name, std::size_t most) const;
-    /// Whether a process has the lock of the file `name` (io::is_locked).
+    /// Whether a process has the lock of the file `name`, or of the folder itself (io::is_locked).
     [[nodiscard]] bool is_locked(std::string_view name) const;
 
     [[nodiscard]] const Path& path() const { return path_; }

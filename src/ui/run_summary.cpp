@@ -100,7 +100,7 @@ base::Status RunFollower::read_manifest(const io::HeldFolder& run) {
         about_.kind = run.open_file("trace.bin").ok() ? "recording" : "training";
     }
     if (about_.kind == "training" && (run.open_file("sweep.db").ok() || run.open_file("sweep.html").ok())) about_.kind = "study";
-    state_ = about_.state == "running" && !run.is_locked(".lock") ? "killed" : about_.state;
+    state_ = about_.state == "running" && !run.is_locked(".lock") && !run.is_locked("") ? "killed" : about_.state;
     return base::ok();
 }
 

@@ -52,6 +52,16 @@ TEST_F(Signals, InterruptAndTerminateSaveAndTheRunGoesOn) {
     }
 }
 
+TEST_F(Signals, ARunThatLivesIsNotResumedWithoutItsLockFile) {
+    Child child(folder_.string(), train_words("run", {"--set", "train.epochs=100000"}));
+    ASSERT_TRUE(eventually([&] { return saved("run"); }));
+    ASSERT_TRUE(std::filesystem::remove(folder_ / "run/.lock"));
+    expect_refusal(train("run", {"--resume", "--set", "train.epochs=100000"}), {"another process is writing this run"});
+    EXPECT_NE(call({"runs", folder_.string()}).out.find("running"), std::string::npos);
+    child.send(SIGTERM);
+    EXPECT_EQ(child.wait().status, 143);
+}
+
 TEST_F(Signals, NoThreadOfATrainingProcessCanReceiveThem) {
     Child child(folder_.string(), train_words("run", {"--set", "train.epochs=100000", "--set", "threads=3"}));
     ASSERT_TRUE(eventually([&] { return saved("run"); }));

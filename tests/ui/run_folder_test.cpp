@@ -5,6 +5,7 @@
 
 #include <ctime>
 
+#include "io/kept_folder.h"
 #include "ui/made_up_runs.h"
 #include "ui/run_table.h"
 
@@ -78,6 +79,10 @@ TEST_F(RunFolderTest, RunningWithoutAProcessIsKilled) {
     auto lock = io::try_lock(folder_ / "a/.lock");
     ASSERT_TRUE(lock.ok() && *lock);
     EXPECT_EQ(opened().runs().at("a").follower.summary().state, "running");
+    fs::remove(folder_ / "a/.lock");
+    auto held = io::KeptFolder::open(folder_ / "a");
+    ASSERT_TRUE(held.ok() && held->try_lock().value());
+    EXPECT_EQ(opened().runs().at("a").follower.summary().state, "running") << "its lock file is gone";
 }
 
 TEST_F(RunFolderTest, LinksLeadNowhere) {
