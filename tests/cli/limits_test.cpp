@@ -1,4 +1,6 @@
 // Limits of the system: what a run cannot have is a message with a status, never an abort.
+#include <unistd.h>
+
 #include <string>
 
 #include "cli/folder.h"
@@ -44,9 +46,29 @@ TEST_F(Limits, PlanKnowsTheAddressSpace) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
 
+TEST_F(Limits, LargestVocabularyIsRefusedWithItsPlan) {
+    std::filesystem::create_directory(folder_ / "text");
+    for (const char* file : {"text/train.txt", "text/valid.txt", "text/test.txt"}) write(file, "a b c d e f g h i j k l");
+    const Said said =
+        below("ulimit -v 8000000", "run",
+              {"--set", "model.name=transformer", "--set", "model.preset=debug", "--set", "data.path=" + path("text"), "--set",
+               "data.length=2", "--set", "train.batch=2", "--set", "data.vocabulary=16777216"});
+    expect_refusal(said, {"the plan does not fit", "parameters", "ulimit -v leaves room for"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
 TEST_F(Limits, ThreadsThatTheSystemDoesNotGiveAreAMessage) {
     // Stacks of 64 MiB for 1,000 threads have no room in 1 GiB.
     const Said said = below("ulimit -s 65536 && ulimit -v 1048576", "run", {"--set", "threads=1000"});
+    expect_refusal(said, {"no more threads"}, 1);
+}
+
+TEST_F(Limits, AUserOfFewProcessesGetsAMessage) {
+    std::filesystem::permissions(folder_, std::filesystem::perms(0777));
+    // Root has no such limit, and not every shell knows ulimit -u.
+    const std::string user = geteuid() == 0 ? " setpriv --reuid=65533 --regid=65533 --clear-groups" : "";
+    const Said said = below("set -- prlimit --nproc=4" + user + " \"$@\"", "run", {"--set", "threads=8"});
+    if (said.err.find("millrace: ") != 0 && said.err.find("setpriv") != std::string::npos) GTEST_SKIP() << said.err;
     expect_refusal(said, {"no more threads"}, 1);
 }
 
