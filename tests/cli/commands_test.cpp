@@ -122,6 +122,12 @@ TEST_F(Commands, KeysAreThoseOfTheRecipesModel) {
     EXPECT_EQ(call({"train", "--keys", "--set", "model.name=deep"}).out.find("model.n_experts"), std::string::npos);
 }
 
+TEST_F(Commands, PartsAndKeysAreSaidInWordsOfTheirOwn) {
+    EXPECT_NE(call({"train", "--keys"}).out.find("the warm-up in epochs instead of steps"), std::string::npos);
+    const Said said = train("run", {"--set", "train.steps=1"});
+    EXPECT_NE(said.out.find("270 images to train on, 30 for validation, 60 to test"), std::string::npos) << said.out;
+}
+
 TEST_F(Commands, EvalChoosesTheMemberThatTrainingChose) {
     for (const char* metric : {"validation_accuracy", "validation_loss"}) {
         const Said trained = train(metric, {"--json", "--set", "members=3", "--set", "optim.lr=1e-6,1e-3,1e-5", "--set",

@@ -115,17 +115,33 @@ TEST_F(Keeping, RunThatIsMovedGoesOnWhereItIs) {
     const auto hook = [&](std::uint64_t step) {
         if (step != 3) return;
         fs::rename(folder_ / "a", folder_ / "moved");
-        fs::create_directories(folder_ / "a/checkpoints/step-00000001");  // as another run has it
+        ASSERT_TRUE(run("a", {"train.epochs=1"}).ok());
     };
     const auto result = run_hooked("a", {"checkpoint.keep=1"}, hook);
     ASSERT_TRUE(result.ok()) << result.error().text();
     EXPECT_EQ(result->run, fs::canonical(folder_ / "moved"));
     EXPECT_TRUE(logged("was moved while it trained"));
-    EXPECT_TRUE(has("a/checkpoints/step-00000001"));
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "a/checkpoints"), fs::directory_iterator{}), 1);
     EXPECT_EQ(record::read_manifest(folder_ / "moved")->status, record::RunStatus::kFinished);
     ASSERT_TRUE(run("whole", {}).ok());
     expect_equal("moved", "whole");
+    ASSERT_TRUE(run("other", {"train.epochs=1"}).ok());
+    expect_equal("a", "other");
+    for (const char* kind : {"epoch", "test"}) EXPECT_EQ(rows("a", kind).size(), 1u) << "rows of the new run alone";
+}
+
+TEST_F(Keeping, LinkInTheRunsPlaceLeadsToNothingThatIsTouched) {
+    fs::create_directories(folder_ / "precious/checkpoints/step-00000001");
+    const auto hook = [&](std::uint64_t step) {
+        if (step != 3) return;
+        fs::rename(folder_ / "a", folder_ / "moved");
+        fs::create_directory_symlink("precious", folder_ / "a");
+    };
+    const auto result = run_hooked("a", {"checkpoint.keep=1"}, hook);
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    EXPECT_TRUE(has("moved/checkpoints/step-00000014"));
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / "precious")) found.push_back(entry.path().filename());
+    EXPECT_EQ(found, (std::vector<fs::path>{"checkpoints", "step-00000001"}));
 }
 
 TEST_F(Keeping, RunWhoseFolderIsRemovedStopsAndSaysSoOnce) {
@@ -251,6 +267,21 @@ TEST_F(Keeping, DiskFullForAMomentEndsNothingAndLosesNoRow) {
     ASSERT_TRUE(run("whole", settings).ok());
     for (const char* file : {"member-003/model.safetensors", "member-003/optimizer.safetensors"})
         EXPECT_EQ(last(name, file), last("whole", file));
+    EXPECT_TRUE(evaluate_run(name, data::Part::test).ok());
+}
+
+TEST_F(Keeping, DiskForThreeCheckpointsHoldsALongerRun) {
+    const test::SmallDisk disk(24u << 20);  // a checkpoint has 6.7 MB
+    if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
+    const std::string name = (disk.path() / "run").string();
+    // Nothing is learned, so that the first weights stay the best.
+    const auto result = run(name, {"model.name=shallow", "train.epochs=6", "optim.lr=0", "checkpoint.keep=3"});
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    EXPECT_FALSE(logged("was not saved")) << log_.text();
+    EXPECT_TRUE(logged("the disk is full, so the oldest checkpoint went: step-00000014")) << log_.text();
+    EXPECT_TRUE(has(name + "/checkpoints/best/model.safetensors"));
+    EXPECT_EQ(fs::read_symlink(name + "/checkpoints/last"), "step-00000042");
+    EXPECT_EQ(result->members.at(0).best_epoch, 1u);
     EXPECT_TRUE(evaluate_run(name, data::Part::test).ok());
 }
 

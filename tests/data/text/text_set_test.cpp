@@ -2,7 +2,9 @@
 
 #include "data/text/text_set.h"
 
+#include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include "captured_log.h"
 #include "data/load.h"
@@ -104,6 +106,22 @@ TEST_F(TextFolder, BrokenUtf8IsNamedWithItsLine) {
     EXPECT_NE(refusal().find("train.txt:3: is not UTF-8: byte 0xc3"), std::string::npos) << refusal();
     write("a b c", "\xff");
     EXPECT_NE(refusal().find("valid.txt:1: is not UTF-8: byte 0xff"), std::string::npos) << refusal();
+}
+
+TEST_F(TextFolder, OneLongLineTakesNoLongerThanManyLines) {
+    const auto words = std::make_shared<const Tokenizer>(Tokenizer::count_words("a b a b", 8).value());
+    // White space alone, so that cutting it is most of the work.
+    const auto seconds = [&](char end_of_line) {
+        std::string text(std::size_t{16} << 20, ' ');
+        for (std::size_t i = 1000; i < text.size(); i += 1000) text[i] = end_of_line;
+        text.replace(0, 3, "a b");
+        const TextFiles files{folder_.path(), {text, "", ""}};
+        const std::clock_t begin = std::clock();
+        const auto set = number_texts(files, words, 8, 1);
+        EXPECT_TRUE(set.ok() && set->tokens(Part::train).size() == 2);
+        return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    };
+    EXPECT_LT(std::min(seconds(' '), seconds(' ')), 4 * std::max(seconds('\n'), seconds('\n')));
 }
 
 TEST_F(TextFolder, TextsShorterThanTheirWindowsAreRefused) {
