@@ -6,8 +6,8 @@ import time
 STATE = {"magic": (0, 8), "cupti_version": (24, 4), "driver_version": (28, 4), "fault": (32, 4), "fault_code": (36, 4), "mode": (40, 4),
          "epoch": (44, 4), "pulses": (48, 8), "calls": (56, 8), "ended": (64, 4), "own_ns": (72, 8), "python_version": (88, 4),
          "unended": (224, 8), "stale": (232, 8), "sampled": (240, 8), "refusal": (304, 4), "presence": (308, 4)}
-LANES, LANE_BYTES, READ = 384, 128, 64
-MODE, PULSE, FULL_CALLS, SITES_CALLS, EPOCH, KEEPER, LED, DETACH, LEADS = 320, 324, 328, 332, 336, 344, 352, 356, 360
+CONTROL, LANES, LANE_BYTES, READ = 8512, 8576, 128, 64
+MODE, PULSE, FULL_CALLS, SITES_CALLS, EPOCH, KEEPER, LED, DETACH, LEADS = (CONTROL + place for place in (0, 4, 8, 12, 16, 24, 32, 36, 40))
 LANE_COUNT, SLOTS, HEADER = 32, 1 << 16, 64 * 1024
 OFF, PULSING, FULL, DETACHED = 0, 1, 2, -1  # the last is OFF without CUPTI
 

@@ -65,6 +65,19 @@ std::uint32_t stream_number(const CuptiCall& data, std::uint64_t stream) {
 
 bool is_sampled() { return state.window_pulses.load(kRelaxed) < state.sites_calls.load(kRelaxed); }
 
+void count_at(CallKind kind, std::uint32_t site) {
+    const std::uint32_t key = record::site_key(kind, site);
+    for (std::uint32_t i = 0; i < record::kSiteCounts; ++i) {
+        record::SiteCount& count = header()->state.sites[(key + i) % record::kSiteCounts];
+        std::uint32_t there = count.key.load(kRelaxed);
+        if (there == 0 && count.key.compare_exchange_strong(there, key)) there = key;
+        if (there != key) continue;
+        count.calls.fetch_add(1, kRelaxed);
+        return;
+    }
+    header()->state.unplaced.fetch_add(1, kRelaxed);
+}
+
 /// Counts a call of the kind that marks steps; in kPulse some also leave a record: to time and write each would slow a program
 /// down that makes hundreds of them in a step.
 void count_call(CallKind kind) {
@@ -75,7 +88,9 @@ void count_call(CallKind kind) {
     if (wanted == CallKind::kOther ? !full || kind != CallKind::kLaunch : kind != wanted) return;
     if (const std::uint32_t site = state.pulse_site.load(kRelaxed); site != 0) {
         ThreadState* const thread = this_thread();
-        if (thread == nullptr || site_number(*thread) != site) return;
+        const std::uint32_t here = thread != nullptr ? site_number(*thread) : 0;
+        count_at(kind, here);
+        if (here != site) return;
     }
     if (full) {
         const std::uint32_t counted = state.window_pulses.fetch_add(1, kRelaxed) + 1;

@@ -169,6 +169,9 @@ bool wants_site(CallKind kind) {
         case CallKind::kCopy:
         case CallKind::kCopyAsync:
         case CallKind::kSet:
+        case CallKind::kSetAsync:
+        case CallKind::kGraphLaunch:
+        case CallKind::kEventRecord:
         case CallKind::kDeviceSync:
         case CallKind::kStreamSync:
         case CallKind::kEventSync:

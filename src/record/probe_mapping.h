@@ -14,7 +14,7 @@
 
 namespace millrace::record {
 
-constexpr std::uint64_t kProbeMagic = 0x65626f7270726d06;  ///< ends in the layout's version
+constexpr std::uint64_t kProbeMagic = 0x65626f7270726d07;  ///< ends in the layout's version
 constexpr std::uint32_t kLanes = 32;
 constexpr std::uint32_t kLaneSlots = 1u << 16;  ///< 4 MiB; a lane of CUPTI's buffers is no different
 constexpr std::uint64_t kKeeperTimeout = 3'000'000'000;
@@ -72,6 +72,17 @@ struct ProbeControl {
     std::atomic<std::uint32_t> pulse_site;  ///< the site at which pulse_call is counted; 0: any
 };
 
+/// Calls of one kind that were made at one site.
+struct SiteCount {
+    std::atomic<std::uint32_t> key;  ///< site_key(); 0: free
+    std::atomic<std::uint32_t> calls;
+};
+constexpr std::uint32_t kSiteCounts = 1024;
+/// Of a site that has no number: 0.
+constexpr std::uint32_t site_key(CallKind kind, std::uint32_t site) {
+    return std::uint32_t{static_cast<std::uint8_t>(kind)} << 24 | site;
+}
+
 /// Written by the probe, read by `record`.
 struct ProbeState {
     std::atomic<std::uint64_t> magic;  ///< kProbeMagic once the rest is valid
@@ -94,6 +105,8 @@ struct ProbeState {
     std::atomic<std::uint64_t> arguments[kArgumentFates];  ///< by ArgumentFate: what became of them
     std::atomic<std::uint32_t> argument_refusal;           ///< the driver's last answer when it refused
     std::atomic<std::uint32_t> presence;                   ///< CuptiPresence, once it was asked to leave
+    SiteCount sites[kSiteCounts];  ///< all calls of pulse_call since one site of it is counted, from site_key() % kSiteCounts on
+    std::atomic<std::uint32_t> unplaced;  ///< calls that found no room there
 };
 
 struct ProbeLane {

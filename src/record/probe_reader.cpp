@@ -66,6 +66,11 @@ ProbeReport ProbeReader::report() const {
     for (std::uint32_t i = 0; i < kArgumentFates; ++i) report.arguments[i] = state.arguments[i].load(std::memory_order_relaxed);
     report.argument_refusal = state.argument_refusal.load(std::memory_order_relaxed);
     report.presence = static_cast<CuptiPresence>(state.presence.load(std::memory_order_acquire));
+    for (const SiteCount& count : state.sites)
+        if (const std::uint32_t key = count.key.load(std::memory_order_relaxed); key != 0)
+            report.sites.push_back(
+                {static_cast<CallKind>(key >> 24), key & 0xffffff, count.calls.load(std::memory_order_relaxed)});
+    report.unplaced = state.unplaced.load(std::memory_order_relaxed);
     return report;
 }
 

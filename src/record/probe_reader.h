@@ -17,6 +17,13 @@
 
 namespace millrace::record {
 
+/// Calls of a kind that the probe has counted at a site.
+struct SiteCalls {
+    CallKind kind = CallKind::kOther;
+    std::uint32_t site = 0;
+    std::uint64_t calls = 0;
+};
+
 /// What a probe says about itself, copied out of the mapping.
 struct ProbeReport {
     std::uint32_t pid = 0;
@@ -30,6 +37,8 @@ struct ProbeReport {
     std::array<std::uint64_t, kArgumentFates> arguments{};
     std::uint32_t argument_refusal = 0;
     CuptiPresence presence = CuptiPresence::kThere;
+    std::vector<SiteCalls> sites;
+    std::uint64_t unplaced = 0;  ///< calls that are in none of them
 };
 
 class ProbeReader {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "record/record_parts.h"
 
@@ -76,12 +77,17 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     drain(in_window || !bytes.tight, trace, events);
     report_ = reader_.report();
     report_.pid = origin_.pid;
+    count_.take(report_);
+    if (!counted_ && reader_.lost() > 0) count_.doubt("records of a window were lost");
     say_fault(trace, events);
 
     const ScheduleView view = view_at(now, bytes.taken, loops);
     const bool was_off = schedule_.order().mode == ProbeMode::kOff;
     if (report_.fault != ProbeFault::kNone) schedule_.stop(view);
+    const Sureness before = schedule_.surest();
     const ProbeOrder order = schedule_.next(view);
+    if (in_window && !schedule_.in_window()) end_window(before, events);
+    if (order.mode == ProbeMode::kOff) count_.doubt("calls were not counted all the time");
     if (const auto block = blocks_.set_call(order.pulse_call, schedule_.calls_per_step(), schedule_.launches_per_step(),
                                             schedule_.calls_among()))
         (void)trace.block(*block);
@@ -89,8 +95,33 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     // Numbers go on where they stopped when calls are counted again.
     if (begins || (was_off && order.mode == ProbeMode::kPulse))
         if (const auto block = blocks_.close()) (void)trace.block(*block);
-    if (begins) steps_.clear();
+    if (begins) {
+        steps_.clear();
+        counted_before_ = std::exchange(counted_, order.pulse_call != CallKind::kOther);
+        window_at_ = now;
+    }
     reader_.give(order);
+}
+
+void ProbedProcess::end_window(Sureness before, EventWriter& events) {
+    const std::optional<StepFacts>& facts = schedule_.shown();
+    const ProbeOrder& order = schedule_.order();
+    count_.end_window(facts, before, order.pulse_led);
+    const bool teaches = facts && sureness(*facts) <= before;
+    if (facts)
+        (void)events.append("steps_found",
+                            fmt::format("a window shows {} steps{}", facts->steps, teaches ? "" : ", less surely than before"),
+                            {{"pid", std::int64_t{origin_.pid}},
+                             {"steps", static_cast<std::int64_t>(facts->steps)},
+                             {"source", static_cast<std::int64_t>(facts->source)},
+                             {"trains", std::int64_t{facts->trains}},
+                             {"graphs", std::int64_t{facts->graphs}},
+                             {"call", static_cast<std::int64_t>(order.pulse_call)},
+                             {"site", std::int64_t{order.pulse_site}},
+                             {"calls_per_step", static_cast<std::int64_t>(schedule_.calls_per_step())}});
+    trains_ = !schedule_.surest().no_training || !schedule_.surest().no_graphs;
+    if (schedule_.surest() < before) steps_.prefer_none();
+    if (teaches && order.pulse_site != 0) steps_.prefer(order.pulse_call, order.pulse_site);
 }
 
 ScheduleView ProbedProcess::view_at(std::uint64_t now, std::uint64_t bytes, const LoopTable* loops) {
@@ -102,6 +133,7 @@ ScheduleView ProbedProcess::view_at(std::uint64_t now, std::uint64_t bytes, cons
     view.bytes = bytes;
     view.pulse_step_ns = blocks_.step_ns();
     view.stays = report_.presence == CuptiPresence::kStays;
+    view.stranger = count_.stranger(steps_);
     if (schedule_.in_window()) {
         view.launches = steps_.launches();
         view.facts = steps_.facts(loops);
@@ -114,7 +146,11 @@ void ProbedProcess::finish(std::uint64_t now, TraceWriter& trace, EventWriter& e
     blocks_.abandon();
     report_ = reader_.report();
     report_.pid = origin_.pid;
+    count_.take(report_);
+    const bool in_window = schedule_.in_window();
+    const Sureness before = schedule_.surest();
     schedule_.finish(view_at(now, 0, loops));
+    if (in_window) end_window(before, events);
     say_fault(trace, events);
     say_counts(events);
 }
@@ -172,6 +208,7 @@ void ProbedProcess::take(std::span<const Record> slots, EventWriter& events) {
                                  {"monotonic_ns", static_cast<std::int64_t>(record.end)},
                                  {"took_ns", static_cast<std::int64_t>(record.end - record.begin)}});
             break;
+        case RecordKind::kCall: count_.add(record, record.begin < window_at_ ? counted_before_ : counted_); [[fallthrough]];
         default: steps_.add(record, slots.subspan(1));
     }
 }

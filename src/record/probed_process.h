@@ -12,6 +12,7 @@
 #include "record/events.h"
 #include "record/probe_reader.h"
 #include "record/pulse_blocks.h"
+#include "record/step_count.h"
 #include "record/step_watch.h"
 #include "record/trace_file.h"
 #include "record/window_schedule.h"
@@ -45,6 +46,11 @@ public:
     [[nodiscard]] std::uint32_t main_thread() const { return steps_.main_thread(); }
     [[nodiscard]] double pulse_step_ns() const { return blocks_.step_ns(); }
     [[nodiscard]] std::uint64_t dropped() const { return cupti_lost_ + lane_lost_; }
+    /// That it has made since it began, as far as that is known, and why it may be off by more than 2 %; empty where it is not.
+    [[nodiscard]] double steps() const { return count_.steps(); }
+    [[nodiscard]] std::string steps_doubt() const {
+        return steps_.trained() && !trains_ ? "what repeats does not train, and something does" : count_.doubt(steps_);
+    }
     [[nodiscard]] std::uint64_t records() const { return records_; }
     [[nodiscard]] std::uint64_t damaged() const { return reader_.damaged(); }
 
@@ -52,6 +58,7 @@ private:
     void drain(bool keep_all, TraceWriter& trace, EventWriter& events);
     void take(std::span<const Record> slots, EventWriter& events);  ///< a record and its parts
     void add_pulses(TraceWriter& trace);
+    void end_window(Sureness before, EventWriter& events);
     void say_fault(TraceWriter& trace, EventWriter& events);
     void say_counts(EventWriter& events) const;
     [[nodiscard]] ScheduleView view_at(std::uint64_t now, std::uint64_t bytes, const LoopTable* loops);
@@ -59,12 +66,16 @@ private:
     ProbeReader reader_;
     TraceOrigin origin_;
     StepWatch steps_;
+    StepCount count_;
     PulseBlocks blocks_;
     WindowSchedule schedule_;
     ProbeReport report_;
     std::vector<Record> kept_;
     std::vector<std::pair<std::uint64_t, std::uint64_t>> pulses_;  ///< number, time
     std::uint64_t cupti_lost_ = 0, lane_lost_ = 0, told_lost_ = 0, records_ = 0, windows_ = 0;
+    std::uint64_t window_at_ = 0;                    ///< when the newest window was ordered
+    bool counted_ = false, counted_before_ = false;  ///< in it and in those before: by the probe
+    bool trains_ = false;                            ///< what is counted
     bool said_fault_ = false;
 };
 

@@ -27,7 +27,8 @@ struct RecordOutcome {
     double seconds = 0;
     std::uint64_t probed = 0, processes = 0;  ///< probed without a fault; seen in all
     std::uint64_t windows = 0, records = 0, dropped = 0, samples = 0;
-    double steps = 0;  ///< of the process with most; 0 none found
+    double steps = 0;         ///< of the process with most; 0 none found
+    std::string steps_doubt;  ///< why they may be off by more than 2 %; empty where they are not
     std::optional<double> step_ms, window_step_ms;
     std::optional<double> cost, window_cost;  ///< shares of the run's, of a window's time
     double waiting_share = 0;                 ///< of a step that CUPTI may cost between windows

@@ -17,8 +17,10 @@ std::string steps_line(const RecordOutcome& outcome) {
         return outcome.windows > 1 ? "no step repeated often enough to be told"
                                    : "it ended within the first window, before steps were counted; diagnose looks for them";
     }
-    std::string text = fmt::format("about {:.0f} steps", outcome.steps);
-    if (outcome.step_ms) text += fmt::format(", {:.2f} ms each", *outcome.step_ms);
+    std::string text = outcome.steps_doubt.empty() ? fmt::format("about {:.0f} steps", outcome.steps)
+                                                   : fmt::format("cannot tell how many steps: {}", outcome.steps_doubt);
+    if (outcome.step_ms)
+        text += fmt::format("{} {:.2f} ms each", outcome.steps_doubt.empty() ? "," : "; they took", *outcome.step_ms);
     if (outcome.window_step_ms) text += fmt::format(" ({:.2f} ms while recorded)", *outcome.window_step_ms);
     return text;
 }

@@ -169,6 +169,19 @@ FoundSteps steps_of(StepSource source, const Cuts& cuts) {
     return found;
 }
 
+/// A program that replays its step makes it launch by launch before: the first graph, where no update comes behind it and most
+/// launches there are graphs; 0 where it is no such program.
+std::size_t replays_from(const StepInput& input, const std::vector<std::size_t>& launches) {
+    const auto first = std::ranges::find_if(launches, [&](std::size_t act) { return input.acts[act].graph; });
+    const std::span<const std::size_t> behind(first, launches.end());
+    const auto graphs = std::ranges::count_if(behind, [&](std::size_t act) { return input.acts[act].graph; });
+    const bool updates = std::ranges::any_of(
+        behind, [&](std::size_t act) { return input.places[input.acts[act].place].outside != StepPlace::kNoUpdate; });
+    const bool replays =
+        !updates && graphs >= static_cast<std::ptrdiff_t>(kLeastTurns) && 2 * graphs > static_cast<std::ptrdiff_t>(behind.size());
+    return replays ? static_cast<std::size_t>(first - launches.begin()) : 0;
+}
+
 }  // namespace
 
 FoundSteps find_steps(StepInput input) {
@@ -181,7 +194,7 @@ FoundSteps find_steps(StepInput input) {
         elements.push_back(input.acts[act].launched);
         graphs.push_back(input.acts[act].graph ? 1 : 0);
     }
-    const std::size_t rehearsed = rehearsal_end(elements, graphs);
+    const std::size_t rehearsed = std::max(rehearsal_end(elements, graphs), replays_from(input, launches));
     for (std::size_t i = 0; i < rehearsed; ++i) input.acts[launches[i]].place = 0;
     if (launches.empty()) return {};
     if (const Cuts cuts = cuts_by_ranges(input, launches); cuts.length > 0) return steps_of(StepSource::kRanges, cuts);

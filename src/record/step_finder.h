@@ -24,6 +24,7 @@ struct Act {
     std::uint64_t kind = 0;      ///< the same without sizes, which vary with batches
     std::uint32_t place = 0;     ///< in StepInput::places; 0: not looked at, cut off, or of another thread than the main one
     bool graph = false;
+    bool trains = false;  ///< an optimizer makes it, or a thread beside the one with places: autograd's
 };
 
 /// A range that the program marked.

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "record/step_turns.h"
+
 namespace millrace::record {
 namespace {
 
@@ -28,9 +30,7 @@ constexpr std::array kPulseOrder{
     CallKind::kAllocAsync,  CallKind::kFreeAsync,   CallKind::kHostFunction, CallKind::kLaunch,
 };
 
-/// Calls whose places are always told; in a step with more of them it would cost too much to look where each is made.
-constexpr std::array kSitedPulses{CallKind::kCopyAsync,  CallKind::kCopy,      CallKind::kSet,
-                                  CallKind::kStreamSync, CallKind::kEventSync, CallKind::kDeviceSync};
+/// Calls of a step that are counted at one site: it takes about a microsecond to look where each is made.
 constexpr std::uint32_t kMostSitedCalls = 16;
 
 bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
@@ -173,12 +173,14 @@ StepInput StepWatch::input(const LoopTable& loops) const {
     std::ranges::stable_sort(order, {}, &Call::begin);
     const auto main = std::ranges::max_element(placed, {}, [](const auto& entry) { return entry.second; });
     for (const Call* const call : order) {
-        Act act{call->begin, 0, 0, call->thread == main->first ? places[call->site] : 0, false};
+        Act act{call->begin, 0, 0, call->thread == main->first ? places[call->site] : 0, false, false};
         if (const auto launch = launched.find(call->correlation); is_launch(call->kind) && launch != launched.end()) {
             act.launched = launch->second->element | 1;
             act.kind = act.launched >> 32;
             act.graph = launch->second->graph;
         }
+        const bool aside = main->second > 0 && call->thread != main->first;
+        act.trains = act.launched != 0 && (aside || input.places[act.place].outside != StepPlace::kNoUpdate);
         if (act.launched != 0 || act.place != 0) input.acts.push_back(act);
     }
     for (const Record& range : ranges_)
@@ -202,19 +204,28 @@ bool StepWatch::may_see_loops(const StepInput& input) const {
     return std::ranges::any_of(launches, [all](const auto& each) { return 10 * each.second > 9 * all; });
 }
 
-std::optional<StepFacts> StepWatch::look(const LoopTable* loops) const {
+std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     StepInput seen = input(loops != nullptr ? *loops : LoopTable());
     const bool early = loops != nullptr && may_see_loops(seen);
     std::vector<std::uint64_t> times;
+    std::vector<std::size_t> training{0};  // launches before each that train
     bool graphs = false;
     for (const Act& act : seen.acts)
-        if (act.launched != 0) times.push_back(act.begin), graphs = graphs || act.graph;
+        if (act.launched != 0) {
+            times.push_back(act.begin);
+            training.push_back(training.back() + (act.trains ? 1 : 0));
+            graphs = graphs || act.graph;
+        }
+    trained_ = trained_ || training.back() > 0;
     const FoundSteps found = find_steps(std::move(seen));
     if (found.ends.empty() || (early && found.source == StepSource::kPeriod)) return std::nullopt;
     StepFacts facts;
     facts.source = found.source;
     facts.launches_per_step = found.length;
     facts.steps = found.ends.size();
+    std::size_t trains = 0;
+    for (std::size_t i = 0; i < facts.steps; ++i) trains += training[found.ends[i]] > training[found.starts[i]] ? 1 : 0;
+    facts.trains = static_cast<double>(trains) >= kConstantShare * static_cast<double>(facts.steps);
     facts.graphs = graphs;
     // The newest kernels are not all known yet, nor whether the newest step is one.
     std::size_t first = facts.steps;
@@ -231,9 +242,8 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) const {
     std::vector<double> durations;
     for (std::size_t at = 1; at < starts.size(); ++at) durations.push_back(static_cast<double>(starts[at] - starts[at - 1]));
     facts.step_ns = median(std::move(durations));
-    facts.mean_step_ns = static_cast<double>(starts.back() - starts.front()) / static_cast<double>(starts.size() - 1);
-    if (reaches) facts.newest = starts.back();
     choose_pulse(starts, facts);
+    if (facts.pulse_site != 0) facts.pulse_depth = depth_of(facts.pulse_site, found.loop, loops);
     return facts;
 }
 
@@ -251,35 +261,71 @@ void StepWatch::choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts
     std::tie(facts.pulse_call, facts.calls_per_step) = rarest_steady(counts);
     std::tie(facts.led_call, facts.led_per_step) = rarest_steady(led);
     if (facts.led_per_step > 0) facts.led_among = usual_count(counts, facts.led_call).first;
-    choose_site(starts, facts);
+    for (const bool by_led : {true, false}) choose_site(starts, by_led, facts);
 }
 
-/// Of calls that always have their place, those at a line of Python that come equally often in nearly every step.
-void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, StepFacts& facts) const {
-    std::map<std::pair<CallKind, std::uint32_t>, std::map<std::size_t, std::uint32_t>> counts;  // by site; by step
+/// Of calls at a line of Python those that come equally often in nearly every step, as far as all of their kind have a place.
+void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, StepFacts& facts) const {
+    using Place = std::pair<CallKind, std::uint32_t>;
+    std::map<Place, std::map<std::size_t, std::uint32_t>> counts;  // by step
     std::map<CallKind, std::uint32_t> all;
+    std::map<CallKind, std::set<std::size_t>> unknown;  // steps
     const std::size_t steps = starts.size() - 1;
     for (const Call& call : calls_) {
         const auto after = std::ranges::upper_bound(starts, call.begin);
-        if (after == starts.begin() || after == starts.end() || std::ranges::find(kSitedPulses, call.kind) == kSitedPulses.end())
+        if (after == starts.begin() || after == starts.end() || std::ranges::find(kPulseOrder, call.kind) == kPulseOrder.end())
             continue;
+        const auto step = static_cast<std::size_t>(after - starts.begin() - 1);
         ++all[call.kind];
+        if (led && !call.led) continue;
         const auto site = sites_.find(call.site);
+        if (site == sites_.end() || site->second.empty()) unknown[call.kind].insert(step);
         if (site != sites_.end() && !site->second.empty() && site->second.front().native == 0)
-            ++counts[{call.kind, call.site}][static_cast<std::size_t>(after - starts.begin() - 1)];
+            ++counts[{call.kind, call.site}][step];
     }
-    std::uint32_t fewest = kMostSitedCalls + 1;
+    for (auto& [what, by_step] : counts)
+        for (const std::size_t step : unknown[what.first]) by_step.erase(step);
+    // Whether it is another site, and another kind, than those that are counted; calls of its kind in a step.
+    std::tuple<bool, bool, std::uint32_t> best{true, true, kMostSitedCalls + 1};
+    const std::map<std::size_t, std::uint32_t>* chosen = nullptr;
     for (const auto& [what, by_step] : counts) {
         const auto among = static_cast<std::uint32_t>((all[what.first] + steps / 2) / steps);
+        const std::size_t judged = steps - unknown[what.first].size();
+        if (judged < kLeastTurns || by_step.empty()) continue;
         const std::uint32_t usual = by_step.begin()->second;
         const auto same = std::ranges::count_if(by_step, [usual](const auto& entry) { return entry.second == usual; });
-        if (among >= fewest || static_cast<double>(same) < kConstantShare * static_cast<double>(steps)) continue;
-        fewest = among;
-        facts.pulse_call = what.first;
-        facts.pulse_site = what.second;
-        facts.calls_per_step = usual;
-        facts.calls_among = among;
+        const std::tuple rank{!preferred_.contains(what), what.first != preferred_kind_, among};
+        if (among > kMostSitedCalls || rank >= best || static_cast<double>(same) < kConstantShare * static_cast<double>(judged))
+            continue;
+        best = rank;
+        chosen = &by_step;
+        (led ? facts.led_call : facts.pulse_call) = what.first;
+        (led ? facts.led_site : facts.pulse_site) = what.second;
+        (led ? facts.led_per_step : facts.calls_per_step) = usual;
+        (led ? facts.led_among : facts.calls_among) = among;
     }
+    for (const auto& [what, by_step] : counts)
+        if (!led && chosen != nullptr && what.first == facts.pulse_call &&
+            std::ranges::any_of(by_step, [&](const auto& step) { return !chosen->contains(step.first); }))
+            facts.pulse_apart.push_back(what.second);
+}
+
+std::size_t StepWatch::depth_of(std::uint32_t site, std::uint64_t loop, const LoopTable* loops) const {
+    const auto place = loops != nullptr && loop != 0 ? place_of_site(site, *loops) : std::nullopt;
+    if (!place) return 0;
+    const auto turn = std::ranges::find(place->turns, loop, &Turn::loop);
+    return turn == place->turns.end() ? 0 : turn->frame + 1;
+}
+
+bool StepWatch::is_like(std::uint32_t one, std::uint32_t other, std::size_t depth) const {
+    const auto a = sites_.find(one), b = sites_.find(other);
+    if (a == sites_.end() || b == sites_.end()) return one == other;
+    const std::size_t frames = std::max<std::size_t>(depth, 1);
+    const auto same = [](const SiteFrame& x, const SiteFrame& y) {
+        return x.file == y.file && x.function == y.function && x.line == y.line && x.native == y.native;
+    };
+    return a->second.size() >= frames && b->second.size() >= frames &&
+           std::equal(a->second.begin(), a->second.begin() + static_cast<std::ptrdiff_t>(frames), b->second.begin(), same);
 }
 
 }  // namespace millrace::record

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "record/probe_records.h"
@@ -25,12 +27,14 @@ struct StepFacts {
     /// The same among calls that can be counted without CUPTI (kLedCall); and of that kind all there are in a step.
     CallKind led_call = CallKind::kOther;
     std::uint32_t led_per_step = 0, led_among = 0;
-    bool graphs = false;      ///< graphs are launched
-    double mean_step_ns = 0;  ///< of the steady stretch; a few slow steps among fast ones count here
+    bool graphs = false;  ///< graphs are launched
     StepSource source = StepSource::kNone;
     std::uint32_t pulse_site = 0;   ///< at which pulse_call is counted, so that others do not count, an evaluation's; 0: any
     std::uint32_t calls_among = 0;  ///< of pulse_call in a step, wherever
-    std::uint64_t newest = 0;       ///< when the newest step that is known began; 0: unknown
+    std::uint32_t led_site = 0;     ///< as pulse_site, of led_call
+    bool trains = false;            ///< nearly every step has an update, or launches of autograd's threads
+    std::size_t pulse_depth = 0;    ///< innermost frames of pulse_site, with the one that has the loop; 0: it is not known
+    std::vector<std::uint32_t> pulse_apart{};  ///< other sites of that kind, in steps that lack this one
 };
 
 class StepWatch {
@@ -52,6 +56,13 @@ public:
     const std::optional<StepFacts>& facts(const LoopTable* loops = nullptr);
     [[nodiscard]] std::uint64_t launches() const { return launches_seen_; }
     [[nodiscard]] std::size_t capacity() const { return capacity_; }
+    /// Something was updated, or computed backward, in any window.
+    [[nodiscard]] bool trained() const { return trained_; }
+    /// Where these calls come equally often in a step, they are what is counted.
+    void prefer(CallKind kind, std::uint32_t site) { preferred_.emplace(kind, site), preferred_kind_ = kind; }
+    void prefer_none() { preferred_.clear(); }
+    /// Whether the innermost `depth` frames of two sites (one, where that is 0) are at the same lines.
+    [[nodiscard]] bool is_like(std::uint32_t one, std::uint32_t other, std::size_t depth) const;
     /// The thread with most launches; 0 unknown. Survives clear().
     [[nodiscard]] std::uint32_t main_thread() const;
 
@@ -69,11 +80,12 @@ private:
     };
     void add_call(const Record& record);
     void add_launch(std::uint32_t correlation, std::uint64_t element, bool graph);
-    [[nodiscard]] std::optional<StepFacts> look(const LoopTable* loops) const;
+    [[nodiscard]] std::optional<StepFacts> look(const LoopTable* loops);
     [[nodiscard]] StepInput input(const LoopTable& loops) const;
     [[nodiscard]] bool may_see_loops(const StepInput& input) const;
     [[nodiscard]] std::optional<StepPlace> place_of_site(std::uint32_t site, const LoopTable& loops) const;
-    void choose_site(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
+    void choose_site(const std::vector<std::uint64_t>& starts, bool led, StepFacts& facts) const;
+    [[nodiscard]] std::size_t depth_of(std::uint32_t site, std::uint64_t loop, const LoopTable* loops) const;
     void choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
 
     const std::size_t capacity_;
@@ -83,6 +95,9 @@ private:
     std::unordered_map<std::uint32_t, std::string> texts_;
     std::unordered_map<std::uint32_t, std::vector<SiteFrame>> sites_;
     std::unordered_map<std::uint32_t, std::uint64_t> threads_;
+    std::set<std::pair<CallKind, std::uint32_t>> preferred_;
+    CallKind preferred_kind_ = CallKind::kOther;
+    bool trained_ = false;
     std::uint64_t launches_seen_ = 0, looked_at_ = 0;
     std::uint64_t newest_call_ = 0, looked_until_ = 0;  ///< times
     std::uint32_t newest_work_ = 0;                     ///< greatest correlation of a kernel that is known

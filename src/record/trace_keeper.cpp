@@ -141,8 +141,9 @@ void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
     outcome_.windows += schedule.windows() + (schedule.in_window() && process.records() > 0 ? 1 : 0);
     outcome_.records += process.records();
     outcome_.dropped += process.dropped();
-    if (schedule.steps() <= outcome_.steps && outcome_.window_step_ms) return;
-    outcome_.steps = schedule.steps();
+    if (process.steps() <= outcome_.steps && outcome_.window_step_ms) return;
+    outcome_.steps = process.steps();
+    outcome_.steps_doubt = process.steps_doubt();
     if (process.pulse_step_ns() > 0) outcome_.step_ms = process.pulse_step_ns() * 1e-6;
     if (schedule.window_step_ns() > 0) outcome_.window_step_ms = schedule.window_step_ns() * 1e-6;
     outcome_.cost = schedule.cost(std::chrono::nanoseconds{static_cast<std::int64_t>(now)});

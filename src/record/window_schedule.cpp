@@ -39,8 +39,6 @@ constexpr double kCountedCall = 500;        ///< ns that counting a call may tak
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
-constexpr double kLongestUnknown = 1;  ///< s: in that time CUPTI has told what it knows
-
 /// CUPTI leaves where it costs more than this share of a step while it only waits for the next window.
 constexpr double kWaitingShare = 0.01;
 
@@ -56,7 +54,7 @@ double seconds(nanoseconds time) { return std::chrono::duration<double>(time).co
 
 WindowSchedule::WindowSchedule(const ScheduleSettings& settings, nanoseconds start)
     : settings_(settings), start_(start), since_(start) {
-    order_ = {ProbeMode::kFull, CallKind::kLaunch, 0, kFirstSites};
+    order_ = {ProbeMode::kFull, CallKind::kOther, 0, kFirstSites};
     order_.leads = settings.may_leave;
 }
 
@@ -64,7 +62,7 @@ const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
     if (stopped_) return order_;
     if (view.pulse_step_ns > 0) pulse_step_ns_ = view.pulse_step_ns;
     if (view.pulses != pulses_seen_) pulsed_ = view.now;
-    count_steps(view);
+    count_pulses(view);
     switch (phase_) {
         case Phase::kFirst: during_first(view); break;
         case Phase::kPause: during_pause(view); break;
@@ -74,9 +72,10 @@ const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
 }
 
 void WindowSchedule::finish(const ScheduleView& view) {
-    if (stopped_) return;
-    count_steps(view);
-    if (phase_ == Phase::kFirst && view.facts) steps_ += static_cast<double>(view.facts->steps), learn(view);
+    shown_.reset();
+    if (stopped_ || phase_ != Phase::kFirst) return;
+    shown_ = view.facts;
+    learn(view);
 }
 
 void WindowSchedule::stop(const ScheduleView& view) {
@@ -87,22 +86,16 @@ void WindowSchedule::stop(const ScheduleView& view) {
     order_.mode = ProbeMode::kOff;
 }
 
-void WindowSchedule::count_steps(const ScheduleView& view) {
+void WindowSchedule::count_pulses(const ScheduleView& view) {
     const std::uint64_t grown = view.pulses >= pulses_seen_ ? view.pulses - pulses_seen_ : view.pulses;
     pulses_seen_ = view.pulses;
-    const nanoseconds passed = view.now - std::exchange(counted_at_, view.now);
-    if (phase_ == Phase::kFirst || calls_per_step_ <= 0) return;
-    // Until the probe has seen which call to count it counts another one.
-    const bool knows = !recounts_ || window_step_ns_ <= 0;
-    if (view.obeyed) recounts_ = false;
-    const double steps =
-        knows ? static_cast<double>(grown) / calls_per_step_ : static_cast<double>(passed.count()) / window_step_ns_;
-    steps_ += steps;
-    if (phase_ == Phase::kPause) paused_steps_ += steps;
+    if (phase_ == Phase::kPause && calls_per_step_ > 0) paused_steps_ += static_cast<double>(grown) / calls_per_step_;
 }
 
 void WindowSchedule::learn(const ScheduleView& view) {
-    if (!view.facts) return;
+    if (!view.facts || sureness(*view.facts) > surest_) return;
+    const bool surer = sureness(*view.facts) < surest_;
+    surest_ = sureness(*view.facts);
     launches_per_step_ = view.facts->launches_per_step;
     window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
     const StepFacts& facts = *view.facts;
@@ -110,13 +103,18 @@ void WindowSchedule::learn(const ScheduleView& view) {
     const bool dear = settings_.may_leave && waiting > kWaitingShare * facts.step_ns;
     const bool led = facts.led_per_step > 0 && facts.step_ns > 0 && (dear || order_.pulse_led) && !facts.graphs;
     if (!led && facts.calls_per_step == 0) return;
-    const auto before = std::pair(order_.pulse_call, order_.pulse_site);
-    order_.pulse_led = led;
-    order_.pulse_call = led ? facts.led_call : facts.pulse_call;
-    order_.pulse_site = led ? 0 : facts.pulse_site;
+    // A site is counted on where a window shows none.
+    if (!surer && counting_.site != 0 && counting_.led == led && (led ? facts.led_site : facts.pulse_site) == 0) return;
+    counting_ = {led ? facts.led_call : facts.pulse_call, led, led ? facts.led_site : facts.pulse_site};
     calls_per_step_ = led ? facts.led_per_step : facts.calls_per_step;
     calls_among_ = led ? facts.led_among : std::max(facts.calls_among, facts.calls_per_step);
-    recounts_ = std::pair(order_.pulse_call, order_.pulse_site) != before;
+}
+
+/// What is counted is counted in windows, too.
+void WindowSchedule::order_counting() {
+    order_.pulse_call = counting_.call;
+    order_.pulse_led = counting_.led;
+    order_.pulse_site = counting_.site;
     order_.pulse_stride = pulse_stride(calls_per_step_);
 }
 
@@ -147,11 +145,6 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     const std::uint64_t steps = view.facts ? view.facts->steps : 0;
     const bool early = !was_first && windows_ < kEarlyWindows;
     blind_ = view.facts ? 0 : blind_ + (early ? 0 : 1);
-    if (was_first) steps_ += static_cast<double>(steps);
-    // Kernels are known a fifth of a second after their calls.
-    const double since = view.facts ? static_cast<double>(view.now.count()) - static_cast<double>(view.facts->newest) : 0;
-    if (was_first && steps > 0 && view.facts->newest > 0 && since > 0 && since < kLongestUnknown * 1e9)
-        steps_ += since / std::max(1.0, view.facts->mean_step_ns);
     if (steps > 0 && !early)
         bytes_per_step_ = static_cast<double>(view.bytes - std::min(view.bytes, bytes_at_)) / static_cast<double>(steps);
     const nanoseconds end = over_at_ > nanoseconds{} ? over_at_ : view.now;
@@ -162,7 +155,9 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     since_ = end;
     over_at_ = {};
     paused_steps_ = 0;
+    shown_ = view.facts;
     learn(view);
+    order_counting();
     order_.mode = calls_per_step_ > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
     order_.detach = order_.pulse_led && windows_ >= kEarlyWindows && !stays_;
     order_.full_calls = order_.sites_calls = 0;
@@ -223,9 +218,9 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
         return look_now_and_then(view, std::min(paused, view.now - pulsed_));
     const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
     order_.mode = counts_at(view.now, step_ns) ? ProbeMode::kPulse : ProbeMode::kOff;
-    double passed = paused_steps_;
-    if (calls_per_step_ > kFewCalls && step_ns > 0) passed = std::max(passed, static_cast<double>(paused.count()) / step_ns);
-    if (view.now < next_at_ || passed < kLeastGap) return;
+    // By the clock, too: a program that does something else is looked at.
+    const double passed = std::max(paused_steps_, step_ns > 0 ? static_cast<double>(paused.count()) / step_ns : 0);
+    if ((view.now < next_at_ && view.stranger == 0) || passed < kLeastGap) return;
     const std::uint32_t steps = affordable_steps(view);
     if (steps >= kFewestSteps) begin_window(view, steps);
 }
@@ -248,14 +243,15 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
     order_.mode = ProbeMode::kFull;
     order_.detach = false;
     if (steps == 0) {
-        order_.pulse_call = CallKind::kLaunch;
+        // Launches stand in for what is counted, which does not come any more.
+        order_.pulse_call = CallKind::kOther;
         order_.pulse_led = false;
         order_.pulse_site = 0;
-        calls_per_step_ = 0;  // what was known is about another call, and of steps that do not come any more
         order_.full_calls = 0;
         order_.sites_calls = kFirstSites;
         return;
     }
+    if (view.stranger != 0) order_.pulse_site = view.stranger;
     order_.full_calls = static_cast<std::uint32_t>(std::lround(steps * calls_per_step_));
     const std::uint32_t sited = std::min(steps, at_least(kSitedSteps, kFewSited, launches_per_step_));
     order_.sites_calls = static_cast<std::uint32_t>(std::lround(sited * calls_per_step_));

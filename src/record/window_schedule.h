@@ -9,6 +9,7 @@
 // leaves for good after the third if it slows a program down between windows, too; from then on steps are only counted.
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <optional>
 
@@ -45,15 +46,28 @@ struct ProbeOrder {
 /// What is known when the schedule is asked.
 struct ScheduleView {
     std::chrono::nanoseconds now{};
-    bool obeyed = false;             ///< the probe has seen the last order
-    bool in_full = false;            ///< the probe records in full now
-    std::uint64_t pulses = 0;        ///< calls of pulse_call counted by the probe
-    std::uint64_t bytes = 0;         ///< the run takes so far
-    double pulse_step_ns = 0;        ///< a step without recording; 0 not known well enough
-    bool stays = false;              ///< CUPTI was asked to leave and cannot
-    std::uint64_t launches = 0;      ///< seen in this window
+    bool obeyed = false;         ///< the probe has seen the last order
+    bool in_full = false;        ///< the probe records in full now
+    std::uint64_t pulses = 0;    ///< calls of pulse_call counted by the probe
+    std::uint64_t bytes = 0;     ///< the run takes so far
+    double pulse_step_ns = 0;    ///< a step without recording; 0 not known well enough
+    bool stays = false;          ///< CUPTI was asked to leave and cannot
+    std::uint32_t stranger = 0;  ///< a site at which calls are made, that may be a step's and that no window has shown; 0: none
+    std::uint64_t launches = 0;  ///< seen in this window
     std::optional<StepFacts> facts;  ///< of this window
 };
+
+/// How surely a window shows training; less is surer, and what is less sure than a window before teaches nothing. Programs do
+/// their steps launch by launch before they replay them as graphs; an evaluation updates nothing, and no thread of autograd
+/// launches in it; then it is how steps were found.
+struct Sureness {
+    bool no_graphs = true, no_training = true;
+    StepSource source = StepSource::kWindow;
+    auto operator<=>(const Sureness&) const = default;
+};
+inline Sureness sureness(const StepFacts& facts) {
+    return {!facts.graphs, !facts.trains && facts.source > StepSource::kUpdates, facts.source};
+}
 
 class WindowSchedule {
 public:
@@ -61,17 +75,19 @@ public:
 
     /// What the probe shall do from now on.
     const ProbeOrder& next(const ScheduleView& view);
-    /// The program is over: what was not counted yet is.
+    /// The program is over.
     void finish(const ScheduleView& view);
     /// The probe is gone: no more windows.
     void stop(const ScheduleView& view);
 
+    /// What the newest window that ended has shown.
+    [[nodiscard]] const std::optional<StepFacts>& shown() const { return shown_; }
     [[nodiscard]] const ProbeOrder& order() const { return order_; }
     [[nodiscard]] bool in_window() const { return phase_ == Phase::kFirst || phase_ == Phase::kWindow; }
     [[nodiscard]] bool is_early() const { return windows_ < 3; }      ///< a short program may have no more of them
     [[nodiscard]] std::uint64_t windows() const { return windows_; }  ///< that have ended
-    /// Steps since the program began, as far as they were counted.
-    [[nodiscard]] double steps() const { return steps_; }
+    /// Of what is believed of steps.
+    [[nodiscard]] Sureness surest() const { return surest_; }
     [[nodiscard]] double calls_per_step() const { return calls_per_step_; }  ///< of the pulse call; 0 unknown
     /// Of its kind, counted or not; 0 unknown.
     [[nodiscard]] double calls_among() const { return calls_among_; }
@@ -95,7 +111,8 @@ private:
     void begin_window(const ScheduleView& view, std::uint32_t steps);
     void end_window(const ScheduleView& view);
     void learn(const ScheduleView& view);
-    void count_steps(const ScheduleView& view);
+    void count_pulses(const ScheduleView& view);
+    void order_counting();
     /// Whether so little of the open window's work is known that a loop inside of a step may pass for the step: less than three
     /// steps as they were, and what was found makes up less than half of the window.
     [[nodiscard]] bool shows_part(const ScheduleView& view) const;
@@ -118,14 +135,19 @@ private:
     std::chrono::nanoseconds early_over_{};  ///< when the early windows were
     std::chrono::nanoseconds over_at_{};     ///< the probe has left the window; 0 not yet
     std::chrono::nanoseconds pulsed_{};      ///< when a call was counted last
-    std::chrono::nanoseconds counted_at_{}, next_at_{};
+    std::chrono::nanoseconds next_at_{};
     bool launched_ = false, stopped_ = false;
-    bool recounts_ = false;           ///< another call is counted from now on, and the probe has not seen that yet
     std::uint64_t bytes_at_ = 0;      ///< at the window's start
     std::uint32_t wanted_steps_ = 0;  ///< of the open window
     std::uint64_t pulses_at_ = 0, pulses_seen_ = 0;
     double paused_steps_ = 0;  ///< counted in this pause
-    double steps_ = 0;
+    struct {
+        CallKind call = CallKind::kOther;
+        bool led = false;
+        std::uint32_t site = 0;
+    } counting_;
+    Sureness surest_;
+    std::optional<StepFacts> shown_;
     bool stays_ = false;
     double calls_per_step_ = 0, calls_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
     std::chrono::nanoseconds full_time_{}, later_time_{};  ///< in windows; in those after the first

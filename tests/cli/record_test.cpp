@@ -188,44 +188,6 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
 
-TEST_F(Record, StepsAreTurnsOfTheLoopThatCallsTheOptimizerAndNoEvaluations) {
-    std::filesystem::create_directories(folder_ / "torch/optim");
-    std::ofstream(path("torch/optim/adamw.py")) << "import ctypes\n"
-                                                   "def step(cuda, given):\n"
-                                                   "    for _ in range(3):\n"
-                                                   "        cuda.mock_launch(0, 12, 256, given, ctypes.c_uint64(0))\n";
-    std::ofstream(path("turns.py"))
-        << "import ctypes, os, sys, time\n"
-           "time.sleep(0.3)\n"
-           "sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'torch/optim'))\n"
-           "import adamw\n"
-           "def turn(number, names):\n"
-           "    for time in range(8 + number % 3):\n"
-           "        names['forward']()\n"
-           "    names['read_loss']()\n"
-           "    given = (ctypes.c_void_p * 2)(*(ctypes.addressof(names[each]) for each in ('weights', 'scale')))\n"
-           "    if number % 100 == 51:\n"
-           "        for batch in range(40):\n"
-           "            names['forward']()\n"
-           "            names['read_loss']()\n"
-           "    if number % 2:\n"
-           "        adamw.step(names['cuda'], given)\n";
-    const Said said =
-        record(script(600, "", "__import__('turns').turn(number, globals())"), {}, plain({"PYTHONPATH=" + folder_.string()}));
-    ASSERT_EQ(said.status, 0) << said.err;
-    double steps = 0;
-    const std::size_t at = said.err.find("about ");
-    ASSERT_NE(at, std::string::npos) << said.err;
-    steps = std::stod(said.err.substr(at + 6));
-    EXPECT_NEAR(steps, 300, 15) << "gradients of two batches are a step, its inner loop and an evaluation are none: " << said.err;
-    contents();
-    const auto* loops = reader_->loops().of(path("train.py"), "train_loop");
-    ASSERT_NE(loops, nullptr);
-    EXPECT_EQ(loops->size(), 1u);
-    const Said diagnosed = run(folder_.string(), {"diagnose", path("run"), "--json"}, plain());
-    EXPECT_NE(diagnosed.out.find("\"step_ms\""), std::string::npos);
-}
-
 TEST_F(Record, CuptiStaysUnlessItsEndIsAskedFor) {
     const Words command = script(500, "print(cupti().mock_cupti_finalised())", "framework_step(400)");
     const Said said =

@@ -66,7 +66,7 @@ TEST_F(RecordedHour, OfAThousandStepsASecondStaysBelowAHundredMegabytes) {
     EXPECT_LT(all, 100e6);
     EXPECT_GT(trace, 10e6) << "the budget is there to be used";
     EXPECT_GT(steps_, 3.5e6);
-    EXPECT_NEAR(process.schedule().steps() / steps_, 1, 0.01);
+    EXPECT_NEAR(process.steps() / steps_, 1, 0.01);
     EXPECT_EQ(process.dropped(), 0u);
     const auto cost = process.schedule().cost(std::chrono::nanoseconds{static_cast<std::int64_t>(now_)});
     ASSERT_TRUE(cost);

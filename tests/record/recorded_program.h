@@ -74,7 +74,9 @@ protected:
             }
         if (mode_ == ProbeMode::kFull && marks_) call(CallKind::kEventRecord);
         const auto counted = static_cast<CallKind>(probe_.header().control.pulse_call.load());
-        const int times = mode_ == ProbeMode::kOff ? 0 : counted == CallKind::kEventRecord ? 1 : static_cast<int>(kernels_);
+        const int times = mode_ == ProbeMode::kOff || counted == CallKind::kOther ? 0
+                          : counted == CallKind::kEventRecord                     ? 1
+                                                                                  : static_cast<int>(kernels_);
         for (int time = 0; time < times; ++time)
             if (probe_.count()) pulse(counted);
         now_ += mode_ == ProbeMode::kFull ? step_ns_ + step_ns_ / 4 : step_ns_;

@@ -35,7 +35,7 @@ struct Program {
     }
     void launch(std::uint64_t kernel, std::vector<StackFrame> stack, int times = 1) {
         const std::uint32_t where = stack.empty() ? 0 : place(std::move(stack));
-        for (int i = 0; i < times; ++i) input.acts.push_back({++now, kernel, kernel, where, false});
+        for (int i = 0; i < times; ++i) input.acts.push_back({++now, kernel, kernel, where, false, false});
     }
     /// On autograd's thread.
     void backward(std::uint64_t kernel, int times) { launch(kernel, {}, times); }
@@ -152,6 +152,24 @@ TEST(StepFinder, OneGraphIsAStepAndRareLinesAreNone) {
     const FoundSteps found = find_steps(program.input);
     EXPECT_EQ(found.length, 1u);
     EXPECT_GE(found.ends.size(), 196u);
+}
+
+TEST(StepFinder, StepsAreTheGraphsThatAreReplayedBehindUpdates) {
+    Program program;
+    program.loops.add({kTrain, "main", {{5, 9}, {10, 30}}});
+    for (int step = 0; step < 30; ++step) {
+        for (std::uint32_t line = 6; line < 8; ++line) program.launch(line, Program::at(line), 4);
+        program.backward(3, 12);
+        program.update(8);
+    }
+    for (int step = 0; step < 61; ++step) {
+        program.launch(50, Program::at(12));
+        program.input.acts.back().graph = true;
+    }
+    const FoundSteps found = find_steps(program.input);
+    EXPECT_NE(found.source, StepSource::kUpdates);
+    EXPECT_EQ(found.length, 1u);
+    EXPECT_GE(found.ends.size(), 58u);
 }
 
 TEST(StepFinder, ACompiledStepWithoutAnOptimizerIsOneHoweverRarelyItsLossIsRead) {

@@ -112,10 +112,8 @@ TEST(StepWatch, OneGraphPerStepIsAStep) {
     EXPECT_EQ(watch.facts()->launches_per_step, 1u);
     EXPECT_EQ(watch.facts()->pulse_call, CallKind::kGraphLaunch);
     EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
-    EXPECT_NEAR(watch.facts()->mean_step_ns, 1e6, 1);
     for (int step = 0; step < 20; ++step) trainer.call(CallKind::kGraphLaunch, 7, step == 10 ? 41'000'000 : 1'000'000);
     EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
-    EXPECT_NEAR(watch.facts()->mean_step_ns, 2.026e6, 1e4);
 }
 
 TEST(StepWatch, KernelsThatAreKnownLaterThanGraphsDoNotMislead) {
@@ -174,7 +172,6 @@ TEST(StepWatch, FewGraphsAfterManyLaunchesAreSeenByTheClock) {
     }
     EXPECT_GE(seen, 15);
     EXPECT_LE(seen, 60) << "an eighth of what was launched before would be 625";
-    EXPECT_NEAR(watch.facts()->mean_step_ns, 14.01e6, 1e3);
 }
 
 TEST(StepWatch, GraphsThatFitIntoALayerAreNoLayers) {
