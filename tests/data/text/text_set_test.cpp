@@ -112,7 +112,7 @@ TEST_F(TextFolder, OneLongLineTakesNoLongerThanManyLines) {
     const auto words = std::make_shared<const Tokenizer>(Tokenizer::count_words("a b a b", 8).value());
     // White space alone, so that cutting it is most of the work.
     const auto seconds = [&](char end_of_line) {
-        std::string text(std::size_t{16} << 20, ' ');
+        std::string text(std::size_t{32} << 20, ' ');
         for (std::size_t i = 1000; i < text.size(); i += 1000) text[i] = end_of_line;
         text.replace(0, 3, "a b");
         const TextFiles files{folder_.path(), {text, "", ""}};
