@@ -17,7 +17,7 @@ bool is_optimizer(const StackFrame& frame) {
 /// What an optimizer's own code leads to on the way to a launch.
 bool serves_optimizer(const StackFrame& frame) {
     const std::string_view file = frame.file;
-    if (has(file, "torch/nn/") || has(file, "torch/autograd/")) return false;
+    if (has(file, "torch/nn/") || (has(file, "torch/autograd/") && !has(file, "grad_mode"))) return false;
     return frame.native || has(file, "torchinductor") || has(file, "triton") || has(file, "/optax/") || has(file, "/jax/") ||
            has(file, "/torch/") || file.starts_with("torch/") || has(file, "contextlib");
 }

@@ -106,6 +106,24 @@ TEST(StepFinder, AccumulatedGradientsAreOneStep) {
     EXPECT_EQ(found.length, 62u);
 }
 
+TEST(StepFinder, AnOptimizerMayRunWithoutGradients) {
+    constexpr const char* kWrapper = "/usr/lib/python3/dist-packages/torch/optim/optimizer.py";
+    constexpr const char* kGradMode = "/usr/lib/python3/dist-packages/torch/autograd/grad_mode.py";
+    Program program;
+    program.loops.add({kTrain, "main", {{10, 30}}});
+    for (int batch = 0; batch < 64; ++batch) {
+        program.launch(1, Program::at(11), 5);
+        program.backward(3, 10);
+        if (batch % 4 == 3)
+            program.launch(900, Program::at(16, {{kWrapper, "wrapper", 140, false},
+                                                 {kGradMode, "decorate_context", 27, false},
+                                                 {kAdam, "step", 30, false}}));
+    }
+    const FoundSteps found = find_steps(program.input);
+    EXPECT_EQ(found.source, StepSource::kUpdates);
+    EXPECT_EQ(found.ends.size(), 14u);
+}
+
 TEST(StepFinder, ALoopInsideTheOptimizerAndOneOverSeveralAreNoSteps) {
     Program program;
     program.loops.add({kTrain, "main", {{10, 30}, {16, 17}}});
