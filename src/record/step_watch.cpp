@@ -30,8 +30,10 @@ constexpr std::array kPulseOrder{
     CallKind::kAllocAsync,  CallKind::kFreeAsync,   CallKind::kHostFunction, CallKind::kLaunch,
 };
 
-/// Calls of a step that are counted at one site: it takes about a microsecond to look where each is made.
-constexpr std::uint32_t kMostSitedCalls = 16;
+/// It takes about a microsecond to look where a call is made: so many of a step are looked at, and more as long as that takes no
+/// more than half a per cent of it.
+constexpr std::uint32_t kFewLooks = 16;
+constexpr double kLookNs = 1'000, kLookShare = 0.005;
 
 bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
 
@@ -286,7 +288,8 @@ void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, 
     for (auto& [what, by_step] : counts)
         for (const std::size_t step : unknown[what.first]) by_step.erase(step);
     // Whether it is another site, and another kind, than those that are counted; calls of its kind in a step.
-    std::tuple<bool, bool, std::uint32_t> best{true, true, kMostSitedCalls + 1};
+    std::tuple<bool, bool, std::uint32_t> best{true, true, ~0u};
+    const auto most = std::max<double>(kFewLooks, kLookShare * facts.step_ns / kLookNs);
     const std::map<std::size_t, std::uint32_t>* chosen = nullptr;
     for (const auto& [what, by_step] : counts) {
         const auto among = static_cast<std::uint32_t>((all[what.first] + steps / 2) / steps);
@@ -295,8 +298,7 @@ void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, 
         const std::uint32_t usual = by_step.begin()->second;
         const auto same = std::ranges::count_if(by_step, [usual](const auto& entry) { return entry.second == usual; });
         const std::tuple rank{!preferred_.contains(what), what.first != preferred_kind_, among};
-        if (among > kMostSitedCalls || rank >= best || static_cast<double>(same) < kConstantShare * static_cast<double>(judged))
-            continue;
+        if (among > most || rank >= best || static_cast<double>(same) < kConstantShare * static_cast<double>(judged)) continue;
         best = rank;
         chosen = &by_step;
         (led ? facts.led_call : facts.pulse_call) = what.first;

@@ -78,10 +78,11 @@ TEST_F(RecordSteps, AreCountedFromEachPlaceThatTrainsAndNotInTheEvaluationBefore
 }
 
 TEST_F(RecordSteps, AreNotToldWhereACallMayBeAnEvaluations) {
-    const Said said = record(script(600, "", "[forward() for _ in range(20)], launch(1)"));
+    // To look where each of 61 launches is made would take more than half a per cent of a step.
+    const Said said = record(script(600, "", "[forward() for _ in range(60)], launch(1)"));
     ASSERT_EQ(said.status, 0) << said.err;
     EXPECT_EQ(said.err.find("about "), std::string::npos) << said.err;
-    EXPECT_NE(said.err.find("cannot tell how many steps: no call at a line of Python"), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find("cannot tell how many steps: "), std::string::npos) << said.err;
 }
 
 }  // namespace
