@@ -87,8 +87,8 @@ void StepWatch::add(const Record& record, std::span<const Record> parts) {
         default: break;
     }
     const bool is_kernel = record.kind == RecordKind::kWork && static_cast<WorkKind>(record.what) == WorkKind::kKernel;
+    if (is_kernel) newest_work_ = std::max(newest_work_, record.correlation);
     if (!is_kernel || (record.flags & kInGraph) != 0) return;
-    newest_work_ = std::max(newest_work_, record.correlation);
     add_launch(record.correlation, std::uint64_t{record.id} << 32 | record.grid, false);
 }
 

@@ -116,6 +116,23 @@ TEST(StepWatch, OneGraphPerStepIsAStep) {
     EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
 }
 
+TEST(StepWatch, GraphsAreSeenThoughNoKernelOfItsOwnFollows) {
+    StepWatch watch;
+    Trainer trainer{watch};
+    for (int number = 0; number < 5; ++number) trainer.step(number);
+    for (int step = 0; step < 300; ++step) {
+        trainer.call(CallKind::kGraphLaunch);
+        Record node;
+        node.kind = RecordKind::kWork;
+        node.flags = kInGraph;
+        node.correlation = trainer.correlation;
+        watch.add(node);
+    }
+    ASSERT_TRUE(watch.facts());
+    EXPECT_TRUE(watch.facts()->graphs);
+    EXPECT_EQ(watch.facts()->launches_per_step, 1u);
+}
+
 TEST(StepWatch, KernelsThatAreKnownLaterThanGraphsDoNotMislead) {
     StepWatch watch;
     Trainer trainer{watch};
