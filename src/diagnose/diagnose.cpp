@@ -63,10 +63,11 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
     if (study.timeline.samples.empty() && study.timeline.source == Source::kRecording)
         diagnosis.remarks.push_back("the host was not sampled: loader waits, file output and Python work cannot be told apart");
     bool calls = false;
-    std::size_t mended = 0;
-    for (const Lane& lane : study.lanes) calls = calls || !lane.calls.empty(), mended += lane.mended;
-    if (mended > 0)
-        diagnosis.remarks.push_back(fmt::format("{} jobs came with the number of another call and were joined by order", mended));
+    std::size_t rejoined = 0;
+    for (const Lane& lane : study.lanes) calls = calls || !lane.calls.empty(), rejoined += lane.rejoined;
+    if (rejoined > 0)
+        diagnosis.remarks.push_back(
+            fmt::format("{} jobs came with the number of another call and were joined by order", rejoined));
     if (!calls) diagnosis.remarks.push_back("no calls were recorded: idle time stays unexplained");
 }
 

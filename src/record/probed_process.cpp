@@ -133,7 +133,7 @@ ScheduleView ProbedProcess::view_at(std::uint64_t now, std::uint64_t bytes, cons
     view.bytes = bytes;
     view.pulse_step_ns = blocks_.step_ns();
     view.stays = report_.presence == CuptiPresence::kStays;
-    view.stranger = count_.stranger(steps_);
+    view.unseen_site = count_.unseen_site(steps_);
     if (schedule_.in_window()) {
         view.launches = steps_.launches();
         view.facts = steps_.facts(loops);

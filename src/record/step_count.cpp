@@ -91,7 +91,7 @@ double StepCount::steps() const {
 }
 
 bool StepCount::may_be_step(std::uint32_t site, const StepWatch& watch) const {
-    if (site == 0) return true;  // nobody can say where that was
+    if (site == 0) return true;  // no stack was read for it
     return !shown_.contains({kind_, site}) &&
            std::ranges::any_of(steps_at_, [&](const auto& step) { return watch.is_like(site, step.first, step.second.depth); });
 }
@@ -110,7 +110,7 @@ std::string StepCount::doubt(const StepWatch& watch) const {
     return fmt::format("no window shows whether {:.0f} more turns of their loop were", strange);
 }
 
-std::uint32_t StepCount::stranger(const StepWatch& watch) const {
+std::uint32_t StepCount::unseen_site(const StepWatch& watch) const {
     const auto met = std::ranges::find_if(active_, [&](std::uint32_t site) { return may_be_step(site, watch); });
     return met == active_.end() ? 0 : *met;
 }

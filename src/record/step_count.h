@@ -26,7 +26,7 @@ public:
     void take(const ProbeReport& report);
     /// A window is over; `before`: of those before it.
     void end_window(std::optional<StepFacts> facts, Sureness before, bool led);
-    /// Calls were made that nobody has counted; `why`: what follows "cannot tell how many steps:".
+    /// The count may have missed calls; `why`: what the summary prints after "cannot tell how many steps:".
     void doubt(std::string why);
 
     /// As far as it is known.
@@ -34,7 +34,7 @@ public:
     /// Why steps() may be off by more than 2 %; empty where it is not. `watch` knows the sites.
     [[nodiscard]] std::string doubt(const StepWatch& watch) const;
     /// A site at which calls are made now, that no window has shown and that may be a step's: a window would tell; 0: none.
-    [[nodiscard]] std::uint32_t stranger(const StepWatch& watch) const;
+    [[nodiscard]] std::uint32_t unseen_site(const StepWatch& watch) const;
 
 private:
     using Place = std::pair<CallKind, std::uint32_t>;

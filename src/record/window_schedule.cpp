@@ -220,7 +220,7 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
     order_.mode = counts_at(view.now, step_ns) ? ProbeMode::kPulse : ProbeMode::kOff;
     // By the clock, too: a program that does something else is looked at.
     const double passed = std::max(paused_steps_, step_ns > 0 ? static_cast<double>(paused.count()) / step_ns : 0);
-    if ((view.now < next_at_ && view.stranger == 0) || passed < kLeastGap) return;
+    if ((view.now < next_at_ && view.unseen_site == 0) || passed < kLeastGap) return;
     const std::uint32_t steps = affordable_steps(view);
     if (steps >= kFewestSteps) begin_window(view, steps);
 }
@@ -251,7 +251,7 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
         order_.sites_calls = kFirstSites;
         return;
     }
-    if (view.stranger != 0) order_.pulse_site = view.stranger;
+    if (view.unseen_site != 0) order_.pulse_site = view.unseen_site;
     order_.full_calls = static_cast<std::uint32_t>(std::lround(steps * calls_per_step_));
     const std::uint32_t sited = std::min(steps, at_least(kSitedSteps, kFewSited, launches_per_step_));
     order_.sites_calls = static_cast<std::uint32_t>(std::lround(sited * calls_per_step_));

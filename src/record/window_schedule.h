@@ -46,13 +46,14 @@ struct ProbeOrder {
 /// What is known when the schedule is asked.
 struct ScheduleView {
     std::chrono::nanoseconds now{};
-    bool obeyed = false;         ///< the probe has seen the last order
-    bool in_full = false;        ///< the probe records in full now
-    std::uint64_t pulses = 0;    ///< calls of pulse_call counted by the probe
-    std::uint64_t bytes = 0;     ///< the run takes so far
-    double pulse_step_ns = 0;    ///< a step without recording; 0 not known well enough
-    bool stays = false;          ///< CUPTI was asked to leave and cannot
-    std::uint32_t stranger = 0;  ///< a site at which calls are made, that may be a step's and that no window has shown; 0: none
+    bool obeyed = false;       ///< the probe has seen the last order
+    bool in_full = false;      ///< the probe records in full now
+    std::uint64_t pulses = 0;  ///< calls of pulse_call counted by the probe
+    std::uint64_t bytes = 0;   ///< the run takes so far
+    double pulse_step_ns = 0;  ///< a step without recording; 0 not known well enough
+    bool stays = false;        ///< CUPTI was asked to leave and cannot
+    std::uint32_t unseen_site =
+        0;                       ///< a site at which calls are made, that may be a step's and that no window has shown; 0: none
     std::uint64_t launches = 0;  ///< seen in this window
     std::optional<StepFacts> facts;  ///< of this window
 };

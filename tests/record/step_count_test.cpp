@@ -70,11 +70,11 @@ TEST_F(StepsCounted, TurnsOfTheLoopThatNoWindowHasShownAreDoubted) {
     probe_counts(1, 960);
     probe_counts(2, 16);
     EXPECT_EQ(count_.doubt(watch_), "") << "8 of 500";
-    EXPECT_EQ(count_.stranger(watch_), 2u);
+    EXPECT_EQ(count_.unseen_site(watch_), 2u);
     probe_counts(2, 14);
     EXPECT_NE(count_.doubt(watch_), "") << "15 of 500";
     count_.take(report_);
-    EXPECT_EQ(count_.stranger(watch_), 0u) << "they have ended";
+    EXPECT_EQ(count_.unseen_site(watch_), 0u) << "they have ended";
 
     calls(2, 10, true);
     ends(0, 0, StepSource::kLoop);

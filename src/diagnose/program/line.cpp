@@ -179,7 +179,7 @@ void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
         const std::uint32_t call = waiting[which][next[which]];
         if (timeline.calls[lane.calls[call]].begin > work.begin) continue;
         ++next[which];
-        ++lane.mended;
+        ++lane.rejoined;
         entry->call = call;
         entry->launched = timeline.calls[lane.calls[call]].begin;
     }

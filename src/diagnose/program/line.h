@@ -39,7 +39,7 @@ struct Lane {
     std::vector<Job> jobs;                    ///< in the order in which they were launched
     std::vector<std::uint32_t> jobs_of_call;  ///< [calls.size() + 1]: jobs of call i are [i], ..., [i + 1] - 1 among `own_jobs`
     std::vector<std::uint32_t> own_jobs;
-    std::size_t mended = 0;  ///< jobs whose call was found by order, since the recorded number was another's
+    std::size_t rejoined = 0;  ///< jobs whose call was found by order, since the recorded number was another's
 
     [[nodiscard]] std::span<const std::uint32_t> jobs_of(std::uint32_t call) const {
         return std::span(own_jobs).subspan(jobs_of_call[call], jobs_of_call[call + 1] - jobs_of_call[call]);

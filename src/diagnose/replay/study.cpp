@@ -25,8 +25,8 @@ std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher) {
         lanes.push_back(read_lane(timeline, launcher, window.begin, window.end));
     }
     // Windows whose jobs had to be joined by order serve only where there are no others.
-    const bool sound = std::ranges::any_of(lanes, [](const Lane& lane) { return lane.mended == 0 && !lane.jobs.empty(); });
-    if (sound) std::erase_if(lanes, [](const Lane& lane) { return lane.mended > 0; });
+    const bool complete = std::ranges::any_of(lanes, [](const Lane& lane) { return lane.rejoined == 0 && !lane.jobs.empty(); });
+    if (complete) std::erase_if(lanes, [](const Lane& lane) { return lane.rejoined > 0; });
     return lanes;
 }
 
