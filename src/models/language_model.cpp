@@ -12,10 +12,10 @@
 namespace millrace::models {
 namespace {
 
-constexpr auto kGauge = record::MetricKind::kGauge;
-constexpr auto kTrain = record::MetricScope::kTrain;
+using record::MetricKind::kGauge;
+using record::MetricScope::kTrain;
 
-constexpr record::MetricInfo kMetrics[] = {
+constexpr record::MetricInfo kTextMetrics[] = {
     {"perplexity", "", kGauge, kTrain, "exp of the mean loss over all tokens of the part."},
     {"token_accuracy", "ratio", kGauge, kTrain, "Share of the tokens that were thought likeliest."},
     {"unigram_perplexity", "", kGauge, kTrain, "Perplexity of the training tokens' frequencies on the part."},
@@ -158,7 +158,7 @@ Family language_family(std::string name) {
         keys.at("train.batch").initial = std::int64_t{256};
     };
     family.measures = {"validation_loss"};
-    family.metrics = kMetrics;
+    family.metrics = kTextMetrics;
     family.stored_data = stored_language;
     return family;
 }

@@ -1,4 +1,5 @@
 #include "diagnose/answer/diagnosis.h"
+#include "diagnose/timeline/frames.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

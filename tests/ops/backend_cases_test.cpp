@@ -54,7 +54,7 @@ void for_each_case_of(const OpDef* op, Body&& body) {
 }
 
 /// One test per operator, each running all of its cases.
-class OperatorTest : public testing::TestWithParam<const OpDef*> {
+class OperatorTest : public ::testing::TestWithParam<const OpDef*> {
 protected:
     template <class Body>
     static void for_each_case(Body&& body) {
@@ -219,10 +219,10 @@ TEST(CudaVocabulary, LargeHeadsAgreeWithStoredLogitsInF32) {
     }
 }
 
-std::string operator_name(const testing::TestParamInfo<const OpDef*>& info) { return info.param->name; }
+std::string operator_name(const ::testing::TestParamInfo<const OpDef*>& info) { return info.param->name; }
 
-INSTANTIATE_TEST_SUITE_P(Table, HostOperator, testing::ValuesIn(definitions()), operator_name);
-INSTANTIATE_TEST_SUITE_P(Table, CudaOperator, testing::ValuesIn(definitions()), operator_name);
+INSTANTIATE_TEST_SUITE_P(Table, HostOperator, ::testing::ValuesIn(definitions()), operator_name);
+INSTANTIATE_TEST_SUITE_P(Table, CudaOperator, ::testing::ValuesIn(definitions()), operator_name);
 
 }  // namespace
 }  // namespace millrace::ops::cases

@@ -9,15 +9,15 @@
 namespace millrace::ops::cases {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLossNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kLossInfinity = std::numeric_limits<double>::infinity();
 
-struct Shape {
+struct LossShape {
     int k, rows, cols;
     [[nodiscard]] std::string text() const { return fmt::format("K{}_B{}_C{}", k, rows, cols); }
 };
 
-OpCase entropy(const Shape& s, const std::string& note, Values logits, Values labels, double scale = 1, bool gradient = true,
+OpCase entropy(const LossShape& s, const std::string& note, Values logits, Values labels, double scale = 1, bool gradient = true,
                Layout layout = kDense) {
     namespace at = cross_entropy;
     OpCase c;
@@ -41,10 +41,10 @@ OpCase with_weights(OpCase c, Values weights = uniform(0.3, 20)) {
 }
 
 void add_weighted_entropy(std::vector<OpCase>& cases) {
-    for (const Shape& s : {Shape{1, 1, 2}, Shape{3, 5, 10}, Shape{2, 37, 1}, Shape{3, 257, 10}, Shape{2, 131, 67},
-                           Shape{1, 5, 1000}, Shape{1, 0, 10}})
+    for (const LossShape& s : {LossShape{1, 1, 2}, LossShape{3, 5, 10}, LossShape{2, 37, 1}, LossShape{3, 257, 10},
+                               LossShape{2, 131, 67}, LossShape{1, 5, 1000}, LossShape{1, 0, 10}})
         cases.push_back(with_weights(entropy(s, "plain", uniform(-3, 3), integers(0, s.cols - 1), 0.5)));
-    const Shape small{2, 6, 10};
+    const LossShape small{2, 6, 10};
     cases.push_back(with_weights(entropy(small, "loss_only", uniform(-3, 3), integers(0, 9), 1, false)));
     cases.push_back(with_weights(entropy(small, "windows", uniform(-3, 3), integers(0, 9), 1, true, kWindow)));
     cases.push_back(with_weights(entropy(small, "zeros", uniform(-3, 3), integers(0, 9)), given({0, 1, 2})));
@@ -57,45 +57,48 @@ OpCase with_predictions(OpCase c) {
 }
 
 void add_predictions(std::vector<OpCase>& cases) {
-    for (const Shape& s : {Shape{3, 5, 10}, Shape{2, 37, 1}, Shape{3, 257, 10}, Shape{2, 131, 67}, Shape{1, 0, 10}})
+    for (const LossShape& s :
+         {LossShape{3, 5, 10}, LossShape{2, 37, 1}, LossShape{3, 257, 10}, LossShape{2, 131, 67}, LossShape{1, 0, 10}})
         cases.push_back(with_predictions(entropy(s, "plain", uniform(-3, 3), integers(0, s.cols - 1), 1, false)));
     cases.push_back(with_predictions(entropy({1, 4, 5}, "ties", given({1, 3, 3, 2, 3}), given({1, 2, 4, 0}))));
-    cases.push_back(with_predictions(entropy({1, 4, 5}, "masked", given({1, -kInfinity, 3, 2, 0.5}), given({2, 2, 0, 3}))));
+    cases.push_back(with_predictions(entropy({1, 4, 5}, "masked", given({1, -kLossInfinity, 3, 2, 0.5}), given({2, 2, 0, 3}))));
     cases.push_back(with_predictions(entropy({2, 3, 10}, "label_outside", uniform(-3, 3), given({4, 10, -1, 2, 3, 99}))));
 }
 
 void add_cross_entropy(std::vector<OpCase>& cases) {
-    for (const Shape& s : {Shape{1, 1, 10}, Shape{1, 2, 10}, Shape{3, 5, 10}, Shape{1, 32, 10}, Shape{1, 128, 10},
-                           Shape{2, 300, 7}, Shape{1, 4, 1}, Shape{1, 5, 1000}, Shape{1, 0, 10}, Shape{16, 32, 10}})
+    for (const LossShape& s :
+         {LossShape{1, 1, 10}, LossShape{1, 2, 10}, LossShape{3, 5, 10}, LossShape{1, 32, 10}, LossShape{1, 128, 10},
+          LossShape{2, 300, 7}, LossShape{1, 4, 1}, LossShape{1, 5, 1000}, LossShape{1, 0, 10}, LossShape{16, 32, 10}})
         cases.push_back(entropy(s, "plain", uniform(-3, 3), integers(0, s.cols - 1)));
     // More rows than one block of a GPU takes, with blocks of 4 and of 16 threads a row.
-    for (const Shape& s : {Shape{3, 257, 10}, Shape{1, 4099, 10}, Shape{2, 513, 64}, Shape{2, 131, 67}})
+    for (const LossShape& s : {LossShape{3, 257, 10}, LossShape{1, 4099, 10}, LossShape{2, 513, 64}, LossShape{2, 131, 67}})
         cases.push_back(entropy(s, "many", uniform(-3, 3), integers(0, s.cols - 1), 0.5));
     cases.push_back(entropy({2, 300, 5}, "many_loss_only", uniform(-3, 3), integers(0, 4), 1, false));
     cases.push_back(entropy({2, 300, 5}, "many_label_outside", uniform(-3, 3), integers(0, 5)));
-    const Shape small{2, 6, 10};
+    const LossShape small{2, 6, 10};
     cases.push_back(entropy(small, "scaled", uniform(-3, 3), integers(0, 9), 0.25));
     cases.push_back(entropy(small, "loss_only", uniform(-3, 3), integers(0, 9), 1, false));
     cases.push_back(entropy(small, "windows", uniform(-3, 3), integers(0, 9), 1, true, kWindow));
     cases.push_back(entropy(small, "large", given({9984, -9984, 9920, 0, 3, 2, 1, 16, -29952, 9984}), integers(0, 9)));
     cases.push_back(entropy({1, 4, 5}, "ties", given({1, 3, 3, 2, 3}), given({1, 2, 4, 0})));
-    cases.push_back(entropy({1, 4, 5}, "masked", given({1, -kInfinity, 3, 2, 0.5}), given({2, 2, 0, 3})));
+    cases.push_back(entropy({1, 4, 5}, "masked", given({1, -kLossInfinity, 3, 2, 0.5}), given({2, 2, 0, 3})));
     cases.push_back(entropy({2, 3, 10}, "label_outside", uniform(-3, 3), given({4, 10, -1, 2, 3, 2147483647})));
-    OpCase c = entropy({2, 3, 10}, "nan_logit", uniform(-3, 3).with(14, kNan), integers(0, 9));
+    OpCase c = entropy({2, 3, 10}, "nan_logit", uniform(-3, 3).with(14, kLossNan), integers(0, 9));
     c.makes_nan = true;
     c.slots[cross_entropy::dlogits].compare = false;  // of a row without a loss
     cases.push_back(c);
-    c = entropy({2, 3, 10}, "infinite_logit", uniform(-3, 3).with(31, kInfinity), integers(3, 9));
+    c = entropy({2, 3, 10}, "infinite_logit", uniform(-3, 3).with(31, kLossInfinity), integers(3, 9));
     c.makes_nan = true;
     c.slots[cross_entropy::dlogits].compare = false;
     cases.push_back(c);
-    c = entropy({2, 600, 10}, "many_nan_logit", uniform(-3, 3).with(2995, kNan), integers(0, 9));  // of the first member alone
+    c = entropy({2, 600, 10}, "many_nan_logit", uniform(-3, 3).with(2995, kLossNan),
+                integers(0, 9));  // of the first member alone
     c.makes_nan = true;
     c.slots[cross_entropy::dlogits].compare = false;
     cases.push_back(c);
 }
 
-OpCase weighted(const Shape& s, const std::string& note, Values logits, Values labels, WeightedLossParams params = {},
+OpCase weighted(const LossShape& s, const std::string& note, Values logits, Values labels, WeightedLossParams params = {},
                 Values gamma = constant(0), bool gradient = true, Layout layout = kDense) {
     namespace at = weighted_cross_entropy;
     OpCase c;
@@ -153,7 +156,7 @@ void add_totals(std::vector<OpCase>& cases) {
     }
     cases.push_back(total(1, 3, 0, "far", given({2147483647, -2147483648.0, 3})));
     cases.push_back(total(1, 3, 4, "far", given({2147483647, -2147483648.0, 3})));
-    const Shape small{3, 7, 5};
+    const LossShape small{3, 7, 5};
     cases.push_back(over_step(weighted(small, "of_a_step", uniform(-3, 3), integers(0, 4)), weighted_cross_entropy::total, 30));
     cases.push_back(
         over_step(weighted(small, "of_a_step_without_weight", uniform(-3, 3), integers(0, 4)), weighted_cross_entropy::total, 0));
@@ -161,18 +164,19 @@ void add_totals(std::vector<OpCase>& cases) {
 
 void add_weighted(std::vector<OpCase>& cases) {
     const Values usual = uniform(-3, 3);
-    for (const Shape& s : {Shape{1, 1, 2}, Shape{2, 37, 2}, Shape{3, 5, 5}, Shape{1, 1300, 2}, Shape{1, 4, 1}, Shape{1, 0, 5}}) {
+    for (const LossShape& s : {LossShape{1, 1, 2}, LossShape{2, 37, 2}, LossShape{3, 5, 5}, LossShape{1, 1300, 2},
+                               LossShape{1, 4, 1}, LossShape{1, 0, 5}}) {
         cases.push_back(weighted(s, "plain", usual, integers(0, s.cols - 1)));
         cases.push_back(weighted(s, "focal", usual, integers(0, s.cols - 1), {1, true}, uniform(0.5, 3)));
     }
-    const Shape small{2, 7, 5};
+    const LossShape small{2, 7, 5};
     cases.push_back(weighted(small, "scaled", usual, integers(0, 4), {0.25, false}));
     cases.push_back(weighted(small, "loss_only", usual, integers(0, 4), {}, constant(0), false));
     cases.push_back(weighted(small, "windows", usual, integers(0, 4), {}, constant(2), true, kWindow));
     cases.push_back(weighted(small, "certain", given({40, -40, 0, 3, -20}), integers(0, 4), {1, true}, constant(2)));
     cases.push_back(weighted(small, "label_outside", usual, given({4, 5, -1, 2, 3, 2147483647, 0})));
     cases.push_back(weighted({1, 3, 4}, "no_valid_label", usual, given({4, -1, 9})));
-    OpCase c = weighted({2, 3, 4}, "nan_logit", usual.with(6, kNan), integers(0, 3));
+    OpCase c = weighted({2, 3, 4}, "nan_logit", usual.with(6, kLossNan), integers(0, 3));
     c.makes_nan = true;
     c.slots[weighted_cross_entropy::dlogits].compare = false;
     cases.push_back(c);
@@ -182,7 +186,7 @@ void add_weighted(std::vector<OpCase>& cases) {
     cases.push_back(binary(1, 4, "certain", given({90, -90, 60, -60})));
 }
 
-OpCase square(const Shape& s, const std::string& note, double scale = 1, bool gradient = true, Layout layout = kDense) {
+OpCase square(const LossShape& s, const std::string& note, double scale = 1, bool gradient = true, Layout layout = kDense) {
     namespace at = mse;
     OpCase c;
     c.name = fmt::format("mse/{}/{}", note, s.text());
@@ -226,10 +230,11 @@ void add_loss_cases(std::vector<OpCase>& cases) {
     add_weighted(cases);
     add_totals(cases);
 
-    for (const Shape& s : {Shape{1, 1, 1}, Shape{2, 7, 13}, Shape{1, 32, 64}, Shape{1, 300, 3}, Shape{1, 0, 4}})
+    for (const LossShape& s :
+         {LossShape{1, 1, 1}, LossShape{2, 7, 13}, LossShape{1, 32, 64}, LossShape{1, 300, 3}, LossShape{1, 0, 4}})
         cases.push_back(square(s, "plain"));
     cases.push_back(square({2, 7, 13}, "scaled", 0.4));
-    for (const Shape& s : {Shape{2, 7, 13}, Shape{1, 0, 4}}) {
+    for (const LossShape& s : {LossShape{2, 7, 13}, LossShape{1, 0, 4}}) {
         OpCase beside = square(s, "penalty");
         beside.params = LossParams{0.4, false};
         cases.push_back(beside);

@@ -8,14 +8,14 @@
 namespace millrace::ops::cases {
 namespace {
 
-struct Shape {
+struct PointShape {
     int k, g, rows, cols;
     [[nodiscard]] std::string text() const { return fmt::format("K{}_G{}_R{}_C{}", k, g, rows, cols); }
 };
-constexpr Shape kSmall{2, 3, 7, 13};
-constexpr Shape kShapes[] = {{1, 1, 1, 1}, {1, 1, 0, 5}, {1, 1, 32, 256}, {3, 1, 5, 17}, {1, 4, 2, 8}, {1, 1, 300, 3}};
+constexpr PointShape kSmall{2, 3, 7, 13};
+constexpr PointShape kPointShapes[] = {{1, 1, 1, 1}, {1, 1, 0, 5}, {1, 1, 32, 256}, {3, 1, 5, 17}, {1, 4, 2, 8}, {1, 1, 300, 3}};
 
-void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation activation, float dropout, Layout in, Layout out,
+void add_activations(std::vector<OpCase>& cases, const PointShape& s, Activation activation, float dropout, Layout in, Layout out,
                      bool adding) {
     static constexpr const char* kNames[] = {"none", "relu", "gelu", "tanh", "sigmoid"};
     const std::string name = fmt::format("{}{}{}{}/{}", kNames[static_cast<int>(activation)], dropout > 0 ? "_drop" : "",
@@ -49,7 +49,7 @@ void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation acti
     cases.push_back(c);
 }
 
-OpCase copy_case(const std::string& note, const Shape& s, Element from, Element to, Values values, Layout in = kDense,
+OpCase copy_case(const std::string& note, const PointShape& s, Element from, Element to, Values values, Layout in = kDense,
                  Layout out = kDense) {
     OpCase c;
     c.name = fmt::format("copy/{}/{}", note, s.text());
@@ -62,7 +62,7 @@ OpCase copy_case(const std::string& note, const Shape& s, Element from, Element 
 }
 
 void add_moves(std::vector<OpCase>& cases) {
-    const auto fill_case = [](const std::string& note, const Shape& s, Element element, double value, Layout layout) {
+    const auto fill_case = [](const std::string& note, const PointShape& s, Element element, double value, Layout layout) {
         OpCase c;
         c.name = fmt::format("fill/{}/{}", note, s.text());
         c.op = &fill::kDef;
@@ -74,7 +74,7 @@ void add_moves(std::vector<OpCase>& cases) {
     cases.push_back(fill_case("real", kSmall, Element::real, -1.5, kWindow));
     cases.push_back(fill_case("stat", kSmall, Element::stat, 0, kConcat));
     cases.push_back(fill_case("i32", kSmall, Element::i32, -7, kDense));
-    for (const Shape& whole : {Shape{2, 1, 9, 16}, Shape{1, 1, 37, 1024}}) {  // runs of 16 bytes without a gap
+    for (const PointShape& whole : {PointShape{2, 1, 9, 16}, PointShape{1, 1, 37, 1024}}) {  // runs of 16 bytes without a gap
         cases.push_back(fill_case("real", whole, Element::real, -1.5, kDense));
         cases.push_back(fill_case("stat", whole, Element::stat, 0.375, kDense));
         cases.push_back(fill_case("i32", whole, Element::i32, -7, kDense));
@@ -117,10 +117,10 @@ void add_pointwise_cases(std::vector<OpCase>& cases) {
             add_activations(cases, kSmall, activation, dropout, kDense, kDense, false);
             add_activations(cases, kSmall, activation, dropout, kDense, kDense, true);
         }
-    for (const Shape& shape : kShapes) add_activations(cases, shape, Activation::gelu, 0.5f, kDense, kDense, false);
+    for (const PointShape& shape : kPointShapes) add_activations(cases, shape, Activation::gelu, 0.5f, kDense, kDense, false);
     add_activations(cases, kSmall, Activation::relu, 0.2f, kWindow, kConcat, false);
 
-    const auto add_case = [](const std::string& note, const Shape& s, bool second, bool adding, Layout in, Layout out) {
+    const auto add_case = [](const std::string& note, const PointShape& s, bool second, bool adding, Layout in, Layout out) {
         OpCase c;
         c.name = fmt::format("add/{}/{}", note, s.text());
         c.op = &add::kDef;

@@ -8,12 +8,12 @@
 namespace millrace::ops::cases {
 namespace {
 
-struct Shape {
+struct RowShape {
     int k, g, rows, cols;
     [[nodiscard]] std::string text() const { return fmt::format("K{}_G{}_B{}_C{}", k, g, rows, cols); }
 };
 
-OpCase norm_forward(const Shape& s, const std::string& note, Layout in, Layout out, bool residual = false) {
+OpCase norm_forward(const RowShape& s, const std::string& note, Layout in, Layout out, bool residual = false) {
     namespace at = layernorm_forward;
     OpCase c;
     c.name = fmt::format("layernorm_forward/{}/{}", note, s.text());
@@ -32,7 +32,7 @@ OpCase norm_forward(const Shape& s, const std::string& note, Layout in, Layout o
     return c.slot(at::y, Element::real, s.k, s.g, s.rows, s.cols, poison(), out);
 }
 
-OpCase norm_backward(const Shape& s, const std::string& note, Layout in, Layout out, bool adding, bool residual = false) {
+OpCase norm_backward(const RowShape& s, const std::string& note, Layout in, Layout out, bool adding, bool residual = false) {
     namespace at = layernorm_backward;
     const Values start = adding ? uniform(-1, 1) : poison();
     OpCase c;
@@ -69,13 +69,14 @@ OpCase mel(int k, int rows, const std::string& note, const Values& samples, Elem
 }  // namespace
 
 void add_row_cases(std::vector<OpCase>& cases) {
-    const Shape small{2, 3, 7, 13};
-    for (const Shape& shape : {small, Shape{1, 1, 1, 1}, Shape{1, 1, 32, 256}, Shape{1, 1, 5, 384}, Shape{3, 1, 300, 3},
-                               Shape{1, 1, 0, 6}, Shape{1, 2, 2, 1031}, Shape{1, 2, 131, 128}, Shape{1, 1, 3, 767}}) {
+    const RowShape small{2, 3, 7, 13};
+    for (const RowShape& shape :
+         {small, RowShape{1, 1, 1, 1}, RowShape{1, 1, 32, 256}, RowShape{1, 1, 5, 384}, RowShape{3, 1, 300, 3},
+          RowShape{1, 1, 0, 6}, RowShape{1, 2, 2, 1031}, RowShape{1, 2, 131, 128}, RowShape{1, 1, 3, 767}}) {
         cases.push_back(norm_forward(shape, "plain", kDense, kDense));
         cases.push_back(norm_backward(shape, "plain", kDense, kDense, false));
     }
-    for (const Shape& shape : {small, Shape{2, 3, 65, 128}, Shape{1, 1, 2, 1031}}) {
+    for (const RowShape& shape : {small, RowShape{2, 3, 65, 128}, RowShape{1, 1, 2, 1031}}) {
         cases.push_back(norm_forward(shape, "residual", kConcat, kDense, true));
         cases.push_back(norm_backward(shape, "residual", kConcat, kDense, shape.g > 1, true));
     }
@@ -87,18 +88,20 @@ void add_row_cases(std::vector<OpCase>& cases) {
     cases.push_back(norm_backward({2, 1, 4231, 13}, "many_adding", kDense, kDense, true));
     cases.push_back(norm_backward({1, 1, 4301, 132}, "many_residual", kConcat, kDense, false, true));
     // Rows of whole runs, of each number of them that a warp of a GPU takes, and more rows than are on their way at once.
-    for (const Shape& shape : {Shape{1, 2, 19, 136}, Shape{2, 1, 5, 264}, Shape{1, 1, 21, 392}, Shape{1, 2, 9, 520}}) {
+    for (const RowShape& shape :
+         {RowShape{1, 2, 19, 136}, RowShape{2, 1, 5, 264}, RowShape{1, 1, 21, 392}, RowShape{1, 2, 9, 520}}) {
         cases.push_back(norm_forward(shape, "runs", kDense, kDense, true));
         cases.push_back(norm_backward(shape, "runs", kDense, kDense, true, true));
     }
-    for (const Shape& shape : {Shape{1, 1, 8467, 256}, Shape{2, 1, 3203, 384}, Shape{1, 1, 4507, 768}}) {
+    for (const RowShape& shape : {RowShape{1, 1, 8467, 256}, RowShape{2, 1, 3203, 384}, RowShape{1, 1, 4507, 768}}) {
         cases.push_back(norm_forward(shape, "many_runs", kDense, kDense, true));
         cases.push_back(norm_backward(shape, "many_runs", kDense, kDense, shape.k > 1, true));
     }
     // Rows of several warps of a GPU, whole runs and others, and of more columns than a block's registers hold.
-    for (const Shape& shape : {Shape{1, 1, 1, 769}, Shape{2, 1, 2, 1000}, Shape{1, 2, 7, 1024}, Shape{1, 1, 3, 1536},
-                               Shape{2, 3, 2, 2047}, Shape{1, 1, 1, 2048}, Shape{1, 2, 5, 4096}, Shape{2, 1, 3, 6144},
-                               Shape{1, 1, 7, 6145}, Shape{1, 1, 2, 8192}, Shape{1, 2, 3, 8200}, Shape{1, 1, 0, 8200}}) {
+    for (const RowShape& shape :
+         {RowShape{1, 1, 1, 769}, RowShape{2, 1, 2, 1000}, RowShape{1, 2, 7, 1024}, RowShape{1, 1, 3, 1536},
+          RowShape{2, 3, 2, 2047}, RowShape{1, 1, 1, 2048}, RowShape{1, 2, 5, 4096}, RowShape{2, 1, 3, 6144},
+          RowShape{1, 1, 7, 6145}, RowShape{1, 1, 2, 8192}, RowShape{1, 2, 3, 8200}, RowShape{1, 1, 0, 8200}}) {
         namespace at = layernorm_backward;
         cases.push_back(norm_forward(shape, "wide", kDense, kDense));
         cases.push_back(norm_forward(shape, "wide_residual", kDense, kDense, true));
@@ -109,13 +112,13 @@ void add_row_cases(std::vector<OpCase>& cases) {
         in_place.slots[at::dx].same_memory_as = at::dy;
         cases.push_back(in_place);
     }
-    for (const Shape& shape : {Shape{1, 2, 3, 1024}, Shape{2, 1, 2, 8192}}) {
+    for (const RowShape& shape : {RowShape{1, 2, 3, 1024}, RowShape{2, 1, 2, 8192}}) {
         cases.push_back(norm_forward(shape, "wide_windows", kWindow, kConcat, true));
         cases.push_back(norm_backward(shape, "wide_windows", kConcat, kWindow, true, true));
     }
     // Several of them for each block, not the same number for all; of 1,024 columns more than are on their way at once.
-    for (const Shape& shape : {Shape{1, 1, 4501, 1024}, Shape{1, 1, 557, 2048}, Shape{2, 1, 139, 4096}, Shape{1, 1, 149, 8192},
-                               Shape{2, 66, 5, 2053}, Shape{1, 1, 269, 8200}}) {
+    for (const RowShape& shape : {RowShape{1, 1, 4501, 1024}, RowShape{1, 1, 557, 2048}, RowShape{2, 1, 139, 4096},
+                                  RowShape{1, 1, 149, 8192}, RowShape{2, 66, 5, 2053}, RowShape{1, 1, 269, 8200}}) {
         cases.push_back(norm_forward(shape, "many_wide", kDense, kDense, true));
         cases.push_back(norm_backward(shape, "many_wide", kDense, kDense, shape.k > 1, true));
     }

@@ -11,8 +11,8 @@
 namespace millrace::ops::cases {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kTextNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kTextInfinity = std::numeric_limits<double>::infinity();
 
 struct Text {
     int k, sentences, tokens, prefix, vocabulary, cols;
@@ -164,14 +164,14 @@ void add_losses(std::vector<OpCase>& cases) {
     cases.push_back(without(entropy(small, "evaluation", {1, 1, true}, uniform(-3, 3)), {token_cross_entropy::dlogits}, ""));
     cases.push_back(without(entropy(small, "bare", {1, 1, true}, uniform(-3, 3)),
                             {token_cross_entropy::dlogits, token_cross_entropy::tally}, ""));
-    for (const double value : {kNan, kInfinity}) {
-        c = entropy(small, value == kInfinity ? "infinite" : "nan", {1, 1, true}, uniform(-3, 3).with(13, value));
+    for (const double value : {kTextNan, kTextInfinity}) {
+        c = entropy(small, value == kTextInfinity ? "infinite" : "nan", {1, 1, true}, uniform(-3, 3).with(13, value));
         c.makes_nan = true;
         c.slots[token_cross_entropy::dlogits].compare = c.slots[token_cross_entropy::tally].compare = false;
         cases.push_back(c);
     }
     // Position 7 of the first sentence has no token, so its logits must not be read.
-    cases.push_back(entropy(small, "nan_elsewhere", {1, 1, true}, uniform(-3, 3).with(75, kNan)));
+    cases.push_back(entropy(small, "nan_elsewhere", {1, 1, true}, uniform(-3, 3).with(75, kTextNan)));
 }
 
 }  // namespace
@@ -199,8 +199,8 @@ void add_text_cases(std::vector<OpCase>& cases) {
     cases.push_back(mean_back(small, "windows", true, kWindow));
     cases.push_back(choose(small, "windows", uniform(-3, 3), -1, kWindow));
     cases.push_back(choose(small, "ties", given({1, 3, 3, 2, 3}), 4));
-    cases.push_back(choose(small, "nan", given({1, kNan, 3, kNan, 2}), 4));
-    cases.push_back(choose(small, "nothing_but_nan", constant(kNan), 4));
+    cases.push_back(choose(small, "nan", given({1, kTextNan, 3, kTextNan, 2}), 4));
+    cases.push_back(choose(small, "nothing_but_nan", constant(kTextNan), 4));
     cases.push_back(choose({1, 3, 5, 0, 4099, 1}, "wide", uniform(-3, 3), -1));
     add_losses(cases);
 }

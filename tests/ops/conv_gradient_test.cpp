@@ -11,7 +11,7 @@
 namespace millrace::ops::cases {
 namespace {
 
-class ConvGradient : public testing::TestWithParam<ConvParams> {};
+class ConvGradient : public ::testing::TestWithParam<ConvParams> {};
 
 TEST_P(ConvGradient, EqualsCentralDifferences) {
     namespace f = conv_forward;
@@ -39,9 +39,9 @@ TEST_P(ConvGradient, EqualsCentralDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Conv, ConvGradient,
-                         testing::Values(ConvParams{8, 1, 2, 3, 3, 3, 2, 1, true, true, 0.25f, 3},
-                                         ConvParams{5, 4, 2, 3, 3, 5, 2, 2, true}, ConvParams{4, 3, 1, 2, 3, 3, 1, 1, false},
-                                         ConvParams{2, 2, 3, 2, 5, 5, 1, 1, true}));
+                         ::testing::Values(ConvParams{8, 1, 2, 3, 3, 3, 2, 1, true, true, 0.25f, 3},
+                                           ConvParams{5, 4, 2, 3, 3, 5, 2, 2, true}, ConvParams{4, 3, 1, 2, 3, 3, 1, 1, false},
+                                           ConvParams{2, 2, 3, 2, 5, 5, 1, 1, true}));
 
 }  // namespace
 }  // namespace millrace::ops::cases

@@ -33,11 +33,12 @@ struct Matrices {
     [[nodiscard]] float at(int k, int g, int r, int c) const { return view.at<float>(k, g, r)[c]; }
 };
 
-struct Shape {
+struct GemmShape {
     int k, g, m, n, d;
 };
-const Shape kShapes[] = {{1, 1, 1, 1, 1},      {1, 1, 5, 3, 2},     {1, 2, 32, 64, 128},  {2, 3, 17, 19, 23}, {1, 1, 33, 10, 96},
-                         {1, 1, 32, 256, 784}, {3, 1, 7, 101, 257}, {1, 1, 150, 37, 513}, {1, 1, 6, 65, 0},   {2, 2, 131, 16, 5}};
+const GemmShape kGemmShapes[] = {{1, 1, 1, 1, 1},    {1, 1, 5, 3, 2},      {1, 2, 32, 64, 128}, {2, 3, 17, 19, 23},
+                                 {1, 1, 33, 10, 96}, {1, 1, 32, 256, 784}, {3, 1, 7, 101, 257}, {1, 1, 150, 37, 513},
+                                 {1, 1, 6, 65, 0},   {2, 2, 131, 16, 5}};
 
 enum class Form { forward, dgrad, wgrad };
 
@@ -62,7 +63,7 @@ void multiply(const SimdKernels* table, Form form, int threads, const Operand& a
 
 struct Operands {
     Matrices a, b, c;
-    Operands(Form form, const Shape& s)
+    Operands(Form form, const GemmShape& s)
         : a(form == Form::wgrad ? Matrices(s.k, s.g, s.d, s.m, 1) : Matrices(s.k, s.g, s.m, s.d, 1)),
           b(form == Form::forward ? Matrices(s.k, s.g, s.n, s.d, 2) : Matrices(s.k, s.g, s.d, s.n, 2)),
           c(s.k, s.g, s.m, s.n, 3) {
@@ -70,17 +71,17 @@ struct Operands {
     }
 };
 
-using Table = const SimdKernels*;
+using KernelTable = const SimdKernels*;
 
-class Products : public testing::TestWithParam<std::tuple<Form, Table>> {
+class Products : public ::testing::TestWithParam<std::tuple<Form, KernelTable>> {
 protected:
     const Form form = std::get<0>(GetParam());
-    const Table table = std::get<1>(GetParam());
+    const KernelTable table = std::get<1>(GetParam());
 };
-class ForwardProducts : public testing::TestWithParam<Table> {};
+class ForwardProducts : public ::testing::TestWithParam<KernelTable> {};
 
 TEST_P(Products, OddShapesMatchSumsInDouble) {
-    for (const Shape& s : kShapes) {
+    for (const GemmShape& s : kGemmShapes) {
         for (const bool accumulate : {false, true}) {
             if (accumulate && form == Form::forward) continue;
             Operands o(form, s);
@@ -108,7 +109,7 @@ TEST_P(Products, OddShapesMatchSumsInDouble) {
 }
 
 TEST_P(Products, ThreadsAndMembersLeaveEveryBitAlone) {
-    for (const Shape& s : kShapes) {
+    for (const GemmShape& s : kGemmShapes) {
         Operands one(form, s), many(form, s), single(form, s);
         multiply(table, form, 1, one.a.view, one.b.view, one.c.view, false);
         multiply(table, form, 4, many.a.view, many.b.view, many.c.view, false);
@@ -126,13 +127,14 @@ TEST_P(Products, ThreadsAndMembersLeaveEveryBitAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Products,
-                         testing::Combine(testing::Values(Form::forward, Form::dgrad, Form::wgrad), testing::ValuesIn(tables())),
+                         ::testing::Combine(::testing::Values(Form::forward, Form::dgrad, Form::wgrad),
+                                            ::testing::ValuesIn(tables())),
                          [](const auto& given) {
                              const Form form = std::get<0>(given.param);
                              const char* name = form == Form::forward ? "Forward" : form == Form::dgrad ? "Dgrad" : "Wgrad";
                              return std::string(name) + "_" + std::get<1>(given.param)->id;
                          });
-INSTANTIATE_TEST_SUITE_P(Tables, ForwardProducts, testing::ValuesIn(tables()),
+INSTANTIATE_TEST_SUITE_P(Tables, ForwardProducts, ::testing::ValuesIn(tables()),
                          [](const auto& given) { return std::string(given.param->id); });
 
 TEST_P(ForwardProducts, GroupsMayShareOneInput) {

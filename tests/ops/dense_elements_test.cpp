@@ -47,7 +47,7 @@ OpCase with_all_bits(const OpCase& op_case) {
     return c;
 }
 
-class DenseElements : public testing::TestWithParam<const OpDef*> {
+class DenseElements : public ::testing::TestWithParam<const OpDef*> {
 protected:
     void SetUp() override {
         if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
@@ -130,7 +130,7 @@ TEST(WeightGradientBlocks, LargeTilesOfSharedRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, DenseElements,
-                         testing::Values(&dense_forward::kDef, &dense_backward::kDef, &linear_dgrad::kDef, &linear_wgrad::kDef),
+                         ::testing::Values(&dense_forward::kDef, &dense_backward::kDef, &linear_dgrad::kDef, &linear_wgrad::kDef),
                          [](const auto& given) { return std::string(given.param->name); });
 
 }  // namespace

@@ -14,14 +14,7 @@
 namespace millrace::ops::cases {
 namespace {
 
-constexpr double kTolerance = 1e-7;
-
-std::function<double()> functional(RefProgram& program, RefProgram::Id y, RefProgram::Id dy) {
-    return [&program, y, dy] {
-        const auto &left = program.values(y), &right = program.values(dy);
-        return std::inner_product(left.begin(), left.end(), right.begin(), 0.0);
-    };
-}
+constexpr double kFlowTolerance = 1e-7;
 
 /// Operands of a flow table; counters are [K, kFlowCounters] in memory, which is all the reference looks at.
 struct Table {
@@ -109,12 +102,12 @@ TEST(GruGradient, EqualsCentralDifferences) {
     products(p.window(dgates, 0, N, 3 * H, H), p.window(w_hh, 2 * H, H, 0, H), h, dh, p.window(dw_hh, 2 * H, H, 0, H),
              p.window(db_hh, 0, 1, 2 * H, H), true);
     const auto objective = functional(p, out, dout);
-    EXPECT_LT(p.gradient_error(x, dx, objective), kTolerance);
-    EXPECT_LT(p.gradient_error(h, dh, objective), kTolerance);
-    EXPECT_LT(p.gradient_error(w_ih, dw_ih, objective), kTolerance);
-    EXPECT_LT(p.gradient_error(w_hh, dw_hh, objective), kTolerance);
-    EXPECT_LT(p.gradient_error(b_ih, db_ih, objective), kTolerance);
-    EXPECT_LT(p.gradient_error(b_hh, db_hh, objective), kTolerance);
+    EXPECT_LT(p.gradient_error(x, dx, objective), kFlowTolerance);
+    EXPECT_LT(p.gradient_error(h, dh, objective), kFlowTolerance);
+    EXPECT_LT(p.gradient_error(w_ih, dw_ih, objective), kFlowTolerance);
+    EXPECT_LT(p.gradient_error(w_hh, dw_hh, objective), kFlowTolerance);
+    EXPECT_LT(p.gradient_error(b_ih, db_ih, objective), kFlowTolerance);
+    EXPECT_LT(p.gradient_error(b_hh, db_hh, objective), kFlowTolerance);
 }
 
 TEST(FlowNeuronGradient, EqualsCentralDifferences) {
@@ -140,8 +133,8 @@ TEST(FlowNeuronGradient, EqualsCentralDifferences) {
            {b::dparams, dweights},
            {b::dflow, dflow}});
     const auto objective = functional(p, out, dout);
-    EXPECT_LT(p.gradient_error(weights, dweights, objective), kTolerance);
-    EXPECT_LT(place_and_energy_error(p, table.flow, dflow, spec, objective), kTolerance);
+    EXPECT_LT(p.gradient_error(weights, dweights, objective), kFlowTolerance);
+    EXPECT_LT(place_and_energy_error(p, table.flow, dflow, spec, objective), kFlowTolerance);
 }
 
 /// Steps of the flows as the carrier sees them: move, then children. Rows mirror, arrive, spawn and are refused.
@@ -187,8 +180,8 @@ TEST(FlowMoveGradient, EqualsCentralDifferences) {
     step.move(0);
     step.move_back(false);
     const auto objective = functional(step.p, step.after, step.functional_of);
-    EXPECT_LT(step.p.gradient_error(step.u, step.du, objective), kTolerance);
-    EXPECT_LT(place_and_energy_error(step.p, step.table.flow, step.dbefore, step.spec, objective), kTolerance);
+    EXPECT_LT(step.p.gradient_error(step.u, step.du, objective), kFlowTolerance);
+    EXPECT_LT(place_and_energy_error(step.p, step.table.flow, step.dbefore, step.spec, objective), kFlowTolerance);
     step.p.run();
     for (const int bit : {kMirroredX, kMirroredY, kCutZ, kAlive}) EXPECT_GT(step.moved_sum(moved::bits, bit), 0) << bit;
 }
@@ -215,9 +208,9 @@ TEST(FlowSpawnGradient, EqualsCentralDifferences) {
     p.add(&flow_spawn_state_backward::kDef, FlowSpawnParams{},
           {{flow_spawn_state_backward::moved, step.moved}, {flow_spawn_state_backward::dh, dh}});
     const auto flows = functional(p, step.after, step.functional_of), states = functional(p, held, weight);
-    EXPECT_LT(p.gradient_error(step.u, step.du, flows), kTolerance);
-    EXPECT_LT(place_and_energy_error(p, step.table.flow, step.dbefore, step.spec, flows), kTolerance);
-    EXPECT_LT(p.gradient_error(h, dh, states), kTolerance);
+    EXPECT_LT(p.gradient_error(step.u, step.du, flows), kFlowTolerance);
+    EXPECT_LT(place_and_energy_error(p, step.table.flow, step.dbefore, step.spec, flows), kFlowTolerance);
+    EXPECT_LT(p.gradient_error(h, dh, states), kFlowTolerance);
     p.run();
     EXPECT_GT(step.moved_sum(moved::admitted, 0), 0);
     EXPECT_GT(step.moved_sum(moved::wanted, 0), step.moved_sum(moved::admitted, 0));
@@ -264,7 +257,7 @@ TEST(FlowBeginGradient, IsTheEnergyOfTheRowsThatBegan) {
     const FlowGridParams grid{W, H};
     p.add(&flow_begin::kDef, grid, {{flow_begin::e, e}, {flow_begin::flow, flow}, {flow_begin::counters, counters}});
     p.add(&flow_begin_backward::kDef, grid, {{flow_begin_backward::dflow, dflow}, {flow_begin_backward::de, de}});
-    EXPECT_LT(p.gradient_error(e, de, functional(p, flow, dflow)), kTolerance);
+    EXPECT_LT(p.gradient_error(e, de, functional(p, flow, dflow)), kFlowTolerance);
 }
 
 }  // namespace

@@ -18,10 +18,11 @@
 namespace millrace::ops::cases {
 namespace {
 
-constexpr double kTolerance = 2e-6;  // of the tensor's largest value: the file holds float32
+constexpr double kGoldenTolerance = 2e-6;  // of the tensor's largest value: the file holds float32
 
 const io::SafetensorsFile& goldens() {
-    static const auto file = io::SafetensorsFile::open((testing::source_root() / "tests/goldens/ops.safetensors").string());
+    static const auto file =
+        io::SafetensorsFile::open((millrace::testing::source_root() / "tests/goldens/ops.safetensors").string());
     return file.value();
 }
 
@@ -69,7 +70,7 @@ struct Golden {
         double scale = 1;
         for (const double v : want) scale = std::max(scale, std::fabs(v));
         for (std::size_t i = 0; i < want.size(); ++i)
-            EXPECT_NEAR(got[i], want[i], kTolerance * scale) << name << "/" << tensor << " [" << i << "]";
+            EXPECT_NEAR(got[i], want[i], kGoldenTolerance * scale) << name << "/" << tensor << " [" << i << "]";
     }
 
     std::string name;

@@ -18,20 +18,12 @@ namespace {
 
 constexpr double kTolerance = 1e-7;
 
-/// A random linear functional of y: dy is its gradient.
-std::function<double()> functional(RefProgram& program, RefProgram::Id y, RefProgram::Id dy) {
-    return [&program, y, dy] {
-        const auto &left = program.values(y), &right = program.values(dy);
-        return std::inner_product(left.begin(), left.end(), right.begin(), 0.0);
-    };
-}
-
 struct Dense {
     Norm norm;
     Activation activation;
     float dropout;
 };
-class DenseGradient : public testing::TestWithParam<Dense> {};
+class DenseGradient : public ::testing::TestWithParam<Dense> {};
 
 TEST_P(DenseGradient, EqualsCentralDifferences) {
     namespace f = dense_forward;
@@ -89,7 +81,7 @@ TEST_P(DenseGradient, EqualsCentralDifferences) {
 }
 
 /// The records of batch statistics over more rows than one chunk has.
-class BatchGradient : public testing::TestWithParam<Activation> {};
+class BatchGradient : public ::testing::TestWithParam<Activation> {};
 
 TEST_P(BatchGradient, EqualsCentralDifferences) {
     namespace f = batch_apply;
@@ -136,7 +128,7 @@ TEST_P(BatchGradient, EqualsCentralDifferences) {
     EXPECT_LT(p.gradient_error(gamma, dgamma, objective), kTolerance);
     EXPECT_LT(p.gradient_error(beta, dbeta, objective), kTolerance);
 }
-INSTANTIATE_TEST_SUITE_P(All, BatchGradient, testing::Values(Activation::none, Activation::relu, Activation::gelu));
+INSTANTIATE_TEST_SUITE_P(All, BatchGradient, ::testing::Values(Activation::none, Activation::relu, Activation::gelu));
 
 std::vector<Dense> dense_variants() {
     std::vector<Dense> list;
@@ -146,9 +138,9 @@ std::vector<Dense> dense_variants() {
             for (const float dropout : {0.0f, 0.3f}) list.push_back({norm, activation, dropout});
     return list;
 }
-INSTANTIATE_TEST_SUITE_P(All, DenseGradient, testing::ValuesIn(dense_variants()));
+INSTANTIATE_TEST_SUITE_P(All, DenseGradient, ::testing::ValuesIn(dense_variants()));
 
-class PointwiseGradient : public testing::TestWithParam<Activation> {};
+class PointwiseGradient : public ::testing::TestWithParam<Activation> {};
 
 TEST_P(PointwiseGradient, EqualsCentralDifferences) {
     for (const float dropout : {0.0f, 0.4f}) {
@@ -167,8 +159,8 @@ TEST_P(PointwiseGradient, EqualsCentralDifferences) {
     }
 }
 INSTANTIATE_TEST_SUITE_P(All, PointwiseGradient,
-                         testing::Values(Activation::none, Activation::relu, Activation::gelu, Activation::tanh,
-                                         Activation::sigmoid));
+                         ::testing::Values(Activation::none, Activation::relu, Activation::gelu, Activation::tanh,
+                                           Activation::sigmoid));
 
 TEST(LayerNormGradient, EqualsCentralDifferences) {
     namespace f = layernorm_forward;

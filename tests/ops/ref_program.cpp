@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/philox.h"
 
@@ -144,6 +145,13 @@ double RefProgram::gradient_error(Id input, Id gradient, const std::function<dou
     }
     restore(start);
     return error / scale;
+}
+
+std::function<double()> functional(RefProgram& program, RefProgram::Id y, RefProgram::Id dy) {
+    return [&program, y, dy] {
+        const auto &left = program.values(y), &right = program.values(dy);
+        return std::inner_product(left.begin(), left.end(), right.begin(), 0.0);
+    };
 }
 
 }  // namespace millrace::ops::cases

@@ -67,4 +67,7 @@ private:
     std::vector<std::unique_ptr<Kernel>> kernels_;
 };
 
+/// A random linear functional of y: dy is its gradient.
+std::function<double()> functional(RefProgram& program, RefProgram::Id y, RefProgram::Id dy);
+
 }  // namespace millrace::ops::cases

@@ -151,7 +151,7 @@ void for_each_change(const Record& right, Body&& body) {
     }
 }
 
-class OperatorRule : public testing::TestWithParam<const OpDef*> {};
+class OperatorRule : public ::testing::TestWithParam<const OpDef*> {};
 
 TEST_P(OperatorRule, AcceptsEveryCaseAtEveryPrecision) {
     for_each_record(GetParam(), [](const Record& record) {
@@ -285,7 +285,7 @@ TEST(Rule, RefusesWhatNoOperatorTakes) {
               "sum: fill: the parameters are of another type");
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, OperatorRule, testing::ValuesIn(definitions()),
+INSTANTIATE_TEST_SUITE_P(Table, OperatorRule, ::testing::ValuesIn(definitions()),
                          [](const auto& given) { return std::string(given.param->name); });
 
 }  // namespace

@@ -74,7 +74,7 @@ void expect_agreement(const std::vector<Tiling>& tilings, Precision precision, c
     }
 }
 
-class CudaTiles : public testing::TestWithParam<const char*> {
+class CudaTiles : public ::testing::TestWithParam<const char*> {
 protected:
     void SetUp() override {
         if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
@@ -246,8 +246,8 @@ TEST_P(CudaTiles, PairsAgreeWithRefHoweverBlocksShareThem) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaTiles, testing::Values("small", "square", "turns", "wide"),
-                         [](const testing::TestParamInfo<const char*>& given) { return std::string(given.param); });
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaTiles, ::testing::Values("small", "square", "turns", "wide"),
+                         [](const ::testing::TestParamInfo<const char*>& given) { return std::string(given.param); });
 
 }  // namespace
 }  // namespace millrace::ops::cases

@@ -285,16 +285,14 @@ TEST_F(ProbeDetach, NothingOfTheProgramIsChangedUnlessItIsLed) {
 
 TEST_F(ProbeDetach, OtherThreadsGoOnWhereCuptiTakesLongToGo) {
     ProbedProgram::Environment slow = framework();
-    slow["MOCK_CUPTI_FINALIZE_MS"] = "3000";
+    slow["MOCK_CUPTI_FINALIZE_MS"] = "4500";
     ProbedProgram program(drive(), slow);
     ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(ask_to_leave(program));
     ASSERT_EQ(program.ask("take_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
-    const auto begun = std::chrono::steady_clock::now();
     ASSERT_EQ(program.ask("framework 20 4"), "0");
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(1000)) << "not 50 ms for each of 100 calls";
-    EXPECT_EQ(presence(program), CuptiPresence::kThere) << "it has not gone as yet";
+    EXPECT_EQ(presence(program), CuptiPresence::kThere) << "50 ms for each of 100 calls are longer than it takes to go";
     program.signal(SIGKILL);
 }
 

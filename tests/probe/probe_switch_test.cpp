@@ -62,7 +62,8 @@ TEST_F(ProbeSwitch, WindowsThatComeAndGoUnderLaunchesKeepCallsAndWorkJoined) {
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
     ASSERT_EQ(program.ask("daemon"), "done");
-    for (int round = 0; round < 20; ++round) {
+    // On a busy machine a window may pass in which the program does not run.
+    for (int round = 0; round < 20 || (round < 2000 && program.calls(CallKind::kLaunch).size() < 1000); ++round) {
         ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 50));
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         ASSERT_TRUE(program.command(round % 2 == 0 ? ProbeMode::kOff : ProbeMode::kPulse, CallKind::kStreamSync));
@@ -72,7 +73,7 @@ TEST_F(ProbeSwitch, WindowsThatComeAndGoUnderLaunchesKeepCallsAndWorkJoined) {
     EXPECT_EQ(program.header().state.stale.load(), 0u);
     std::set<std::uint32_t> numbers;
     for (const Entry& call : program.calls(CallKind::kLaunch)) EXPECT_TRUE(numbers.insert(call.record.correlation).second);
-    EXPECT_GT(numbers.size(), 1000u);
+    EXPECT_GE(numbers.size(), 1000u);
 }
 
 /// Launches that no kernel belongs to.

@@ -17,11 +17,13 @@ def gtest(*lines):
     return "\n".join(("[==========] Running 3 tests from 1 test suite.",) + lines)
 
 
-def summary(*entries):
+def summary(*entries, first=()):
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "Testing/Temporary/LastTest.log"
         log.parent.mkdir(parents=True)
         log.write_text("".join(entries))
+        if first:
+            (log.parents[1] / "first.log").write_text("".join(first))
         done = subprocess.run([sys.executable, SCRIPT, folder], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 
@@ -58,6 +60,23 @@ class Summary(unittest.TestCase):
     def test_counts_results_behind_a_line_without_an_end(self):
         _, text = summary(entry("base.0", gtest("[ RUN      ] A.One", "printed[       OK ] A.One (0 ms)")))
         self.assertEqual(text.splitlines()[-1], "1 passed, 0 failed, 0 skipped")
+
+    def test_what_passes_by_itself_is_named_and_fails_nothing(self):
+        failed = entry("base.0", gtest("[ RUN      ] A.One", "too late", "[  FAILED  ] A.One (2 ms)", "[ RUN      ] A.Two", "[       OK ] A.Two (0 ms)"), "Test Failed.")
+        other = entry("io.0", gtest("[ RUN      ] B.One", "[       OK ] B.One (0 ms)"))
+        both = gtest("[ RUN      ] A.One", "[       OK ] A.One (0 ms)", "[ RUN      ] A.Two", "[       OK ] A.Two (0 ms)")
+        status, text = summary(entry("base.0", both), first=(failed, other))
+        self.assertEqual(status, 0)
+        self.assertIn("UNSTEADY A.One (failed beside other programs, passed by itself)\n  [ RUN      ] A.One\n  too late", text)
+        self.assertEqual(text.splitlines()[-1], "3 passed, 0 failed, 0 skipped")
+
+    def test_what_fails_by_itself_too_fails(self):
+        failed = entry("base.0", gtest("[ RUN      ] A.One", "wrong", "[  FAILED  ] A.One (2 ms)"), "Test Failed.")
+        status, text = summary(failed, first=(failed, entry("io.0", PASSED)))
+        self.assertEqual(status, 1)
+        self.assertIn("FAILED A.One", text)
+        self.assertNotIn("UNSTEADY", text)
+        self.assertEqual(text.splitlines()[-1], "1 passed, 1 failed, 1 skipped")
 
     def test_a_program_that_was_not_found_fails(self):
         status, text = summary(entry("base.0", PASSED), entry("cli.0", "").replace('Command: "x"', 'Command: ""'))

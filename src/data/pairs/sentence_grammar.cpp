@@ -12,13 +12,13 @@ namespace millrace::data {
 namespace {
 
 /// A part of a statement and what it turns into: itself unless given.
-struct Part {
-    constexpr Part(const char* word) : cause(word), effect(word) {}  // NOLINT: implicit on purpose, for the tables
-    constexpr Part(const char* statement, const char* consequence) : cause(statement), effect(consequence) {}
+struct SentencePart {
+    constexpr SentencePart(const char* word) : cause(word), effect(word) {}  // NOLINT: implicit on purpose, for the tables
+    constexpr SentencePart(const char* statement, const char* consequence) : cause(statement), effect(consequence) {}
     std::string_view cause, effect;
 };
 
-constexpr Part kPeople[] = {
+constexpr SentencePart kPeople[] = {
     {"baker", "customers"},    {"teacher", "pupils"},       {"doctor", "patients"},   {"farmer", "neighbours"},
     {"pilot", "passengers"},   {"captain", "sailors"},      {"singer", "listeners"},  {"gardener", "children"},
     {"painter", "visitors"},   {"cook", "guests"},          {"judge", "lawyers"},     {"mayor", "citizens"},
@@ -26,7 +26,7 @@ constexpr Part kPeople[] = {
     {"coach", "players"},      {"king", "servants"},        {"monk", "pilgrims"},     {"professor", "students"},
     {"blacksmith", "riders"},  {"innkeeper", "travellers"}, {"actor", "fans"},        {"miner", "friends"},
 };
-constexpr Part kTimes[] = {
+constexpr SentencePart kTimes[] = {
     {"at sunrise", "by breakfast"},   {"this morning", "by noon"},     {"at lunch", "in the afternoon"},
     {"this afternoon", "by evening"}, {"at sunset", "before dark"},    {"this evening", "at bedtime"},
     {"at midnight", "before dawn"},   {"last night", "today"},         {"on Monday", "on Tuesday"},
@@ -34,10 +34,10 @@ constexpr Part kTimes[] = {
     {"in spring", "in summer"},       {"in autumn", "in winter"},      {"in May", "in June"},
     {"years ago", "soon afterwards"},
 };
-constexpr Part kPlaces[] = {"kitchen",   "garden",  "cellar",   "library", "market",   "stable", "church",
-                            "museum",    "theatre", "workshop", "school",  "hospital", "tower",  "attic",
-                            "courtyard", "barn",    "castle",   "mill",    "hall",     "orchard"};
-constexpr Part kAccidents[] = {
+constexpr SentencePart kPlaces[] = {"kitchen",   "garden",  "cellar",   "library", "market",   "stable", "church",
+                                    "museum",    "theatre", "workshop", "school",  "hospital", "tower",  "attic",
+                                    "courtyard", "barn",    "castle",   "mill",    "hall",     "orchard"};
+constexpr SentencePart kAccidents[] = {
     {"broke a window", "swept up the glass"},     {"spilled the milk", "wiped the floor"},
     {"lost the keys", "searched every corner"},   {"left the door open", "chased out the birds"},
     {"burned the bread", "aired out the smoke"},  {"dropped the lantern", "lit some candles"},
@@ -47,7 +47,7 @@ constexpr Part kAccidents[] = {
     {"planted a tree", "brought some water"},     {"found a treasure", "shared the gold"},
     {"told a joke", "laughed for an hour"},       {"baked a cake", "ate every crumb"},
 };
-constexpr Part kWeather[] = {
+constexpr SentencePart kWeather[] = {
     {"dark clouds", "rain filled the ditches"}, {"bright lightning", "thunder shook the windows"},
     {"thick fog", "nobody found the path"},     {"heavy snow", "the roads were closed"},
     {"a strong wind", "old trees fell"},        {"a rainbow", "the sun came back"},
@@ -55,13 +55,13 @@ constexpr Part kWeather[] = {
     {"grey hail", "the roofs had holes"},       {"warm sunshine", "the ice melted"},
     {"a red sky", "clear days followed"},       {"a cloud of dust", "every leaf was brown"},
 };
-constexpr Part kRegions[] = {"valley", "village", "coast", "forest", "desert", "mountain", "meadow",   "river",
-                             "lake",   "island",  "city",  "bridge", "plain",  "swamp",    "vineyard", "quarry"};
-constexpr Part kNumbers[] = {
+constexpr SentencePart kRegions[] = {"valley", "village", "coast", "forest", "desert", "mountain", "meadow",   "river",
+                                     "lake",   "island",  "city",  "bridge", "plain",  "swamp",    "vineyard", "quarry"};
+constexpr SentencePart kNumbers[] = {
     {"two", "four"},       {"three", "six"},     {"four", "eight"},    {"five", "ten"},   {"six", "twelve"},
     {"seven", "fourteen"}, {"eight", "sixteen"}, {"nine", "eighteen"}, {"ten", "twenty"},
 };
-constexpr Part kGoods[] = {
+constexpr SentencePart kGoods[] = {
     {"apples", "bakes a pie"},       {"candles", "reads after dark"},   {"boots", "walks with dry feet"},
     {"hens", "collects eggs"},       {"blankets", "sleeps warmly"},     {"ropes", "ties up the boat"},
     {"nails", "mends the fence"},    {"carrots", "cooks a soup"},       {"roses", "decorates the table"},
@@ -70,15 +70,15 @@ constexpr Part kGoods[] = {
     {"drums", "makes loud music"},   {"stamps", "sends many letters"},  {"brushes", "paints the door"},
     {"fish", "lights the grill"},    {"pillows", "rests on the sofa"},
 };
-constexpr Part kBuyers[] = {"widow",  "soldier", "stranger", "queen",    "merchant",  "poet",
-                            "hunter", "builder", "sheriff",  "princess", "carpenter", "beekeeper"};
-constexpr Part kOccasions[] = {
+constexpr SentencePart kBuyers[] = {"widow",  "soldier", "stranger", "queen",    "merchant",  "poet",
+                                    "hunter", "builder", "sheriff",  "princess", "carpenter", "beekeeper"};
+constexpr SentencePart kOccasions[] = {
     {"a birthday", "a slice of cake"}, {"a wedding", "a dance"},        {"Christmas", "a carol"},
     {"a holiday", "a postcard"},       {"good marks", "a proud smile"}, {"a brave deed", "a handshake"},
     {"a new job", "a fine dinner"},    {"a farewell", "a long hug"},    {"a recovery", "a short poem"},
     {"a first tooth", "a loud kiss"},
 };
-constexpr Part kGifts[] = {
+constexpr SentencePart kGifts[] = {
     {"a puppy", "walks the dog every day"}, {"a telescope", "counts the stars"},     {"a bicycle", "rides through the park"},
     {"a guitar", "sings by the fire"},      {"a camera", "takes pictures of birds"}, {"a chess set", "thinks about every move"},
     {"a watch", "is never late"},           {"a scarf", "does not feel the cold"},   {"a map", "plans a long trip"},
@@ -86,9 +86,9 @@ constexpr Part kGifts[] = {
     {"a football", "scores a goal"},        {"a basket", "picks mushrooms"},         {"a swing", "flies above the grass"},
     {"a tent", "camps under the trees"},
 };
-constexpr Part kReceivers[] = {"girl",   "boy",    "grandmother", "clerk",    "twin",    "prince",
-                               "waiter", "dancer", "driver",      "sculptor", "postman", "orphan"};
-constexpr Part kGivers[] = {
+constexpr SentencePart kReceivers[] = {"girl",   "boy",    "grandmother", "clerk",    "twin",    "prince",
+                                       "waiter", "dancer", "driver",      "sculptor", "postman", "orphan"};
+constexpr SentencePart kGivers[] = {
     {"an uncle", "the uncle"},
     {"an aunt", "the aunt"},
     {"a brother", "the brother"},
@@ -102,31 +102,32 @@ constexpr Part kGivers[] = {
     {"a mother", "the mother"},
     {"a schoolmate", "the schoolmate"},
 };
-constexpr Part kMoods[] = {
+constexpr SentencePart kMoods[] = {
     {"hungry", "ran for their lives"}, {"sleepy", "played without fear"}, {"angry", "hid in a corner"},
     {"wounded", "came to look"},       {"curious", "kept very still"},    {"young", "were hardly afraid"},
     {"wild", "made a terrible noise"}, {"tame", "shared their food"},     {"quiet", "noticed nothing"},
     {"clever", "were tricked again"},
 };
-constexpr Part kAnimals[] = {
+constexpr SentencePart kAnimals[] = {
     {"fox", "hens"},     {"cat", "mice"},         {"wolf", "sheep"},  {"hawk", "sparrows"},
     {"bear", "bees"},    {"owl", "moths"},        {"dog", "kittens"}, {"snake", "frogs"},
     {"spider", "flies"}, {"weasel", "rabbits"},   {"goat", "geese"},  {"bull", "calves"},
     {"crow", "worms"},   {"hedgehog", "beetles"}, {"otter", "ducks"}, {"swallow", "gnats"},
 };
-constexpr Part kVehicles[] = {
+constexpr SentencePart kVehicles[] = {
     {"train", "platform"}, {"ferry", "pier"}, {"bus", "shelter"},  {"plane", "lounge"},
     {"tram", "pavement"},  {"taxi", "kerb"},  {"sledge", "lodge"}, {"balloon", "field"},
 };
-constexpr Part kCities[] = {"Oslo",   "Lisbon", "Vienna", "Prague",   "Dublin", "Athens", "Rome",  "Paris", "Madrid", "Berlin",
-                            "Warsaw", "Zurich", "London", "Helsinki", "Cairo",  "Lima",   "Tokyo", "Delhi", "Boston", "Sydney"};
-constexpr Part kTroubles[] = {
+constexpr SentencePart kCities[] = {"Oslo",  "Lisbon", "Vienna", "Prague", "Dublin", "Athens", "Rome",
+                                    "Paris", "Madrid", "Berlin", "Warsaw", "Zurich", "London", "Helsinki",
+                                    "Cairo", "Lima",   "Tokyo",  "Delhi",  "Boston", "Sydney"};
+constexpr SentencePart kTroubles[] = {
     {"a strike", "raised the wages"},    {"thick smoke", "put out the fire"},     {"a lost child", "found the parents"},
     {"a robbery", "caught the thief"},   {"a sick driver", "hired a student"},    {"an empty tank", "bought more fuel"},
     {"a parade", "cleared the street"},  {"a false alarm", "tested the bells"},   {"a power cut", "repaired the cable"},
     {"a flood", "pumped out the water"}, {"a big match", "cheered for the team"}, {"an election", "counted the votes"},
 };
-constexpr Part kSkills[] = {
+constexpr SentencePart kSkills[] = {
     {"the violin", "plays a waltz"},     {"chess", "wins the tournament"},     {"juggling", "throws nine balls"},
     {"French", "translates a novel"},    {"arithmetic", "adds without paper"}, {"magic tricks", "makes a coin vanish"},
     {"dancing", "leads the ballet"},     {"archery", "hits the target"},       {"knitting", "finishes a jumper"},
@@ -134,7 +135,7 @@ constexpr Part kSkills[] = {
     {"speeches", "moves the crowd"},     {"yoga", "stands on one hand"},       {"boxing", "knocks down a giant"},
     {"drawing", "sketches every face"},
 };
-constexpr Part kHabits[] = {
+constexpr SentencePart kHabits[] = {
     {"every day", "within a month"},
     {"twice a week", "within a year"},
     {"all night", "after a week"},
@@ -148,12 +149,12 @@ constexpr Part kHabits[] = {
     {"with a blindfold", "against all odds"},
     {"before work", "little by little"},
 };
-constexpr Part kMachines[] = {
+constexpr SentencePart kMachines[] = {
     {"pump", "plumber"},   {"clock", "watchmaker"}, {"lift", "mechanic"},       {"printer", "technician"}, {"radio", "engineer"},
     {"organ", "organist"}, {"loom", "weaver"},      {"telephone", "operator"},  {"motor", "inventor"},     {"fountain", "mason"},
     {"piano", "tuner"},    {"siren", "guard"},      {"computer", "programmer"}, {"heater", "caretaker"},   {"robot", "designer"},
 };
-constexpr Part kFaults[] = {
+constexpr SentencePart kFaults[] = {
     {"stopped", "cleaned the gears"},  {"leaked", "changed the seal"},       {"rattled", "tightened the screws"},
     {"smoked", "opened a hatch"},      {"sparked", "pulled the plug"},       {"whistled", "closed a valve"},
     {"overheated", "added some oil"},  {"shook", "bolted it down"},          {"rusted", "polished the metal"},
@@ -166,7 +167,7 @@ constexpr int kSlots = 4;
 /// the cause again.
 struct Template {
     std::string_view statement, consequence;
-    std::array<std::span<const Part>, kSlots> slots;
+    std::array<std::span<const SentencePart>, kSlots> slots;
 
     [[nodiscard]] constexpr std::uint32_t combinations() const {
         std::uint32_t product = 1;
@@ -195,7 +196,7 @@ constexpr std::uint32_t smallest_template() {
     return least;
 }
 
-using Chosen = std::array<const Part*, kSlots>;
+using Chosen = std::array<const SentencePart*, kSlots>;
 
 std::string expand(std::string_view pattern, const Chosen& chosen, bool statement) {
     std::string text;
@@ -205,7 +206,7 @@ std::string expand(std::string_view pattern, const Chosen& chosen, bool statemen
             continue;
         }
         const bool cause = statement || pattern[i] == '@';
-        const Part& part = *chosen[static_cast<std::size_t>(pattern[++i] - '1')];
+        const SentencePart& part = *chosen[static_cast<std::size_t>(pattern[++i] - '1')];
         text += cause ? part.cause : part.effect;
     }
     if (text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');

@@ -17,11 +17,11 @@ struct PartName {
     const char* name;
     Part part;
 };
-constexpr PartName kPartNames[] = {{"train", Part::train},
-                                   {"valid", Part::validation},
-                                   {"validation", Part::validation},
-                                   {"val", Part::validation},
-                                   {"test", Part::test}};
+constexpr PartName kFolderNames[] = {{"train", Part::train},
+                                     {"valid", Part::validation},
+                                     {"validation", Part::validation},
+                                     {"val", Part::validation},
+                                     {"test", Part::test}};
 
 bool picture_within(const Path& folder, int depth) {
     std::error_code failure;
@@ -90,7 +90,7 @@ Result<PictureFolder> find_pictures(const SampleRequest& request) {
     PictureFolder found;
     std::set<Part> parts;
     std::error_code ignored;
-    for (const auto& [name, part] : kPartNames)
+    for (const auto& [name, part] : kFolderNames)
         if (fs::is_directory(request.path / name, ignored) && picture_within(request.path / name, 1)) {
             parts.insert(part);
             MILLRACE_TRY(add_folders(request.path / name, std::string(name) + "/", part, found));

@@ -21,7 +21,7 @@ nn::DenseOptions linear_options(std::int32_t in, std::int32_t out) {
 // Parameters of the collective (r1) that a preset is matched to.
 constexpr std::int64_t kDebugTarget = 559738, kPhase1Target = 2884042;
 
-base::Schema schema_of(const std::string& preset) {
+base::Schema baseline_schema(const std::string& preset) {
     base::Schema keys;
     keys.integer("target_parameters", preset == "debug" ? kDebugTarget : kPhase1Target,
                  "number of parameters that the width is solved for")
@@ -51,7 +51,7 @@ base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, c
 
 template <BaselineKind kKind>
 Family family() {
-    Family family{name_of(kKind), {"debug", "phase1"}, schema_of, make_baseline<kKind>};
+    Family family{name_of(kKind), {"debug", "phase1"}, baseline_schema, make_baseline<kKind>};
     family.metrics = regression_metrics();
     family.weighs_classes = true;
     return family;

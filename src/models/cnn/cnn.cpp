@@ -9,7 +9,7 @@
 namespace millrace::models {
 namespace {
 
-base::Schema schema_of(const std::string& preset) {
+base::Schema cnn_schema(const std::string& preset) {
     using Widths = std::vector<std::int64_t>;
     const bool debug = preset == "debug";
     base::Schema keys;
@@ -79,7 +79,7 @@ Outputs Cnn::build(tape::Builder& builder, data::BatchSource& source, data::Part
 }
 
 Family cnn_family() {
-    Family family{"cnn", {"debug", "base"}, schema_of, make_cnn};
+    Family family{"cnn", {"debug", "base"}, cnn_schema, make_cnn};
     family.metrics = regression_metrics();
     family.weighs_classes = true;
     return family;

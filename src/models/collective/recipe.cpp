@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kWidest = 1 << 20;
 
-base::Schema schema_of(const std::string& preset) {
+base::Schema collective_schema(const std::string& preset) {
     const bool debug = preset.starts_with("debug");
     using Widths = std::vector<std::int64_t>;
     base::Schema keys;
@@ -83,7 +83,7 @@ base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe,
 }  // namespace
 
 Family collective_family() {
-    Family family{"collective", {"debug", "phase1", "debug-r2", "phase1-r2"}, schema_of, make_collective};
+    Family family{"collective", {"debug", "phase1", "debug-r2", "phase1-r2"}, collective_schema, make_collective};
     family.metrics = regression_metrics();
     family.weighs_classes = true;
     return family;

@@ -11,8 +11,8 @@
 namespace millrace::models {
 namespace {
 
-constexpr double kStart = 0.02;           // energies of a new mapper
-constexpr std::int32_t kNarrowest = 384;  // of the deep mapper's first hidden layer
+constexpr double kStart = 0.02;                 // energies of a new mapper
+constexpr std::int32_t kNarrowestMapper = 384;  // of the deep mapper's first hidden layer
 
 nn::DenseOptions normal(std::int32_t in, std::int32_t out, ops::Activation activation, double deviation) {
     return nn::linear(in, out, activation, tape::Init::normal(deviation));
@@ -26,7 +26,7 @@ Mapper::Mapper(tape::Store& store, const EnergyFlowConfig& config) {
     if (config.mapper == MapperKind::compact) {
         last_ = nn::Dense(store, {"mapper"}, {}, normal(config.embedding, cells, ops::Activation::tanh, kStart));
     } else {
-        const std::int32_t widths[] = {std::max(kNarrowest, 2 * cells), 2 * cells};
+        const std::int32_t widths[] = {std::max(kNarrowestMapper, 2 * cells), 2 * cells};
         const float dropouts[] = {0.1f, 0.05f};
         std::int32_t in = config.embedding;
         // The names of a PyTorch Sequential: linear, GELU, norm, dropout.

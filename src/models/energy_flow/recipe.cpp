@@ -6,10 +6,10 @@
 namespace millrace::models {
 namespace {
 
-constexpr auto kGauge = record::MetricKind::kGauge;
-constexpr auto kTrain = record::MetricScope::kTrain;
+using record::MetricKind::kGauge;
+using record::MetricScope::kTrain;
 
-constexpr record::MetricInfo kMetrics[] = {
+constexpr record::MetricInfo kEnergyMetrics[] = {
     {"component/energy_ms", "milliseconds", kGauge, kTrain, "Mapper and cube in an instrumented step, there and back."},
     {"component/text_bridge_ms", "milliseconds", kGauge, kTrain, "Text bridge in an instrumented step, there and back."},
     {"validation_cosine", "", kGauge, kTrain,
@@ -90,7 +90,7 @@ TextBridgeConfig bridge_of(const base::Recipe& recipe) {
     return config;
 }
 
-base::Schema schema_of(const std::string& preset) {
+base::Schema energy_schema(const std::string& preset) {
     const Profile& p = profile_of(preset);
     base::Schema keys;
     keys.integer("width", p.width, "cells of the cube along x").between(2, 4096);
@@ -123,7 +123,7 @@ base::Schema schema_of(const std::string& preset) {
     return keys;
 }
 
-void set_general_defaults(const std::string& preset, base::Schema& keys) {
+void set_energy_defaults(const std::string& preset, base::Schema& keys) {
     const Profile& p = profile_of(preset);
     keys.at("train.batch").initial = std::int64_t{p.batch};
     keys.at("eval.batch").initial = kEvaluationBatch;
@@ -169,9 +169,9 @@ Family energy_flow_family() {
     Family family;
     family.name = "energy_flow";
     for (const Profile& profile : kProfiles) family.presets.emplace_back(profile.name);
-    family.schema = schema_of;
+    family.schema = energy_schema;
     family.make = make_energy_flow;
-    family.set_general_defaults = set_general_defaults;
+    family.set_general_defaults = set_energy_defaults;
     family.data = data::DataKind::pairs;
     family.usual = {{"vector", data::Field::Kind::real, kTeacherWidth}, {"goal", data::Field::Kind::real, kTeacherWidth}};
     family.token_keys = "model.text_bridge";
@@ -179,7 +179,7 @@ Family energy_flow_family() {
     family.pictures = flow_pictures;
     family.picture_options = {{"--plot-flows", "N", "how many flows to draw; 48, or all where there are fewer, unless given"}};
     family.answer = answer_texts;
-    family.metrics = kMetrics;
+    family.metrics = kEnergyMetrics;
     family.measures = {"validation_loss", "validation_cosine", "retrieval_at_1"};
     return family;
 }

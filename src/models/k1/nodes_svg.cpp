@@ -13,10 +13,10 @@ using plot::short_number;
 using plot::text_at;
 
 constexpr double kMargin = 24, kLeafWidth = 64, kLevelHeight = 84, kRadius = 21, kRow = 18, kBar = 22, kTreeTop = 84;
-constexpr const char* kRules =
+constexpr const char* kNodeRules =
     ".edge{stroke:#9ca3af;fill:none}.worst{stroke:#dc2626;stroke-opacity:.55;fill:none}.node{fill:#2563eb;stroke:#1e3a8a}"
     ".bar{fill:#2563eb}.ground{fill:#e5e7eb}.beyond{font-weight:600;fill:#dc2626}";
-constexpr const char* kDarkRules = ".ground{fill:#374151}.node{stroke:#93c5fd}.beyond{fill:#f87171}";
+constexpr const char* kDarkNodeRules = ".ground{fill:#374151}.node{stroke:#93c5fd}.beyond{fill:#f87171}";
 
 struct Place {
     double x = 0, y = 0;
@@ -76,7 +76,7 @@ std::string nodes_svg(const NodeReport& report, const std::string& title) {
     for (const NodeFigures& node : report.nodes) deepest = std::max(deepest, node.level);
     const double table = kTreeTop + kLevelHeight * deepest + 76, width = std::max(620.0, next + kMargin - kLeafWidth / 2),
                  height = table + kRow * static_cast<double>(report.nodes.size()) + kMargin;
-    std::string out = plot::svg_begin(title, width, height, kRules, kDarkRules);
+    std::string out = plot::svg_begin(title, width, height, kNodeRules, kDarkNodeRules);
     out += text_at(kMargin, 26, "head", "start", title) + "\n";
     out += text_at(kMargin, 44, "axis", "start",
                    fmt::format("{:.0f} steps; in the circles the node and the share of steps that chose it; red: paths of the "

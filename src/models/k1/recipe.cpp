@@ -46,7 +46,7 @@ base::Result<std::vector<ChoosePolicy>> policies_of(const std::string& text) {
     return policies;
 }
 
-base::Schema schema_of(const std::string& preset) {
+base::Schema k1_schema(const std::string& preset) {
     using Counts = std::vector<std::int64_t>;
     base::Schema keys;
     add_language_keys(keys);
@@ -128,7 +128,7 @@ base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const d
 Family k1_family() {
     Family family = language_family("k1");
     family.presets = {"debug", "base", "deep", "continual"};
-    family.schema = schema_of;
+    family.schema = k1_schema;
     family.make = make_k1;
     family.go_on = [](const PromptRequest& request) { return go_on(request, make_k1); };
     family.structure = tree_structure();

@@ -9,10 +9,10 @@
 namespace millrace::models {
 namespace {
 
-constexpr auto kGauge = record::MetricKind::kGauge;
-constexpr auto kTrain = record::MetricScope::kTrain;
+using record::MetricKind::kGauge;
+using record::MetricScope::kTrain;
 
-constexpr record::MetricInfo kMetrics[] = {
+constexpr record::MetricInfo kLeakMetrics[] = {
     {"segment_f1", "ratio", kGauge, kTrain, "F1 of the class looked for, over windows by their largest logit."},
     {"file_f1", "ratio", kGauge, kTrain, "F1 of the class looked for, over recordings by the votes of their windows."},
     {"file_accuracy", "ratio", kGauge, kTrain, "Share of the recordings that were decided rightly."},
@@ -23,7 +23,7 @@ constexpr record::MetricInfo kMetrics[] = {
     {"file_always_f1", "ratio", kGauge, kTrain, "F1 of answering the class looked for every time."},
 };
 
-base::Schema schema_of(const std::string& preset) {
+base::Schema leak_schema(const std::string& preset) {
     using Widths = std::vector<std::int64_t>;
     const bool debug = preset == "debug";
     base::Schema keys;
@@ -46,7 +46,7 @@ base::Schema schema_of(const std::string& preset) {
     return keys;
 }
 
-void set_general_defaults(const std::string&, base::Schema& keys) {
+void set_leak_defaults(const std::string&, base::Schema& keys) {
     keys.at("optim.name").initial = std::string("adamw");
     keys.at("optim.weight_decay").initial = std::vector<double>{0.01};
     keys.at("optim.clip_norm").initial = std::vector<double>{1.0};
@@ -99,15 +99,15 @@ Family leak_cnn_family() {
     Family family;
     family.name = "leak_cnn";
     family.presets = {"debug", "base"};
-    family.schema = schema_of;
+    family.schema = leak_schema;
     family.make = make_leak_cnn;
-    family.set_general_defaults = set_general_defaults;
+    family.set_general_defaults = set_leak_defaults;
     family.data = data::DataKind::recordings;
     family.usual = {{"features", data::Field::Kind::real, 64}, {"label", data::Field::Kind::integer, 1, 2}};
     family.stored_data = stored_data_of;
     family.data_commands = {build_leak_command(), pack_command()};
     family.classify = classify_sounds;
-    family.metrics = kMetrics;
+    family.metrics = kLeakMetrics;
     family.weighs_classes = true;
     family.measures = {"file_f1", "validation_loss", "file_mcc", "segment_f1", "validation_accuracy"};
     return family;

@@ -8,7 +8,7 @@
 namespace millrace::models {
 namespace {
 
-base::Schema schema_of(const std::string& preset) {
+base::Schema transformer_schema(const std::string& preset) {
     base::Schema keys;
     add_language_keys(keys);
     keys.integer("depth", 4, "layers").between(1, 256);
@@ -52,7 +52,7 @@ std::string Transformer::description() const {
 Family transformer_family() {
     Family family = language_family("transformer");
     family.presets = {"debug", "base"};
-    family.schema = schema_of;
+    family.schema = transformer_schema;
     family.make = make_transformer;
     family.go_on = [](const PromptRequest& request) { return go_on(request, make_transformer); };
     return family;

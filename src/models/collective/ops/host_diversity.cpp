@@ -10,7 +10,7 @@
 namespace millrace::ops {
 namespace {
 
-using namespace cosine_diversity;
+using Slot = cosine_diversity::Slot;
 using tensor::Operand;
 
 constexpr double kSmallest = 1e-12;
@@ -30,11 +30,11 @@ public:
     explicit Diversity(const Bound& bound)
         : b_(bound),
           p_(bound.params<DiversityParams>()),
-          norms_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].rows),
-          signs_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].g) {}
+          norms_(static_cast<std::size_t>(bound[Slot::o].k) * bound[Slot::o].g * bound[Slot::o].rows),
+          signs_(static_cast<std::size_t>(bound[Slot::o].k) * bound[Slot::o].g * bound[Slot::o].g) {}
 
     void member(int member) noexcept {
-        const Operand& in = b_[o];
+        const Operand& in = b_[Slot::o];
         for (int i = 0; i < in.g; ++i)
             for (int row = 0; row < in.rows; ++row)
                 norm(member, i, row) = std::sqrt(dot(in.cols, in.at<T>(member, i, row), in.at<T>(member, i, row)));
@@ -43,10 +43,10 @@ public:
             for (int j = i + 1; j < in.g; ++j) total += pair(member, i, j);
         }
         const int pairs = in.g * (in.g - 1) / 2;
-        MemberState& s = state_of(b_[state], member);
+        MemberState& s = state_of(b_[Slot::state], member);
         const double penalty = pairs > 0 && in.rows > 0 ? p_.weight * total / pairs : 0;
         s.penalty += p_.scale * penalty;
-        if (!b_[dout].present()) return;
+        if (!b_[Slot::dout].present()) return;
         const double share =
             pairs > 0 ? p_.scale * p_.weight / pairs / (in.rows * p_.temperature) * static_cast<double>(s.loss_scale) : 0;
         for (int i = 0; i < in.g; ++i) {
@@ -56,33 +56,33 @@ public:
 
 private:
     [[nodiscard]] double& norm(int member, int group, int row) {
-        const Operand& in = b_[o];
+        const Operand& in = b_[Slot::o];
         return norms_[(static_cast<std::size_t>(member) * in.g + group) * in.rows + row];
     }
     [[nodiscard]] double& sign(int member, int i, int j) {
-        const int g = b_[o].g;
+        const int g = b_[Slot::o].g;
         return signs_[(static_cast<std::size_t>(member) * g + i) * g + j];
     }
 
     double cosine(int member, int i, int j, int row) {
-        const Operand& in = b_[o];
+        const Operand& in = b_[Slot::o];
         return dot(in.cols, in.at<T>(member, i, row), in.at<T>(member, j, row)) /
                (std::max(norm(member, i, row), kSmallest) * std::max(norm(member, j, row), kSmallest));
     }
 
     double pair(int member, int i, int j) {
         double sum = 0;
-        for (int row = 0; row < b_[o].rows; ++row) sum += cosine(member, i, j, row);
-        const double c = sum / b_[o].rows / p_.temperature;
+        for (int row = 0; row < b_[Slot::o].rows; ++row) sum += cosine(member, i, j, row);
+        const double c = sum / b_[Slot::o].rows / p_.temperature;
         sign(member, i, j) = sign(member, j, i) = c > 0 ? 1 : c < 0 ? -1 : 0;
         return std::abs(c);
     }
 
     void gradient(int member, int i, int row, double share) {
-        const Operand& in = b_[o];
+        const Operand& in = b_[Slot::o];
         const T* own = in.at<T>(member, i, row);
-        T* out = b_[dout].at<T>(member, i, row);
-        if (!b_.accumulates(dout)) std::fill_n(out, in.cols, T{});
+        T* out = b_[Slot::dout].at<T>(member, i, row);
+        if (!b_.accumulates(Slot::dout)) std::fill_n(out, in.cols, T{});
         const double length = norm(member, i, row), clamped = std::max(length, kSmallest);
         for (int j = 0; j < in.g; ++j) {
             if (j == i || sign(member, i, j) == 0) continue;
@@ -107,7 +107,7 @@ namespace ref {
 
 void run_cosine_diversity(const Bound& bound) {
     Diversity<double> work(bound);
-    for (int m = 0; m < bound[o].k; ++m) work.member(m);
+    for (int m = 0; m < bound[Slot::o].k; ++m) work.member(m);
 }
 
 }  // namespace ref
@@ -115,7 +115,7 @@ void run_cosine_diversity(const Bound& bound) {
 namespace cpu {
 
 KernelResult make_cosine_diversity(Context& context, const Bound& bound) {
-    return make_kernel([&context, work = Diversity<float>(bound), members = bound[o].k]() mutable noexcept {
+    return make_kernel([&context, work = Diversity<float>(bound), members = bound[Slot::o].k]() mutable noexcept {
         context.pool.for_each_if(members > 1, members, [&](int member, int) { work.member(member); });
     });
 }
