@@ -10,11 +10,11 @@ namespace {
 std::int64_t products(const tensor::View& values, const tensor::View& lengths) {
     return lengths.rows == 0 ? 0 : product_flops(values, values.rows / lengths.rows);
 }
-std::int64_t forward_flops(const Record& r) {
+std::int64_t attention_forward_flops(const Record& r) {
     return 2 * products(r.slots[attention_forward::out], r.slots[attention_forward::lengths]);
 }
 /// Scores again, and the gradients of weights, values, queries and keys.
-std::int64_t backward_flops(const Record& r) {
+std::int64_t attention_backward_flops(const Record& r) {
     return 5 * products(r.slots[attention_backward::dout], r.slots[attention_backward::lengths]);
 }
 
@@ -30,10 +30,10 @@ Checker& check_heads(Checker& c, int qkv, int lengths, std::initializer_list<int
 
 }  // namespace
 
-MILLRACE_OPERATOR_WITH(attention_forward, Phase::forward, forward_flops, {"qkv"}, {"lengths"}, {"logsumexp", write},
+MILLRACE_OPERATOR_WITH(attention_forward, Phase::forward, attention_forward_flops, {"qkv"}, {"lengths"}, {"logsumexp", write},
                        {"out", write});
-MILLRACE_OPERATOR_WITH(attention_backward, Phase::backward, backward_flops, {"dout"}, {"qkv"}, {"lengths"}, {"logsumexp"},
-                       {"out"}, {"delta", write}, {"dqkv", write});
+MILLRACE_OPERATOR_WITH(attention_backward, Phase::backward, attention_backward_flops, {"dout"}, {"qkv"}, {"lengths"},
+                       {"logsumexp"}, {"out"}, {"delta", write}, {"dqkv", write});
 
 void attention_forward::check(Checker& c) { check_heads(c, qkv, lengths, {logsumexp}, {out}); }
 void attention_backward::check(Checker& c) {
