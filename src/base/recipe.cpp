@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/recipe_source.h"
 #include "base/recipe_toml.h"
 #include "base/recipe_value.h"
@@ -168,7 +169,7 @@ std::string Recipe::to_json() const {
         for (const std::string& part : split(name, '.')) at = &(*at)[part];
         *at = json_value(*schema_->find(name), stored.value);
     }
-    return out.dump(2);
+    return base::json_text(out, 2);
 }
 
 std::vector<RecipeDifference> Recipe::differences(const Recipe& other) const {

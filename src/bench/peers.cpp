@@ -3,14 +3,15 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/child_process.h"
+#include "base/json.h"
 #include "base/processors.h"
 #include "base/split.h"
 #include "bench/row_recipe.h"
@@ -104,7 +105,7 @@ std::string value_text(const nlohmann::json& values, const std::string& key) {
     if (value->is_string()) return value->get<std::string>();
     if (!value->is_array()) return value->dump();
     std::vector<std::string> items;
-    for (const nlohmann::json& item : *value) items.push_back(item.dump());
+    for (const nlohmann::json& item : *value) items.push_back(base::json_text(item));
     return fmt::format("{}", fmt::join(items, ","));
 }
 
@@ -130,7 +131,7 @@ std::string peer_python(ops::DeviceKind device) {
 }
 
 bool read_peer_row(const std::string& line, PeerTimes& into) {
-    const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json row = base::json_from(line);
     if (!row.is_object() || !row.contains("peer") || !row["peer"].is_string()) return false;
     PeerTime peer;
     peer.name = row["peer"].get<std::string>();
@@ -188,7 +189,7 @@ base::Result<std::vector<std::string>> peer_command(const Workload& workload, co
                                      "--threads",
                                      std::to_string(threads)};
     MILLRACE_LET(recipe, row_recipe(workload, options));
-    const auto values = nlohmann::json::parse(recipe.to_json());
+    const auto values = base::json_or_throw(recipe.to_json());
     for (const std::string& key : followed)
         if (recipe.has(key)) command.insert(command.end(), {option_of(key), value_text(values, key)});
     if (const std::string& modes = options.peer_modes.empty() ? workload.peer_modes : options.peer_modes; !modes.empty())

@@ -1,9 +1,9 @@
 #include "bench/rows.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/version.h"
 
 namespace millrace::bench {
@@ -122,13 +122,13 @@ std::optional<double> Row::counted_rate() const {
 std::string rows_json(const std::vector<Row>& rows) {
     Json all = Json::array();
     for (const Row& row : rows) all.push_back(row_json(row));
-    return all.dump(1) + "\n";
+    return base::json_text(all, 1) + "\n";
 }
 
-std::string row_line(const Row& row) { return row_json(row).dump() + "\n"; }
+std::string row_line(const Row& row) { return base::json_text(row_json(row)) + "\n"; }
 
 std::string failure_line(const Point& point, const std::string& error) {
-    return Json{{"name", point.workload.name}, {"settings", point.settings}, {"error", error}}.dump() + "\n";
+    return base::json_text(Json{{"name", point.workload.name}, {"settings", point.settings}, {"error", error}}) + "\n";
 }
 
 std::string table_header(const Row& first) {

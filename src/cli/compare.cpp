@@ -1,4 +1,5 @@
 #include "diagnose/compare/compare.h"
+#include "base/json.h"
 
 #include <filesystem>
 #include <memory>
@@ -96,9 +97,9 @@ base::Result<std::vector<diagnose::CompareSide>> sides_of(const std::string& fir
 std::string with_trainings(const std::pair<ui::RunSummary, ui::RunSummary>& trainings, bool json, const std::string& speed) {
     const auto& [before, after] = trainings;
     if (!json) return ui::trainings_text(before, after) + (speed.empty() ? "" : "\n" + speed);
-    auto whole = speed.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(speed);
+    auto whole = speed.empty() ? nlohmann::ordered_json::object() : base::ordered_json_or_throw(speed);
     whole["trainings"] = ui::trainings_json(before, after);
-    return whole.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    return base::json_text(whole, 1) + "\n";
 }
 
 base::Result<int> run_compare(const CompareArguments& given) {

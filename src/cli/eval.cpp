@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.h"
 #include "cli/commands.h"
 #include "io/file.h"
 #include "train/console.h"
@@ -82,7 +83,7 @@ void print_json(const train::EvaluateReport& report, const std::vector<std::stri
     json["members"] = nlohmann::ordered_json::array();
     for (const train::Score& score : report.members) add(json["members"].emplace_back(), score);
     if (!plots.empty()) json["plots"] = plots;
-    say(fmt::format("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+    say(fmt::format("{}\n", base::json_text(json, 1)));
 }
 
 void print_text(const train::EvaluateReport& report) {
@@ -204,7 +205,7 @@ base::Result<int> run_texts(const EvalArguments& given) {
         }
         json["answers"].push_back(std::move(entry));
     }
-    say(json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    say(base::json_text(json, 1) + "\n");
     return 0;
 }
 
@@ -234,7 +235,7 @@ base::Result<int> run_prompt(const EvalArguments& given) {
                                       {"text", report.text},
                                       {"tokens", report.tokens},
                                       {"seconds", report.seconds}};
-    say(json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    say(base::json_text(json, 1) + "\n");
     return 0;
 }
 

@@ -1,3 +1,4 @@
+#include "base/json.h"
 #include "models/registry.h"
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ base::Result<int> run_models(bool as_json) {
         nlohmann::ordered_json json = nlohmann::ordered_json::array();
         for (const models::Listing& entry : listed)
             json.push_back({{"model", entry.model}, {"preset", entry.preset}, {"parameters", entry.parameters}});
-        say(fmt::format("{}\n", json.dump(1)));
+        say(fmt::format("{}\n", base::json_text(json, 1)));
         return 0;
     }
     say(fmt::format("{:<18} {:<13} {:>12}\n", "model", "preset", "parameters"));

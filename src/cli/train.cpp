@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <csignal>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/key_list.h"
@@ -64,7 +65,7 @@ std::string result_json(const train::RunResult& result) {
         scores["best_epoch"] = member.best_epoch;
         json["members"].push_back(std::move(scores));
     }
-    return json.dump(1);
+    return base::json_text(json, 1);
 }
 
 base::Status prepare(const TrainArguments& given, const Context& context, const comm::Group& group, base::Recipe& recipe,

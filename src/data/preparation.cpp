@@ -7,6 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace millrace::data {
 namespace {
 
@@ -63,13 +65,13 @@ std::string encode(const Preparation& p) {
     if (p.target) json["target"] = {{"name", p.target->name}, {"mean", p.target->mean}, {"deviation", p.target->deviation}};
     if (p.classes > 0) json["classes"] = p.classes;
     if (!p.class_names.empty()) json["class_names"] = p.class_names;
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return base::json_text(json);
 }
 
 base::Result<Preparation> decode_preparation(const std::string& text, const std::string& place) {
     Preparation p;
     try {
-        const auto json = nlohmann::json::parse(text);
+        const auto json = base::json_or_throw(text);
         if (json.contains("shape")) {
             const auto sides = json.at("shape").get<std::array<std::int32_t, 3>>();
             p.shape = {sides[0], sides[1], sides[2]};

@@ -1,9 +1,9 @@
 #include "io/checkpoint_files.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "io/json_nesting.h"
 #include "io/packing.h"
 
@@ -74,7 +74,7 @@ Result<SafetensorsFile> read_tensors(const Path& folder, const CheckpointFile& e
 
 /// state.json, last of all files, with what it lists.
 Result<std::uint64_t> write_state(const Path& folder, const Json& state) {
-    const std::string text = state.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    const std::string text = base::json_text(state, 2) + "\n";
     MILLRACE_LET(written, write_new_file(folder / kState, [&](FileWriter& writer) { return writer.write(bytes_of(text)); }));
     MILLRACE_TRY(sync_folder(folder));
     return written.bytes;
@@ -106,18 +106,19 @@ const CheckpointFile* find_entry(const CheckpointState& state, const std::string
 Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& place) {
     if (nests_too_deep(text)) return Error{"nests too deeply to be the state of a checkpoint", place.string()};
     try {
-        const Json json = Json::parse(text);
+        const Json json = base::ordered_json_or_throw(text);
         const Json& about = json.at("checkpoint");
         // The library converts any number to any type, whatever becomes of it: only what fits is asked for.
         if (const Json& format = about.at("format"); format != Json(kCheckpointFormat))
-            return Error{fmt::format("has checkpoint format {}; this version reads {}", format.dump(), kCheckpointFormat),
-                         place.string(), 1};
+            return Error{
+                fmt::format("has checkpoint format {}; this version reads {}", base::json_text(format), kCheckpointFormat),
+                place.string(), 1};
         CheckpointState state;
         for (const char* key : {"step", "members"})
             if (!about.at(key).is_number_unsigned())
-                return Error{
-                    fmt::format("'{}' of 'checkpoint' is {}; a whole number from 0 on is needed", key, about.at(key).dump()),
-                    place.string()};
+                return Error{fmt::format("'{}' of 'checkpoint' is {}; a whole number from 0 on is needed", key,
+                                         base::json_text(about.at(key))),
+                             place.string()};
         state.step = about.at("step").get<std::uint64_t>();
         state.members = about.at("members").get<std::uint64_t>();
         if (state.members < 1 || state.members > kMaxMembers)
@@ -125,9 +126,9 @@ Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& pla
         for (const Json& file : about.at("files")) {
             for (const char* key : {"bytes", "unpacked_bytes"})
                 if (file.contains(key) && !file.at(key).is_number_unsigned())
-                    return Error{
-                        fmt::format("'{}' of a file is {}; a whole number from 0 on is needed", key, file.at(key).dump()),
-                        place.string()};
+                    return Error{fmt::format("'{}' of a file is {}; a whole number from 0 on is needed", key,
+                                             base::json_text(file.at(key))),
+                                 place.string()};
             state.files.push_back({file.at("path").get<std::string>(), file.at("bytes").get<std::uint64_t>(),
                                    std::stoull(file.at("checksum").get<std::string>(), nullptr, 16),
                                    file.value("unpacked_bytes", std::uint64_t{0})});
@@ -141,7 +142,7 @@ Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& pla
 }
 
 Result<std::uint64_t> write_checkpoint_files(const Path& folder, const Checkpoint& checkpoint) {
-    Json state = Json::parse(checkpoint.state, nullptr, false);
+    Json state = base::ordered_json_from(checkpoint.state);
     if (!state.is_object() || state.contains("checkpoint"))
         return Error{"the state is not a JSON object, or has a key 'checkpoint' of its own", (folder / kState).string()};
     const std::size_t count = checkpoint.members.size();
@@ -189,7 +190,7 @@ Status gather_models(const Path& folder, const Path& newest, const Path& before,
         MILLRACE_TRY(sync_folder(folder / prefix));
         files.push_back(json_of(*entry));
     }
-    Json state = Json::parse(ours.text);
+    Json state = base::ordered_json_or_throw(ours.text);
     state["checkpoint"]["files"] = std::move(files);
     MILLRACE_TRY(write_state(folder, state));
     return base::ok();

@@ -5,14 +5,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "io/csv.h"
 
 namespace millrace::io {
 namespace {
 
-std::string json_text(const std::string& text) {
-    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string json_text(const std::string& text) { return base::json_text(nlohmann::json(text)); }
 
 /// As many digits as tell any two numbers of f32 apart.
 std::string text_of(const Cell& cell, bool json) {

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/half.h"
+#include "base/json.h"
 #include "io/json_nesting.h"
 
 namespace millrace::io {
@@ -213,7 +214,7 @@ Result<std::string> header_text(std::span<const TensorView> tensors, const Metad
     }
     std::string text;
     try {
-        text = header.dump();
+        text = base::json_text(header);
     } catch (const nlohmann::json::exception&) {
         return Error{"a tensor name or metadata text is not UTF-8", place.string()};
     }

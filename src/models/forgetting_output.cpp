@@ -1,3 +1,4 @@
+#include "base/json.h"
 #include "models/forgetting.h"
 
 #include <fmt/format.h>
@@ -117,7 +118,7 @@ std::string forgetting_json(const Course& course, const Forgetting& measured) {
                                        {"conclusion", comparison.conclusion()}});
     }
     for (const DomainLosses& epoch : course.epochs) json["epochs"].push_back({{"epoch", epoch.epoch}, {"loss", epoch.losses}});
-    return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";  // names of folders may be no UTF-8
+    return base::json_text(json, 1) + "\n";  // names of folders may be no UTF-8
 }
 
 }  // namespace millrace::models

@@ -7,14 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "io/line_splitter.h"
 
 namespace millrace::record {
 namespace {
 
-void append_text(std::string& line, std::string_view text) {
-    line += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+void append_text(std::string& line, std::string_view text) { line += base::json_text(nlohmann::json(text)); }
 
 void append_value(std::string& line, const MetricValue& value) {
     if (const auto* integer = std::get_if<std::int64_t>(&value)) {

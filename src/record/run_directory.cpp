@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -11,10 +12,10 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
+#include "base/json.h"
 #include "base/version.h"
 #include "io/json_nesting.h"
 
@@ -140,7 +141,7 @@ std::optional<int> int_of(const nlohmann::ordered_json& value) {
 
 base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path& place) {
     if (io::nests_too_deep(manifest.recipe)) return base::Error{"the recipe nests too deeply", place.string()};
-    const auto recipe = nlohmann::ordered_json::parse(manifest.recipe, nullptr, false);
+    const auto recipe = base::ordered_json_from(manifest.recipe);
     if (!recipe.is_object()) return base::Error{"the recipe is not a JSON object", place.string()};
     nlohmann::ordered_json json{{"format", manifest.format},          {"millrace", manifest.millrace},
                                 {"status", name_of(manifest.status)}, {"command", manifest.command},
@@ -152,13 +153,13 @@ base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path
     if (manifest.exit_status) json["exit_status"] = *manifest.exit_status;
     for (const Resumption& again : manifest.resumed)
         json["resumed"].push_back({{"time", again.time}, {"command", again.command}});
-    return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    return base::json_text(json, 2) + "\n";
 }
 
 base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& place) {
     if (io::nests_too_deep(text)) return base::Error{"nests too deeply to be the manifest of a run", place.string()};
     try {
-        const auto json = nlohmann::ordered_json::parse(text);
+        const auto json = base::ordered_json_or_throw(text);
         Manifest manifest;
         manifest.format = int_of(json.at("format")).value_or(0);
         if (manifest.format > kManifestFormat)
@@ -173,7 +174,7 @@ base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& pla
         manifest.started = json.value("started", "");
         manifest.ended = json.value("ended", "");
         manifest.reason = json.value("reason", "");
-        manifest.recipe = json.contains("recipe") ? json["recipe"].dump() : "{}";
+        manifest.recipe = json.contains("recipe") ? base::json_text(json["recipe"]) : "{}";
         const auto status = std::ranges::find(kStatusNames, json.at("status").get<std::string>());
         if (status == kStatusNames.end())
             return base::Error{fmt::format("has the unknown status '{}'", json["status"].get<std::string>()), place.string()};

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "report/compare_text.h"
 #include "report/json_number.h"
 
@@ -63,7 +64,7 @@ std::string compare_json(const ComparisonReport& report) {
         const bool told = !diagnose::is_open(comparison, report.gate->allowed, report.settings);
         json["gate"] = {{"allowed", report.gate->allowed}, {"failed", told ? Json(report.gate->failed) : Json(nullptr)}};
     }
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return base::json_text(json, 2) + "\n";
 }
 
 }  // namespace millrace::report

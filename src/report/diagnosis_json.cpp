@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/json.h"
 #include "report/doctor_words.h"
 #include "report/json_number.h"
 
@@ -118,7 +119,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     json["title"] = text(diagnosis.title);
     json["device"] = text(diagnosis.device_name);
     // Names come from other people's programs: bytes that are no UTF-8 must not end the report with an exception.
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return base::json_text(json, 2) + "\n";
 }
 
 }  // namespace millrace::report

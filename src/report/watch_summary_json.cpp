@@ -1,6 +1,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/version.h"
 #include "report/json_number.h"
 #include "report/watch_summary.h"
@@ -97,7 +98,7 @@ std::string summary_json(const WatchRecord& record, const WatchOutcome& outcome)
     json["dropped_rows"] = outcome.dropped_rows;
     json["lost_outputs"] = outcome.lost_outputs;
     // Names come from drivers and users: bytes that are no UTF-8 must not end the watch with an exception.
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return base::json_text(json);
 }
 
 }  // namespace millrace::report

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace millrace::storage {
 namespace {
 
@@ -33,16 +35,14 @@ constexpr double kTakesAlternative = 0, kTakesRange = 1;
 std::string json_number(double number) {
     if (std::isnan(number)) return "NaN";
     if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
-    return nlohmann::json(number).dump();
+    return base::json_text(nlohmann::json(number));
 }
 
-std::string json_text(const std::string& text) {
-    return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
+std::string json_text(const std::string& text) { return base::ascii_json_text(nlohmann::json(text)); }
 
 std::optional<std::string> text_of_json(const std::string& json) {
     if (!json.starts_with('"')) return std::nullopt;
-    const auto parsed = nlohmann::json::parse(json, nullptr, false);
+    const auto parsed = base::json_from(json);
     if (!parsed.is_string()) return std::nullopt;
     return parsed.get<std::string>();
 }

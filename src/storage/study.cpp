@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "storage/distribution.h"
 
 namespace millrace::storage {
@@ -27,7 +28,7 @@ Distributions distributions_of_space(const search::Space& space) {
 std::string json_object(const Distributions& distributions) {
     nlohmann::json object = nlohmann::json::object();
     for (const auto& [name, json] : distributions) object[name] = json;
-    return object.dump(-1, ' ', true);
+    return base::ascii_json_text(object);
 }
 
 /// The first difference of the study's space from ours; empty when there is none.
@@ -84,7 +85,7 @@ Status Study::create() {
                                     {objective.maximize ? "MAXIMIZE" : "MINIMIZE", study_id_, static_cast<int64_t>(i)}));
     }
     const std::pair<std::string, std::string> attributes[] = {
-        {kMetricsKey, metrics.dump(-1, ' ', true)}, {kSpaceKey, json_object(distributions_of_space(description_.space))}};
+        {kMetricsKey, base::ascii_json_text(metrics)}, {kSpaceKey, json_object(distributions_of_space(description_.space))}};
     for (const auto& [key, json] : attributes)
         MILLRACE_TRY(database_->run("INSERT INTO study_system_attributes (study_id, key, value_json) VALUES ($1, $2, $3)",
                                     {study_id_, key, json}));
@@ -99,7 +100,7 @@ Status Study::compare() {
         const auto* key = std::get_if<std::string>(&row[0]);
         const auto* json = std::get_if<std::string>(&row[1]);
         if (key == nullptr || json == nullptr) return damaged("study_system_attributes");
-        if (*key == kSpaceKey || *key == kMetricsKey) known[*key] = nlohmann::json::parse(*json, nullptr, false);
+        if (*key == kSpaceKey || *key == kMetricsKey) known[*key] = base::json_from(*json);
     }
     if (!known.contains(kSpaceKey) || !known.contains(kMetricsKey))
         return Error{fmt::format("study '{}' was made by another program, which did not say what it searches; take another name",

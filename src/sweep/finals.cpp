@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace millrace::sweep {
 
 Summary summary_of(const std::vector<double>& values) {
@@ -31,7 +33,7 @@ namespace {
 
 /// Adds what the test part said of a rerun.
 void add_test(const Ledger& ledger, std::int64_t number, std::map<std::string, std::vector<double>>& found) {
-    const auto json = nlohmann::json::parse(ledger.attribute(number, kTestAttribute), nullptr, false);
+    const auto json = base::json_from(ledger.attribute(number, kTestAttribute));
     if (!json.is_object()) return;
     for (const auto& [name, value] : json.items())
         if (value.is_number() && name.starts_with("test_")) found[name].push_back(value.get<double>());

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "sweep/run.h"
 
@@ -133,7 +134,7 @@ std::string report_json(const StudyFile& study, const RunReport& report) {
         json["importance"][study.space.parameters[i].name] = report.importance[i];
     if (!report.best_recipe.empty()) json["best"] = report.best_recipe;
     if (!report.best_recipe.empty()) json["command"] = best_command(report);
-    return json.dump(1);
+    return base::json_text(json, 1);
 }
 
 }  // namespace millrace::sweep

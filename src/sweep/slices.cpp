@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/log.h"
 
 namespace millrace::sweep {
@@ -24,11 +25,11 @@ std::optional<std::uint64_t> whole(const nlohmann::json& header, const char* nam
 std::string history_text(const History& history) {
     nlohmann::json out = nlohmann::json::array();
     for (const auto& [step, configuration] : history) out.push_back({step, configuration});
-    return out.dump();
+    return base::json_text(out);
 }
 
 std::optional<History> history_of_text(const std::string& text, const search::Space& space) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = base::json_from(text);
     if (!json.is_array()) return std::nullopt;
     History out;
     for (const auto& item : json) {
@@ -74,7 +75,7 @@ std::shared_ptr<const SavedTrial> SliceStore::get(std::int64_t number, const std
     const auto end = std::find(
         content->begin(), content->begin() + static_cast<std::ptrdiff_t>(std::min(content->size(), kHeaderCap)), std::byte{'\n'});
     const std::string header(reinterpret_cast<const char*>(content->data()), static_cast<std::size_t>(end - content->begin()));
-    const auto json = nlohmann::json::parse(header, nullptr, false);
+    const auto json = base::json_from(header);
     if (end == content->end() || whole(json, "trial") != static_cast<std::uint64_t>(number))
         return refuse("is not the state of this trial");
     if (whole(json, "recipe") != io::checksum_of(io::bytes_of(recipe))) return refuse("is of another recipe");
@@ -99,7 +100,7 @@ base::Status SliceStore::write(std::int64_t number, const Entry& entry) const {
                                 {"recipe", io::checksum_of(io::bytes_of(entry.recipe))},
                                 {"checksum", io::checksum_of(entry.saved->slice.bytes)}};
     const auto written = io::write_atomically(file_of(number), [&](io::FileWriter& out) -> base::Status {
-        MILLRACE_TRY(out.write(io::bytes_of(header.dump() + "\n")));
+        MILLRACE_TRY(out.write(io::bytes_of(base::json_text(header) + "\n")));
         return out.write(entry.saved->slice.bytes);
     });
     return written.ok() ? base::ok() : base::Status{written.error()};

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "sweep/worker.h"
 
@@ -16,7 +17,7 @@ using search::TrialState;
 namespace {
 
 /// Texts for people and programs; a number that is not finite is null.
-std::string metrics_json(const std::map<std::string, double>& metrics) { return nlohmann::json(metrics).dump(); }
+std::string metrics_json(const std::map<std::string, double>& metrics) { return base::json_text(nlohmann::json(metrics)); }
 
 }  // namespace
 

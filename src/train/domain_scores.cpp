@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/split.h"
 #include "models/forgetting.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 /// The values of a key, one for each member: of a list, or of a text with commas.
 base::Result<std::vector<std::string>> values_of(const base::Recipe& recipe, const std::string& key, std::size_t members) {
-    const nlohmann::json whole = nlohmann::json::parse(recipe.to_json());
+    const nlohmann::json whole = base::json_or_throw(recipe.to_json());
     const nlohmann::json* at = &whole;
     for (const std::string& part : base::split(key, '.')) {
         if (!at->is_object() || !at->contains(part))
@@ -26,7 +27,7 @@ base::Result<std::vector<std::string>> values_of(const base::Recipe& recipe, con
     std::vector<std::string> values;
     if (at->is_string()) values = base::split(at->get<std::string>(), ',');
     if (at->is_array())
-        for (const nlohmann::json& value : *at) values.push_back(value.dump());
+        for (const nlohmann::json& value : *at) values.push_back(base::json_text(value));
     if (values.size() != members)
         return recipe.bad("eval.compare", fmt::format("eval.compare = \"{}\", which has {} values; one for each of {} members "
                                                       "would be right",

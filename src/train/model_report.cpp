@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/units.h"
 
 namespace millrace::train {
@@ -129,7 +130,7 @@ std::string model_json(const ModelReport& report) {
         for (const auto& [part, shape] : layer.parts) row["shapes"][part] = shape;
         json["layers"].push_back(std::move(row));
     }
-    return json.dump(1) + "\n";
+    return base::json_text(json, 1) + "\n";
 }
 
 }  // namespace millrace::train

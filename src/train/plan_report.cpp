@@ -1,9 +1,9 @@
 #include "train/plan_report.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/units.h"
 
 namespace millrace::train {
@@ -114,7 +114,7 @@ std::string plan_json(const PlanReport& r) {
         if (i < r.microseconds.size()) row["us"] = r.microseconds[i];
         json["kernels"].push_back(std::move(row));
     }
-    return json.dump(1) + "\n";
+    return base::json_text(json, 1) + "\n";
 }
 
 }  // namespace millrace::train

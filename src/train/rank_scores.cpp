@@ -2,6 +2,7 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "train/ranks.h"
 
 namespace millrace::train {
@@ -59,10 +60,10 @@ base::Result<std::vector<Score>> Ranks::all_scores(std::vector<Score> own_scores
     if (groups_ == 1) return own_scores;
     PlainJson list = PlainJson::array();
     for (const Score& score : own_scores) list.push_back(encode(score));
-    MILLRACE_LET(texts, comm::Group::all_texts(world_, list.dump()));
+    MILLRACE_LET(texts, comm::Group::all_texts(world_, base::json_text(list)));
     std::vector<Score> all;
     for (std::size_t rank = 0; rank < texts.size(); rank += static_cast<std::size_t>(data_->size()))
-        for (const PlainJson& score : PlainJson::parse(texts[rank])) all.push_back(decode_score(score));
+        for (const PlainJson& score : base::json_or_throw(texts[rank])) all.push_back(decode_score(score));
     return all;
 }
 

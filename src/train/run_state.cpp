@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 #include <utility>
 
+#include "base/json.h"
 #include "base/version.h"
 
 namespace millrace::train {
@@ -295,13 +296,13 @@ std::string encode_state(const RunState& state) {
     }
     json["epoch_sums"] = Json::array();
     for (const MemberSums& sums : state.epoch_sums.members) json["epoch_sums"].push_back(encode_sums(sums));
-    json["recipe"] = Json::parse(state.recipe_json.empty() ? "{}" : state.recipe_json);
+    json["recipe"] = base::ordered_json_or_throw(state.recipe_json.empty() ? "{}" : state.recipe_json);
     json["recipe_toml"] = state.recipe;
-    return json.dump(1);
+    return base::json_text(json, 1);
 }
 
 base::Result<RunState> decode_state(const std::string& text, const std::string& place) {
-    const Json json = Json::parse(text, nullptr, false);
+    const Json json = base::ordered_json_from(text);
     if (!json.is_object()) return base::Error{"is not the state of a run: it must be one whole JSON object", place};
     try {
         if (const int format = read<int>(json, "format"); format != kFormat)

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "base/version.h"
 #include "train/recipe_keys.h"
@@ -156,7 +157,7 @@ std::string report_json(const Report& report) {
     json["reasons"] = report.reasons;
     json["speedup"] = report.speedup;
     json["seconds"] = report.seconds;
-    return json.dump(1, ' ', false, Json::error_handler_t::replace);
+    return base::json_text(json, 1);
 }
 
 base::Result<std::string> tuned_recipe(const base::Recipe& recipe, const Report& report, const std::string& date) {

@@ -1,9 +1,9 @@
 #include "ui/run_report.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/version.h"
 #include "plot/page.h"
 #include "plot/svg.h"
@@ -102,7 +102,7 @@ base::Result<std::string> run_report(const io::Path& folder) {
     RunSummary summary = follower.summary();
     std::error_code ignored;
     summary.name = std::filesystem::canonical(folder, ignored).filename().string();
-    const auto dumped = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
+    const auto dumped = [](const Json& json) { return base::json_text(json); };
     const std::string data =
         fmt::format(R"({{"run":{},"pictures":{},"metrics":{},"events":{},"samples":{}}})", dumped(run_json(summary)),
                     dumped(pictures_in(held)), whole_stream(held, "metrics.jsonl"), whole_stream(held, "events.jsonl"),

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "io/line_splitter.h"
 #include "record/run_directory.h"
 
@@ -27,7 +28,7 @@ void flatten(const nlohmann::json& json, const std::string& prefix, std::map<std
         if (value.is_object())
             flatten(value, name, into);
         else
-            into[name] = value.is_string() ? value.get<std::string>() : value.dump();
+            into[name] = value.is_string() ? value.get<std::string>() : base::json_text(value);
     }
 }
 
@@ -91,7 +92,7 @@ base::Status RunFollower::read_manifest(const io::HeldFolder& run) {
         about_.reason = manifest.reason;
         about_.command = fmt::format("{}", fmt::join(manifest.command, " "));
         about_.starts = 1 + manifest.resumed.size();
-        const auto recipe = nlohmann::json::parse(manifest.recipe, nullptr, false);
+        const auto recipe = base::json_from(manifest.recipe);
         if (recipe.is_object()) flatten(recipe, "", about_.recipe);
         about_.model = value_of(about_.recipe, "model.name");
         if (const std::string preset = value_of(about_.recipe, "model.preset"); !preset.empty()) about_.model += " " + preset;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "base/utf8.h"
 #include "ui/run_json.h"
@@ -172,7 +173,7 @@ std::string runs_text(const std::vector<RunSummary>& runs) {
 std::string runs_json(const std::vector<RunSummary>& runs) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const RunSummary& run : runs) list.push_back(run_json(run));
-    return list.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    return base::json_text(list, 1) + "\n";
 }
 
 }  // namespace millrace::ui

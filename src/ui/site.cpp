@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "plot/page.h"
 #include "ui/embedded.h"
 #include "ui/guard.h"
@@ -50,7 +51,7 @@ std::int64_t whole_number(const std::optional<std::string>& text) {
     return text ? static_cast<std::int64_t>(std::strtoll(text->c_str(), nullptr, 10)) : -1;
 }
 
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string text_of(const Json& json) { return base::json_text(json); }
 
 bool is_picture(std::string_view name) { return name.ends_with(".svg") || name.ends_with(".png"); }
 

@@ -1,11 +1,12 @@
 #include "base/recipe.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 namespace millrace::base {
 namespace {
@@ -252,7 +253,7 @@ TEST(Recipe, CanonicalTomlReadsBackEqual) {
 
 TEST(Recipe, JsonHoldsEveryKeyNested) {
     const auto recipe = parse("seed = [1]\n[optim]\nlr = [0.1, 0.2]\n");
-    const auto json = nlohmann::json::parse(recipe->to_json());
+    const auto json = base::json_or_throw(recipe->to_json());
     EXPECT_EQ(json["seed"], 1);
     EXPECT_EQ(json["train"]["epochs"], 5);
     EXPECT_EQ(json["optim"]["lr"], (std::vector<double>{0.1, 0.2}));

@@ -1,7 +1,7 @@
 #include "bench/rows.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 namespace millrace::bench {
@@ -31,7 +31,7 @@ Row flow_row() {
 }
 
 TEST(BenchRows, JsonHoldsTheFixedKeysAndWhatWasMeasuredBesides) {
-    const Json rows = Json::parse(rows_json({flow_row()}));
+    const Json rows = base::json_or_throw(rows_json({flow_row()}));
     ASSERT_EQ(rows.size(), 1u);
     const Json& row = rows[0];
     EXPECT_EQ(row.at("name"), "energy_flow-experiment");
@@ -64,7 +64,7 @@ TEST(BenchRows, WhatWasNotMeasuredIsAbsentAndNeverZero) {
     row.ceiling = std::nullopt;
     row.peers = {};
     row.peers.reason = "--no-peers";
-    const Json json = Json::parse(rows_json({row}))[0];
+    const Json json = base::json_or_throw(rows_json({row}))[0];
     for (const char* key : {"bar", "idle", "sm_active", "tensor_active", "memory_growth_bytes", "gemm_tflops", "ratio"})
         EXPECT_FALSE(json.contains(key)) << key;
     EXPECT_FALSE(json.at("work").contains("tflops"));  // rows were left out: nobody knows how much was computed

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json.h"
 #include "base/version.h"
 #include "cli/folder.h"
 
@@ -26,7 +27,7 @@ TEST_F(Commands, ModelsListsTheKnownCounts) {
     const Said said = call({"models", "--json"});
     ASSERT_EQ(said.status, 0) << said.err;
     std::map<std::string, std::int64_t> counts;
-    for (const Json& entry : Json::parse(said.out))
+    for (const Json& entry : base::json_or_throw(said.out))
         counts[entry.at("model").get<std::string>() + " " + entry.at("preset").get<std::string>()] = entry.at("parameters");
     EXPECT_EQ(counts["collective debug"], 559738);
     EXPECT_EQ(counts["collective phase1"], 2884042);
@@ -41,14 +42,14 @@ TEST_F(Commands, ModelsListsTheKnownCounts) {
 TEST_F(Commands, TrainEvalAndTheirJsonAgree) {
     const Said trained = train("run", {"--json", "--set", "train.epochs=3"});
     ASSERT_EQ(trained.status, 0) << trained.err;
-    const Json result = Json::parse(trained.out);
+    const Json result = base::json_or_throw(trained.out);
     EXPECT_EQ(result.at("epochs"), 3);
     EXPECT_GT(result.at("test_accuracy").get<double>(), 0.15);
     EXPECT_NE(trained.err.find("epoch 3/3"), std::string::npos);
     const Said evaluated = call({"eval", path("run"), "--json", "--device", "cpu"});
     ASSERT_EQ(evaluated.status, 0) << evaluated.err;
-    EXPECT_EQ(Json::parse(evaluated.out).at("accuracy"), result.at("test_accuracy"));
-    EXPECT_EQ(Json::parse(evaluated.out).at("parameters"), 559738);
+    EXPECT_EQ(base::json_or_throw(evaluated.out).at("accuracy"), result.at("test_accuracy"));
+    EXPECT_EQ(base::json_or_throw(evaluated.out).at("parameters"), 559738);
     for (const char* file :
          {"manifest.json", "metrics.jsonl", "checkpoints/last/model.safetensors", "checkpoints/best/model.safetensors"})
         EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / file)) << file;
@@ -60,7 +61,7 @@ TEST_F(Commands, EvalReportsEachClass) {
     ASSERT_EQ(text.status, 0) << text.err;
     for (const char* word : {"precision   recall", "\n9 Ankle boot ", "\nMCC ", "predicted as"})
         EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
-    const Json json = Json::parse(call({"eval", path("run"), "--device", "cpu", "--json"}).out);
+    const Json json = base::json_or_throw(call({"eval", path("run"), "--device", "cpu", "--json"}).out);
     ASSERT_EQ(json.at("members").size(), 2u);
     for (const Json& member : json.at("members")) {
         double right = 0, all = 0;
@@ -74,7 +75,7 @@ TEST_F(Commands, EvalReportsEachClass) {
         EXPECT_EQ(member.at("classes").at(3).at("name"), "Dress");
         EXPECT_EQ(member.at("classes").at(3).at("samples"), 6);
         for (const Json& entry : member.at("classes"))
-            EXPECT_EQ(entry.at("precision").is_null(), entry.at("predicted") == 0) << entry.dump();
+            EXPECT_EQ(entry.at("precision").is_null(), entry.at("predicted") == 0) << base::json_text(entry);
     }
     EXPECT_EQ(json.at("confusion"), json.at("members").at(json.at("member").get<std::size_t>()).at("confusion"));
 }
@@ -89,8 +90,9 @@ TEST_F(Commands, InitAndPatience) {
     const Said patient = train("d", {"--json", "--set", "optim.lr=0", "--set", "train.epochs=9", "--set", "train.patience=1",
                                      "--set", "model.name=cnn", "--set", "model.preset=debug"});
     ASSERT_EQ(patient.status, 0) << patient.err;
-    EXPECT_EQ(Json::parse(patient.out).at("epochs"), 2);
-    EXPECT_NE(Json::parse(patient.out).at("ended_early").get<std::string>().find("train.patience = 1"), std::string::npos);
+    EXPECT_EQ(base::json_or_throw(patient.out).at("epochs"), 2);
+    EXPECT_NE(base::json_or_throw(patient.out).at("ended_early").get<std::string>().find("train.patience = 1"),
+              std::string::npos);
     ASSERT_EQ(train("e", {"--init", path("d"), "--set", "model.name=cnn", "--set", "model.preset=debug"}).status, 0);
 }
 
@@ -108,8 +110,8 @@ TEST_F(Commands, PlainOutputHasNoControlCharacters) {
 
 TEST_F(Commands, EnvironmentBeatsTheRecipeAndFlagsBeatIt) {
     const ChildOptions twice{0, {"MILLRACE_TRAIN__EPOCHS=2"}, {}, false};
-    EXPECT_EQ(Json::parse(train("a", {"--json"}, twice).out).at("epochs"), 2);
-    EXPECT_EQ(Json::parse(train("b", {"--json", "--set", "train.epochs=3"}, twice).out).at("epochs"), 3);
+    EXPECT_EQ(base::json_or_throw(train("a", {"--json"}, twice).out).at("epochs"), 2);
+    EXPECT_EQ(base::json_or_throw(train("b", {"--json", "--set", "train.epochs=3"}, twice).out).at("epochs"), 3);
 }
 
 TEST_F(Commands, KeysAreThoseOfTheRecipesModel) {
@@ -133,11 +135,11 @@ TEST_F(Commands, EvalChoosesTheMemberThatTrainingChose) {
         const Said trained = train(metric, {"--json", "--set", "members=3", "--set", "optim.lr=1e-6,1e-3,1e-5", "--set",
                                             std::string("checkpoint.best_metric=") + metric});
         ASSERT_EQ(trained.status, 0) << trained.err;
-        const Json result = Json::parse(trained.out);
+        const Json result = base::json_or_throw(trained.out);
         EXPECT_EQ(result.at("member"), 1);
         const Said evaluated = call({"eval", path(metric), "--json"});
         ASSERT_EQ(evaluated.status, 0) << evaluated.err;
-        const Json json = Json::parse(evaluated.out);
+        const Json json = base::json_or_throw(evaluated.out);
         EXPECT_EQ(json.at("member"), 1);
         EXPECT_EQ(json.at("accuracy"), result.at("test_accuracy"));
         EXPECT_EQ(json.at("accuracy"), json.at("members").at(1).at("accuracy"));
@@ -173,7 +175,7 @@ TEST_F(Commands, PairsAreMadeOnce) {
 TEST_F(Commands, BenchPrintsTheFixedKeys) {
     const Said said = call({"bench", "collective-debug-b32", "--device", "cpu", "--no-peers", "--seconds", "0.01", "--json"});
     ASSERT_EQ(said.status, 0) << said.err;
-    const Json rows = Json::parse(said.out);
+    const Json rows = base::json_or_throw(said.out);
     ASSERT_EQ(rows.size(), 1u);
     EXPECT_EQ(rows[0].at("name"), "collective-debug-b32");
     EXPECT_EQ(rows[0].at("device"), "cpu");
@@ -203,7 +205,7 @@ TEST_F(Commands, BenchTimesThePointsOfAFile) {
     ASSERT_EQ(said.status, 0) << said.err;
     std::istringstream lines(said.out);
     std::vector<Json> rows;
-    for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+    for (std::string line; std::getline(lines, line);) rows.push_back(base::json_or_throw(line));
     ASSERT_EQ(rows.size(), 2u) << said.out;
     EXPECT_EQ(rows[0].at("settings"), (Json{"data.length=8", "train.batch=2"}));
     EXPECT_EQ(rows[1].at("batch"), 8);
@@ -217,7 +219,7 @@ TEST_F(Commands, BenchTimesThePointsOfAFile) {
 TEST_F(Commands, PlanPrintsEveryKernelAndWhatIsHeld) {
     const Said said = call({"plan", path("recipe.toml"), "--device", "cpu", "--set", "train.batch=16", "--json", "--time"});
     ASSERT_EQ(said.status, 0) << said.err;
-    const Json plan = Json::parse(said.out);
+    const Json plan = base::json_or_throw(said.out);
     EXPECT_EQ(plan.at("parameters"), 559738);
     EXPECT_EQ(plan.at("batch"), 16);
     EXPECT_GE(plan.at("memory_bytes").at("gradients").get<double>(), 4.0 * 559738);

@@ -1,11 +1,12 @@
 #include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/child.h"
 #include "diagnose/recorded_run.h"
 #include "places.h"
@@ -64,9 +65,9 @@ TEST_F(Doctor, DiagnosesARecordingInEveryForm) {
     const Said again = call({"diagnose", path("d.json"), "--json"});
     EXPECT_EQ(again.status, text.status) << again.err;
     const Said json = call({"diagnose", path("run"), "--json"});
-    EXPECT_EQ(Json::parse(again.out)["step_ms"], Json::parse(json.out)["step_ms"]);
+    EXPECT_EQ(base::json_or_throw(again.out)["step_ms"], base::json_or_throw(json.out)["step_ms"]);
     EXPECT_EQ(json.status, text.status);
-    const Json parsed = Json::parse(json.out);
+    const Json parsed = base::json_or_throw(json.out);
     EXPECT_EQ(parsed["schema"], 1);
     EXPECT_GT(parsed["steps"], 0);
     EXPECT_EQ(parsed["dropped_records"], 5);
@@ -77,7 +78,7 @@ TEST_F(Doctor, WritesSamplesForViewersOfProfiles) {
     diagnose::write_recording(folder_ / "run");
     const Said said = call({"diagnose", path("run"), "--speedscope", path("s.json"), "--collapsed", path("c.txt")});
     EXPECT_TRUE(said.status == 0 || said.status == 1) << said.err;
-    EXPECT_EQ(Json::parse(content("s.json"))["profiles"].size(), 1u);
+    EXPECT_EQ(base::json_or_throw(content("s.json"))["profiles"].size(), 1u);
     EXPECT_EQ(content("c.txt"), "python worker (4100);thread 4101;fetch (loader.py:12);[read] 10000\n");
     expect_refusal({"diagnose", path("run"), "--speedscope", path("d"), "--collapsed", path("d")}, "name the same file");
     expect_refusal({"diagnose", path("run"), "--collapsed", path("run/trace.bin")}, "file of the run");
@@ -90,7 +91,7 @@ TEST_F(Doctor, WritesSamplesForViewersOfProfiles) {
 TEST_F(Doctor, DiagnosesATraceOfTheProfiler) {
     const Said said = call({"diagnose", trace("with_stack.json"), "--json"});
     EXPECT_TRUE(said.status == 0 || said.status == 1) << said.err;
-    EXPECT_GT(Json::parse(said.out)["steps"], 0);
+    EXPECT_GT(base::json_or_throw(said.out)["steps"], 0);
 }
 
 TEST_F(Doctor, ARunThatIsStillWrittenIsReadAsFarAsItIs) {
@@ -176,7 +177,7 @@ TEST_F(Doctor, AFolderOfNumberedRunsIsOneSideOfACompare) {
     for (const char* name : {"main/1", "main/2", "main/3", "branch/1", "branch/2", "branch/4"}) record(name, 20, 18);
     const Said said = call({"compare", path("main"), path("branch"), "--after", path("main/3"), "--json"});
     ASSERT_EQ(said.status, 0) << said.err;
-    const auto json = nlohmann::json::parse(said.out);
+    const auto json = base::json_or_throw(said.out);
     EXPECT_EQ(json["before"]["recordings"], 3);
     EXPECT_EQ(json["after"]["recordings"], 3) << "two of the folder, and one that was named";
     EXPECT_EQ(json["run_spread_measured"], true);
@@ -198,7 +199,7 @@ TEST_F(Doctor, ComparesAndGates) {
     EXPECT_NE(better.out.find("ms of a step"), std::string::npos);
     const Said same = call({"compare", path("slow"), path("slow"), "--json"});
     EXPECT_EQ(same.status, 0);
-    EXPECT_EQ(Json::parse(same.out)["verdict"], "no difference");
+    EXPECT_EQ(base::json_or_throw(same.out)["verdict"], "no difference");
     const Said gate = call({"compare", path("fast"), path("slow"), "--fail-if-slower", "5%"});
     EXPECT_EQ(gate.status, 1);
     EXPECT_NE(gate.out.find("gate: failed"), std::string::npos);
@@ -207,7 +208,7 @@ TEST_F(Doctor, ComparesAndGates) {
     record("slow again", 20, 18.1);
     const Said more = call({"compare", path("slow"), path("fast"), "--before", path("slow again"), "--json"});
     EXPECT_EQ(more.status, 0) << more.err;
-    const Json several = Json::parse(more.out);
+    const Json several = base::json_or_throw(more.out);
     EXPECT_EQ(several["verdict"], "better");
     EXPECT_EQ(several["before"]["recordings"], 2);
     EXPECT_EQ(several["after"]["recordings"], 1);
@@ -251,15 +252,16 @@ TEST_F(Doctor, ComparesRunsOfTrain) {
         std::string rows;
         for (int second = 1; second <= 12; ++second) {
             const double steps = speed + second % 3;
-            rows += Json{{"kind", "interval"}, {"time", diagnose::kWall + second}, {"steps", steps}, {"steps_per_second", steps}}
-                        .dump() +
-                    "\n";
+            rows +=
+                base::json_text(Json{
+                    {"kind", "interval"}, {"time", diagnose::kWall + second}, {"steps", steps}, {"steps_per_second", steps}}) +
+                "\n";
         }
         diagnose::write_lines(folder_ / name / "metrics.jsonl", rows);
     }
     const Said said = call({"compare", path("slow"), path("fast"), "--json"});
     EXPECT_EQ(said.status, 0) << said.err;
-    const Json json = Json::parse(said.out);
+    const Json json = base::json_or_throw(said.out);
     EXPECT_EQ(json["verdict"], "better");
     EXPECT_NEAR(json["change"].get<double>(), 0.297, 0.005);
     EXPECT_TRUE(json["before"]["busy_share"].is_null());

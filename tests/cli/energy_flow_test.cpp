@@ -3,6 +3,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/folder.h"
 
 namespace millrace::cli {
@@ -36,7 +37,7 @@ TEST_F(EnergyFlowCommands, TrainEvalAndTheirJsonAgree) {
     EXPECT_EQ(trained.err.find("accuracy"), std::string::npos) << trained.err;
     const Said evaluated = call({"eval", path("run"), "--json"});
     ASSERT_EQ(evaluated.status, 0) << evaluated.err;
-    const Json before = Json::parse(trained.out), after = Json::parse(evaluated.out);
+    const Json before = base::json_or_throw(trained.out), after = base::json_or_throw(evaluated.out);
     EXPECT_EQ(after.at("split"), "validation");
     EXPECT_EQ(after.at("samples"), 6);
     EXPECT_EQ(after.at("loss"), before.at("validation_loss"));
@@ -56,7 +57,7 @@ TEST_F(EnergyFlowCommands, ModelsListsTheProfiles) {
     const Said said = call({"models", "--json"});
     ASSERT_EQ(said.status, 0) << said.err;
     std::vector<std::string> presets;
-    for (const Json& entry : Json::parse(said.out))
+    for (const Json& entry : base::json_or_throw(said.out))
         if (entry.at("model") == "energy_flow") presets.push_back(entry.at("preset"));
     EXPECT_EQ(presets, (std::vector<std::string>{"debug", "experiment", "experiment_v2", "large", "wide"}));
 }
@@ -101,9 +102,9 @@ TEST_F(EnergyFlowCommands, PlotsASampleAndItsFlows) {
         call({"eval", path("run"), "--json", "--plot", path("deep/pictures"), "--plot-sample", "5", "--plot-flows", "7"});
     ASSERT_EQ(again.status, 0) << again.err;
     EXPECT_EQ(read("sample-5-flows.svg"), flows);
-    Json json = Json::parse(again.out);
+    Json json = base::json_or_throw(again.out);
     EXPECT_EQ(json.at("plots").size(), 2u);
-    const Json plain = Json::parse(call({"eval", path("run"), "--json"}).out);
+    const Json plain = base::json_or_throw(call({"eval", path("run"), "--json"}).out);
     EXPECT_FALSE(plain.contains("plots"));
     EXPECT_EQ(json.at("loss"), plain.at("loss"));
     // Without counts: the first sample, and no more flows than there are.

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/folder.h"
 #include "io/picture_file.h"
 
@@ -33,7 +34,7 @@ protected:
         for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
         const Said said = call(words);
         EXPECT_EQ(said.status, 0) << said.err;
-        return said.status == 0 ? Json::parse(said.out) : Json();
+        return said.status == 0 ? base::json_or_throw(said.out) : Json();
     }
 };
 

@@ -22,8 +22,8 @@ TEST_F(OwnData, AFolderOfPicturesIsLearnedAndEvaluated) {
     std::filesystem::copy(folder_ / "photos/red", folder_ / "other/test/red", std::filesystem::copy_options::recursive);
     const Said other = call({"eval", path("run"), "--data", path("other"), "--json"});
     ASSERT_EQ(other.status, 0) << other.err;
-    EXPECT_EQ(Json::parse(other.out).at("samples"), 40);
-    EXPECT_GE(Json::parse(other.out).at("accuracy").get<double>(), 0.9);
+    EXPECT_EQ(base::json_or_throw(other.out).at("samples"), 40);
+    EXPECT_GE(base::json_or_throw(other.out).at("accuracy").get<double>(), 0.9);
     write_pictures("strange", 2);
     std::filesystem::rename(folder_ / "strange/red", folder_ / "strange/blue");
     const Said unknown = call({"eval", path("run"), "--data", path("strange")});
@@ -112,7 +112,7 @@ TEST_F(OwnData, OfMoreThanAThousandClassesThePairsThatOccurAreCounted) {
     trained(recipe, "kinds.csv", "run", {"train.epochs=1", "data.target=kind"});
     const Said evaluated = call({"eval", path("run"), "--json"});
     ASSERT_EQ(evaluated.status, 0) << evaluated.err;
-    const Json json = Json::parse(evaluated.out);
+    const Json json = base::json_or_throw(evaluated.out);
     EXPECT_EQ(json.at("classes").size(), 1030u);
     EXPECT_FALSE(json.contains("confusion"));
     std::int64_t rows = 0, right = 0;

@@ -41,7 +41,7 @@ protected:
     [[nodiscard]] Json evaluated(const std::string& run, const std::string& data) const {
         const Said said = call({"eval", path(run), "--data", path(data), "--device", "cpu", "--json"});
         EXPECT_EQ(said.status, 0) << said.err;
-        return said.status == 0 ? Json::parse(said.out) : Json();
+        return said.status == 0 ? base::json_or_throw(said.out) : Json();
     }
     static double number(std::string_view cell) { return std::stod(std::string(cell)); }
 
@@ -178,7 +178,7 @@ TEST_F(Predict, EveryFormHoldsTheSameClasses) {
     ASSERT_EQ(out.rows(), 100u);
     std::vector<Json> lines;
     std::istringstream read(text("out.jsonl"));
-    for (std::string line; std::getline(read, line);) lines.push_back(Json::parse(line));
+    for (std::string line; std::getline(read, line);) lines.push_back(base::json_or_throw(line));
     ASSERT_EQ(lines.size(), 100u);
     const std::string bytes = text("out.npy");
     const auto array = io::parse_npy(io::bytes_of(bytes), "out.npy");
@@ -280,10 +280,11 @@ TEST_F(Predict, MembersOfALanguageModelHaveASpread) {
     std::istringstream read(text("out.jsonl"));
     std::string line;
     std::getline(read, line);
-    EXPECT_EQ(Json::parse(line), Json::parse(R"({"position": 0, "token": "one", "probability": null, "spread": null})"));
+    EXPECT_EQ(base::json_or_throw(line),
+              base::json_or_throw(R"({"position": 0, "token": "one", "probability": null, "spread": null})"));
     int different = 0;
     while (std::getline(read, line)) {
-        const Json row = Json::parse(line);
+        const Json row = base::json_or_throw(line);
         EXPECT_GT(row.at("probability").get<double>(), 0);
         EXPECT_LE(row.at("spread").get<double>(), row.at("probability").get<double>() + 1e-8) << "two numbers above 0";
         different += row.at("spread").get<double>() > 1e-5 ? 1 : 0;

@@ -1,5 +1,7 @@
+
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/folder.h"
 
 namespace millrace::cli {
@@ -15,7 +17,7 @@ TEST_F(Runs, AreListedComparedAndLeaveAReport) {
     EXPECT_EQ(table.status, 0) << table.err;
     EXPECT_EQ(std::ranges::count(table.out, '\n'), 3);
     EXPECT_LT(table.out.find("slow"), table.out.find("fast")) << table.out;
-    const Json list = Json::parse(call({"runs", path("runs"), "--json", "--filter", "optim.lr>0.001"}).out);
+    const Json list = base::json_or_throw(call({"runs", path("runs"), "--json", "--filter", "optim.lr>0.001"}).out);
     ASSERT_EQ(list.size(), 1u);
     EXPECT_EQ(list[0]["name"], "fast");
     EXPECT_EQ(list[0]["state"], "finished");
@@ -31,8 +33,8 @@ TEST_F(Runs, AreListedComparedAndLeaveAReport) {
     EXPECT_EQ(compared.status, 0) << "too short to compare their speed, not their scores: " << compared.err;
     for (const char* words : {"validation_accuracy", "  optim.lr", "0.0001", "0.002", "loss after epoch"})
         EXPECT_NE(compared.out.find(words), std::string::npos) << words << "\n" << compared.out;
-    const Json json = Json::parse(call({"compare", path("runs/slow"), path("runs/fast"), "--json"}).out);
-    EXPECT_EQ(json["trainings"]["differing_keys"].size(), 1u) << json.dump(1);
+    const Json json = base::json_or_throw(call({"compare", path("runs/slow"), path("runs/fast"), "--json"}).out);
+    EXPECT_EQ(json["trainings"]["differing_keys"].size(), 1u) << base::json_text(json, 1);
     EXPECT_EQ(call({"compare", path("runs/slow"), path("runs/fast"), "--fail-if-slower", "5%"}).status, 4)
         << "a gate wants a verdict on the speed";
     std::ifstream report(folder_ / "runs/fast/report.html");
@@ -44,7 +46,7 @@ TEST_F(Runs, AreListedComparedAndLeaveAReport) {
 TEST_F(Runs, ModelsShowNamesLayersWithTheirWork) {
     const Said said = call({"models", "show", path("recipe.toml"), "--json"});
     ASSERT_EQ(said.status, 0) << said.err;
-    const Json model = Json::parse(said.out);
+    const Json model = base::json_or_throw(said.out);
     EXPECT_EQ(model.at("parameters"), 559738);
     std::int64_t parameters = 0, step = 0;
     Json first;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json.h"
 #include "cli/folder.h"
 #include "data/recordings/files.h"
 #include "io/checkpoint.h"
@@ -81,7 +82,7 @@ TEST_F(Streaming, AFileThatIsCutEndsTheRunWithItsName) {
 TEST_F(Streaming, TuningTimesTheReadersAndWritesARecipe) {
     const Said tuned = call({"tune", path("leak.toml"), "--seconds", "4", "--json", "--quiet", "--out", path("tuned.toml")});
     ASSERT_EQ(tuned.status, 0) << tuned.err;
-    const auto report = nlohmann::json::parse(tuned.out);
+    const auto report = base::json_or_throw(tuned.out);
     EXPECT_TRUE(report.at("streamed").get<bool>());
     EXPECT_GT(report.at("reader_seconds_per_sample").get<double>(), 0);
     std::map<std::string, int> stages;

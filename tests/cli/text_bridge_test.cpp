@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/folder.h"
 #include "data/text/tokenizer.h"
 
@@ -38,13 +39,13 @@ TEST_F(TextBridgeCommands, TextsAreAnsweredOneLineEach) {
     const Said trained = flow("run", {"--json"});
     ASSERT_EQ(trained.status, 0) << trained.err;
     EXPECT_NE(trained.err.find("text bridge: encode loss"), std::string::npos) << trained.err;
-    EXPECT_TRUE(Json::parse(trained.out).contains("bridge_word_overlap"));
+    EXPECT_TRUE(base::json_or_throw(trained.out).contains("bridge_word_overlap"));
     const Said plain = call({"eval", path("run"), "--text", first_, "--text", second_});
     ASSERT_EQ(plain.status, 0) << plain.err;
     EXPECT_EQ(std::count(plain.out.begin(), plain.out.end(), '\n'), 2) << plain.out;
     const Said detailed = call({"eval", path("run"), "--json", "--text", first_, "--text", second_});
     ASSERT_EQ(detailed.status, 0) << detailed.err;
-    const Json json = Json::parse(detailed.out);
+    const Json json = base::json_or_throw(detailed.out);
     ASSERT_EQ(json.at("answers").size(), 2u);
     EXPECT_EQ(json.at("answers")[1].at("text"), second_);
     EXPECT_EQ(json.at("answers")[0].at("answer").get<std::string>() + "\n" +
@@ -62,7 +63,7 @@ TEST_F(TextBridgeCommands, TextsAreAnsweredOneLineEach) {
     EXPECT_EQ(alone.out, plain.out);
     const Said unplaced = call({"eval", path("run"), "--json", "--text", first_});
     ASSERT_EQ(unplaced.status, 0) << unplaced.err;
-    EXPECT_TRUE(Json::parse(unplaced.out).at("answers")[0].at("nearest_cosine").is_null()) << "not measured, not 0";
+    EXPECT_TRUE(base::json_or_throw(unplaced.out).at("answers")[0].at("nearest_cosine").is_null()) << "not measured, not 0";
 }
 
 TEST_F(TextBridgeCommands, WhatCannotBeAnsweredIsRefused) {
@@ -74,7 +75,7 @@ TEST_F(TextBridgeCommands, WhatCannotBeAnsweredIsRefused) {
     expect_refusal(call({"eval", path("run"), "--text", first_, "--split", "validation"}), {"--split"});
     expect_refusal(call({"eval", path("run"), "--text", first_, "--plot", path("pictures")}), {"--plot"});
     expect_refusal(call({"eval", path("nowhere"), "--text", first_}), {"nowhere"});
-    EXPECT_FALSE(Json::parse(call({"eval", path("plain"), "--json"}).out).contains("bridge_exact"));
+    EXPECT_FALSE(base::json_or_throw(call({"eval", path("plain"), "--json"}).out).contains("bridge_exact"));
 }
 
 }  // namespace

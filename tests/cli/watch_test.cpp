@@ -1,15 +1,16 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
+#include "base/json.h"
 #include "cli/folder.h"
 #include "places.h"
 
@@ -80,7 +81,7 @@ protected:
     static std::vector<Json> json_lines(const std::string& text) {
         std::vector<Json> out;
         std::istringstream lines(text);
-        for (std::string line; std::getline(lines, line);) out.push_back(Json::parse(line));
+        for (std::string line; std::getline(lines, line);) out.push_back(base::json_or_throw(line));
         return out;
     }
 

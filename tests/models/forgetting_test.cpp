@@ -1,6 +1,7 @@
 // What was forgotten, by hand values.
 
 #include "models/forgetting.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -99,7 +100,7 @@ TEST(Forgetting, ACourseThatEndedEarlyHasItsLossesAlone) {
     EXPECT_EQ(measured.groups[0].losses.size(), 2u);
     EXPECT_TRUE(measured.comparisons.empty());
     EXPECT_NE(forgetting_text(course, measured).find("no forgetting to measure"), std::string::npos);
-    const auto document = nlohmann::json::parse(forgetting_json(course, measured));
+    const auto document = base::json_or_throw(forgetting_json(course, measured));
     EXPECT_FALSE(document.at("complete").get<bool>());
     EXPECT_FALSE(document.at("members")[0].contains("forgetting"));
 }
@@ -110,7 +111,7 @@ TEST(Forgetting, TextJsonAndPictureSayTheSame) {
     const std::string text = forgetting_text(course, measured);
     EXPECT_NE(text.find("after air  2.600 (13.5)"), std::string::npos) << text;
     EXPECT_NE(text.find("0.600 +- 0.100"), std::string::npos) << text;
-    const auto document = nlohmann::json::parse(forgetting_json(course, measured));
+    const auto document = base::json_or_throw(forgetting_json(course, measured));
     EXPECT_EQ(document.at("members").size(), 4u);
     EXPECT_EQ(document["members"][2]["seed"], 2);
     EXPECT_EQ(document["members"][2]["group"], "new");

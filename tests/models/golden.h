@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "io/safetensors.h"
 #include "places.h"
 
@@ -23,7 +24,7 @@ public:
     [[nodiscard]] std::vector<std::int64_t> shape(const std::string& name) const { return file_.find(name)->shape; }
     [[nodiscard]] std::vector<float> floats(const std::string& name) const { return copied<float>(name); }
     [[nodiscard]] std::vector<std::int32_t> integers(const std::string& name) const { return copied<std::int32_t>(name); }
-    [[nodiscard]] nlohmann::json meta(const std::string& key) const { return nlohmann::json::parse(file_.metadata().at(key)); }
+    [[nodiscard]] nlohmann::json meta(const std::string& key) const { return base::json_or_throw(file_.metadata().at(key)); }
     [[nodiscard]] std::set<std::string> names(const std::string& key) const { return meta(key).get<std::set<std::string>>(); }
 
 private:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/k1/information.h"
 #include "models/k1/node_report.h"
 #include "models/language_rig.h"
@@ -110,7 +111,7 @@ TEST_F(Report, FilesHoldTheFigures) {
     ASSERT_EQ(made.files.size(), 2u);
     EXPECT_EQ(made.files[0].name, "nodes.svg");
     EXPECT_EQ(made.files[1].name, "nodes.json");
-    const auto parsed = nlohmann::json::parse(made.files[1].content);
+    const auto parsed = base::json_or_throw(made.files[1].content);
     const auto& member = parsed.at("members").at(0);
     EXPECT_EQ(member.at("nodes").size(), 7u);
     EXPECT_EQ(member.at("nodes").at(2).at("chosen"), 10);

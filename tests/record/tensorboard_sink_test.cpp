@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "io/checksum.h"
 #include "places.h"
 #include "record/sink_rig.h"
@@ -52,7 +52,7 @@ TEST(TensorBoardSink, AnIndependentReaderFindsEveryValueAtItsStep) {
     ASSERT_EQ(read.status, 0) << read.output;
     std::vector<nlohmann::json> events;
     for (std::size_t at = 0, end = 0; (end = read.output.find('\n', at)) != std::string::npos; at = end + 1)
-        events.push_back(nlohmann::json::parse(read.output.substr(at, end - at)));
+        events.push_back(base::json_or_throw(read.output.substr(at, end - at)));
     ASSERT_EQ(events.size(), 7u);
     EXPECT_EQ(events[0]["version"], "brain.Event:2");
     EXPECT_EQ(events[1]["step"], 5) << "before training: the tick";

@@ -1,7 +1,7 @@
 #include "report/compare_text.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "report/made_up_diagnosis.h"
@@ -79,12 +79,12 @@ TEST(CompareText, AGateThatCannotFailSaysSo) {
     EXPECT_TRUE(holds(text, "these recordings show no loss below 21 %")) << text;
     EXPECT_TRUE(holds(text, "22 recordings of each")) << text;
     EXPECT_TRUE(holds(text, "--repeat")) << text;
-    const Json json = Json::parse(compare_json(report));
+    const Json json = base::json_or_throw(compare_json(report));
     EXPECT_NEAR(json["least_loss_shown"].get<double>(), 0.213, 0.001);
     EXPECT_EQ(json["recordings_needed"], 22);
     report.gate->allowed = 0.25;
     EXPECT_FALSE(holds(compare_text(report, {}), "no loss below"));
-    EXPECT_TRUE(Json::parse(compare_json({}))["least_loss_shown"].is_null());
+    EXPECT_TRUE(base::json_or_throw(compare_json({}))["least_loss_shown"].is_null());
 }
 
 TEST(CompareText, RunsThatAreTooShortToBeCertainLeaveTheGateOpen) {
@@ -98,16 +98,16 @@ TEST(CompareText, RunsThatAreTooShortToBeCertainLeaveTheGateOpen) {
         EXPECT_TRUE(text.starts_with("no difference shown: -16.3 % may be noise;")) << text;
         EXPECT_TRUE(holds(text, "6.6 s more")) << text;
         EXPECT_EQ(holds(text, "gate: cannot tell"), allowed < 0.1) << text;
-        EXPECT_EQ(Json::parse(compare_json(report))["gate"]["failed"].is_null(), allowed < 0.1);
+        EXPECT_EQ(base::json_or_throw(compare_json(report))["gate"]["failed"].is_null(), allowed < 0.1);
     }
-    EXPECT_EQ(Json::parse(compare_json(report))["more_seconds"], 6.6);
-    EXPECT_GT(Json::parse(compare_json(report))["assumed_spread"].get<double>(), 0);
+    EXPECT_EQ(base::json_or_throw(compare_json(report))["more_seconds"], 6.6);
+    EXPECT_GT(base::json_or_throw(compare_json(report))["assumed_spread"].get<double>(), 0);
 }
 
 TEST(CompareJson, HoldsBothSidesAndTheVerdict) {
     ComparisonReport report = made(20, 18, 21.5);
     report.gate = SpeedGate{0.05, false};
-    const Json json = Json::parse(compare_json(report));
+    const Json json = base::json_or_throw(compare_json(report));
     EXPECT_EQ(json["schema"], 1);
     EXPECT_EQ(json["verdict"], "better");
     EXPECT_NEAR(json["change"].get<double>(), 0.194, 0.001);
@@ -116,7 +116,7 @@ TEST(CompareJson, HoldsBothSidesAndTheVerdict) {
     EXPECT_EQ(json["before"]["busy_share"], 0.79);
     EXPECT_EQ(json["after"]["breakdown"]["compute"], 23.1);
     EXPECT_EQ(json["gate"]["failed"], false);
-    const Json nothing = Json::parse(compare_json({}));
+    const Json nothing = base::json_or_throw(compare_json({}));
     EXPECT_EQ(nothing["verdict"], "too few blocks");
     EXPECT_TRUE(nothing["change"].is_null());
     EXPECT_TRUE(nothing["before"]["steps_per_second"]["median"].is_null());

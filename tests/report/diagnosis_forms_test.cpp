@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "report/diagnosis_html.h"
 #include "report/diagnosis_json.h"
 #include "report/diagnosis_markdown.h"
@@ -20,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 TEST(DiagnosisJson, KeysAreThoseOfTheSchema) {
-    const Json json = Json::parse(diagnosis_json(sick_diagnosis()));
+    const Json json = base::json_or_throw(diagnosis_json(sick_diagnosis()));
     EXPECT_EQ(json["schema"], 1);
     EXPECT_EQ(json["healthy"], false);
     EXPECT_EQ(json["busy_share"], 0.79);
@@ -48,12 +49,13 @@ TEST(DiagnosisJson, KeysAreThoseOfTheSchema) {
 TEST(DiagnosisJson, MeanStepIsThatOfTheRecordedSteps) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     diagnosis.recorded = {{0, 20'000'000}, {20'000'000, 45'000'000}, {100'000'000, 130'000'000}};
-    EXPECT_DOUBLE_EQ(Json::parse(diagnosis_json(diagnosis))["mean_step_ms"].get<double>(), 25.0);
+    EXPECT_DOUBLE_EQ(base::json_or_throw(diagnosis_json(diagnosis))["mean_step_ms"].get<double>(), 25.0);
     diagnosis.unseen_loading_ms = 7;
-    EXPECT_DOUBLE_EQ(Json::parse(diagnosis_json(diagnosis))["mean_step_ms"].get<double>(), 32.0) << "the breakdown has these";
-    EXPECT_DOUBLE_EQ(Json::parse(diagnosis_json(diagnosis))["unseen_loading_ms_per_step"].get<double>(), 7.0);
+    EXPECT_DOUBLE_EQ(base::json_or_throw(diagnosis_json(diagnosis))["mean_step_ms"].get<double>(), 32.0)
+        << "the breakdown has these";
+    EXPECT_DOUBLE_EQ(base::json_or_throw(diagnosis_json(diagnosis))["unseen_loading_ms_per_step"].get<double>(), 7.0);
     diagnosis.recorded.clear();
-    EXPECT_TRUE(Json::parse(diagnosis_json(diagnosis))["mean_step_ms"].is_null());
+    EXPECT_TRUE(base::json_or_throw(diagnosis_json(diagnosis))["mean_step_ms"].is_null());
 }
 
 TEST(DiagnosisJson, WhatWasNotMeasuredIsNull) {
@@ -61,7 +63,7 @@ TEST(DiagnosisJson, WhatWasNotMeasuredIsNull) {
     diagnose::Finding finding;
     finding.lost_ms_per_step = std::numeric_limits<double>::quiet_NaN();
     diagnosis.findings.push_back(finding);
-    const Json json = Json::parse(diagnosis_json(diagnosis));
+    const Json json = base::json_or_throw(diagnosis_json(diagnosis));
     for (const char* key : {"busy_share", "step_ms", "mean_step_ms", "overhead_share", "window_overhead_share",
                             "undisturbed_step_ms", "undisturbed_evaluation_ms_per_step", "title"})
         EXPECT_TRUE(json[key].is_null()) << key;
@@ -76,7 +78,7 @@ TEST(DiagnosisJson, KernelsAndTheRunHaveTheirKeys) {
     diagnose::Diagnosis diagnosis = healthy_diagnosis();
     diagnosis.kernels = made_up_kernels();
     diagnosis.run = {60.5, {{4, 10.5, 40, 3, 1, 2}}};
-    const Json json = Json::parse(diagnosis_json(diagnosis));
+    const Json json = base::json_or_throw(diagnosis_json(diagnosis));
     EXPECT_EQ(json["gpu_ms"], 1000.0);
     ASSERT_EQ(json["kernels"].size(), 3u);
     const Json &first = json["kernels"][0], &last = json["kernels"][2], &chain = json["fusible"][0];
@@ -101,7 +103,7 @@ TEST(DiagnosisJson, KernelsAndTheRunHaveTheirKeys) {
                                  {"checkpoints_s", 1.0},
                                  {"other_s", 2.0}}));
     diagnosis.run.seconds.reset();
-    const Json unsampled = Json::parse(diagnosis_json(diagnosis))["run"];
+    const Json unsampled = base::json_or_throw(diagnosis_json(diagnosis))["run"];
     EXPECT_EQ(unsampled["wall_s"], 60.5);
     EXPECT_TRUE(unsampled["training_s"].is_null()) << "not measured is not 0";
 }
@@ -112,7 +114,7 @@ TEST(DiagnosisJson, LongTablesAreCut) {
     diagnosis.kernels.rows.resize(500);
     diagnosis.kernels.chains.resize(500);
     diagnosis.kernels.chains[0].names.resize(10'000);
-    const Json json = Json::parse(diagnosis_json(diagnosis));
+    const Json json = base::json_or_throw(diagnosis_json(diagnosis));
     EXPECT_EQ(json["kernels"].size(), 50u);
     EXPECT_EQ(json["fusible"].size(), 50u);
     EXPECT_EQ(json["fusible"][0]["kernels"].size(), 50u);
@@ -174,7 +176,7 @@ TEST(DiagnosisJson, BytesThatAreNoUtf8AreReplaced) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     diagnosis.findings[0].where->file = "a\xff.py";
     diagnosis.remarks = {"\x80"};
-    const Json json = Json::parse(diagnosis_json(diagnosis));
+    const Json json = base::json_or_throw(diagnosis_json(diagnosis));
     EXPECT_EQ(json["findings"][0]["where"]["file"], "a\xef\xbf\xbd.py");
 }
 
@@ -186,7 +188,7 @@ TEST(DiagnosisForms, SayWhatEvaluationAddsWhileNothingIsRecorded) {
     for (const std::string& text : pages()) EXPECT_EQ(text.find(unrecorded), std::string::npos);
     diagnosis.undisturbed_evaluation_ms = 4.4;
     for (const std::string& text : pages()) EXPECT_NE(text.find(unrecorded), std::string::npos) << text.substr(0, 4'000);
-    const Json json = Json::parse(diagnosis_json(diagnosis));
+    const Json json = base::json_or_throw(diagnosis_json(diagnosis));
     EXPECT_EQ(json["evaluation_ms_per_step"], 12.4);
     EXPECT_EQ(json["undisturbed_evaluation_ms_per_step"], 4.4);
 }

@@ -1,4 +1,5 @@
 #include "report/kineto_export.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -217,7 +218,7 @@ TEST(KinetoExport, ReadsBackAsTheSameTimelineAndDiagnosis) {
 
 /// What Perfetto's importer of JSON and chrome://tracing need, and what they warn about.
 void check_schema(const std::string& text) {
-    const nlohmann::json trace = nlohmann::json::parse(text);  // strict: escapes, UTF-8, numbers
+    const nlohmann::json trace = base::json_or_throw(text);  // strict: escapes, UTF-8, numbers
     EXPECT_EQ(trace.at("schemaVersion"), 1);
     EXPECT_TRUE(trace.at("deviceProperties").is_array());
     double last = 0;
@@ -250,7 +251,7 @@ void check_schema(const std::string& text) {
             for (const nlohmann::json& value : event.at("args")) EXPECT_TRUE(value.is_number());
         }
         if (phase == "s" || phase == "f") {
-            auto& [starts, finishes] = flows[event.at("id").dump()];
+            auto& [starts, finishes] = flows[base::json_text(event.at("id"))];
             ++(phase == "s" ? starts : finishes);
             EXPECT_TRUE(phase != "f" || event.at("bp") == "e");
         }
@@ -276,7 +277,7 @@ TEST(KinetoExport, HasStepsAndOwnersOnRowsOfTheirOwn) {
     const std::vector<Step> steps = {{view.begin, view.end, 0, 1}, {view.end, view.end + 1'000'000, 1, 2}};
     ASSERT_TRUE(write_trace(timeline, steps, diagnosis, sink).ok());
     check_schema(sink.text);
-    const nlohmann::json trace = nlohmann::json::parse(sink.text);
+    const nlohmann::json trace = base::json_or_throw(sink.text);
     int found = 0, owners = 0;
     for (const nlohmann::json& event : trace.at("traceEvents")) {
         if (event.value("cat", "") == "user_annotation" && event.at("name").get<std::string>().starts_with("ProfilerStep#"))
@@ -295,7 +296,7 @@ TEST(KinetoExport, StopsAtItsCapWithAWholeFile) {
     ASSERT_TRUE(done.ok());
     EXPECT_GT(done->left_out, 10u);
     EXPECT_LT(sink.text.size(), 21'000u);
-    EXPECT_EQ(nlohmann::json::parse(sink.text).at("traceEvents").size(), done->events);
+    EXPECT_EQ(base::json_or_throw(sink.text).at("traceEvents").size(), done->events);
     EXPECT_LT(read_back(sink.text).calls.size(), timeline.calls.size());
 }
 
@@ -320,7 +321,7 @@ TEST(KinetoExport, AnEmptyTimelineIsAValidFile) {
     Timeline timeline;
     timeline.names.emplace_back();
     timeline.stacks.emplace_back();
-    EXPECT_TRUE(nlohmann::json::parse(exported(timeline)).at("traceEvents").empty());
+    EXPECT_TRUE(base::json_or_throw(exported(timeline)).at("traceEvents").empty());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "report/sample_export.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -70,7 +71,7 @@ void expect_speedscope(const Json& json) {
 }
 
 TEST(SampleExport, SpeedscopeGetsAProfileForEachThread) {
-    const Json json = Json::parse(written(sampled(), write_speedscope));
+    const Json json = base::json_or_throw(written(sampled(), write_speedscope));
     expect_speedscope(json);
     ASSERT_EQ(json["profiles"].size(), 3u);
     const Json& main = json["profiles"][0];
@@ -107,7 +108,7 @@ TEST(SampleExport, HostileNamesBreakNeitherForm) {
     const std::string speedscope = written(timeline, write_speedscope), collapsed = written(timeline, write_collapsed);
     for (const std::string& text : {speedscope, collapsed})
         for (const char byte : text) EXPECT_TRUE(byte == '\n' || static_cast<unsigned char>(byte) >= 0x20) << text;
-    expect_speedscope(Json::parse(speedscope));
+    expect_speedscope(base::json_or_throw(speedscope));
     std::istringstream lines(collapsed);
     std::size_t count = 0;
     for (std::string line; std::getline(lines, line); ++count) {
@@ -120,7 +121,7 @@ TEST(SampleExport, HostileNamesBreakNeitherForm) {
 }
 
 TEST(SampleExport, WithoutSamplesThereIsNoProfile) {
-    const Json json = Json::parse(written({}, write_speedscope));
+    const Json json = base::json_or_throw(written({}, write_speedscope));
     expect_speedscope(json);
     EXPECT_TRUE(json["profiles"].empty());
     EXPECT_EQ(written({}, write_collapsed), "");
@@ -129,7 +130,7 @@ TEST(SampleExport, WithoutSamplesThereIsNoProfile) {
 TEST(SampleExport, StacksAndNamesThatAreNotThereAreNoFrames) {
     Timeline timeline;
     timeline.samples = {{5, 1, 1, 'R', 77, 88}};
-    expect_speedscope(Json::parse(written(timeline, write_speedscope)));
+    expect_speedscope(base::json_or_throw(written(timeline, write_speedscope)));
     EXPECT_EQ(written(timeline, write_collapsed), "process (1);thread 1;[no frames] 10000\n");
 }
 

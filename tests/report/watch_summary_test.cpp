@@ -1,7 +1,7 @@
 #include "report/watch_summary.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "report/made_up.h"
@@ -42,7 +42,7 @@ TEST(WatchSummary, BitsAreNotAveragedAndWhatWasLeftOutIsSaid) {
     facts.gpu_note = "CUDA_VISIBLE_DEVICES names no GPU with '5'; what follows it is hidden";
     const WatchRecord noted(facts, record.interval());
     EXPECT_NE(summary_text(noted, outcome_of(noted)).find("note       " + facts.gpu_note), std::string::npos);
-    EXPECT_EQ(Json::parse(summary_json(noted, outcome_of(noted))).at("machine").at("gpu_note"), facts.gpu_note);
+    EXPECT_EQ(base::json_or_throw(summary_json(noted, outcome_of(noted))).at("machine").at("gpu_note"), facts.gpu_note);
 }
 
 TEST(WatchSummary, TextSaysThatThereIsNoGpu) {
@@ -56,7 +56,7 @@ TEST(WatchSummary, TextSaysThatThereIsNoGpu) {
 TEST(WatchSummary, EnergyWithoutACounterIsNotMeasured) {
     const WatchRecord record = made_up_record(1, [](sense::Sample& sample) { sample.gpus[0].energy_joules.reset(); });
     EXPECT_NE(summary_text(record, outcome_of(record)).find("GPU 0: not measured"), std::string::npos);
-    const Json json = Json::parse(summary_json(record, outcome_of(record)));
+    const Json json = base::json_or_throw(summary_json(record, outcome_of(record)));
     EXPECT_TRUE(json.at("energy").at(0).at("joules").is_null());
 }
 
@@ -67,7 +67,7 @@ TEST(WatchSummary, EnergyOfALostGpuStatesItsOwnWindow) {
         sample.gpus[0].lost = true;
     });
     EXPECT_NE(summary_text(record, outcome_of(record)).find("1500 J (0.4167 Wh) by its counter over 10.0s"), std::string::npos);
-    EXPECT_EQ(Json::parse(summary_json(record, outcome_of(record))).at("energy").at(0).at("window_seconds"), 10);
+    EXPECT_EQ(base::json_or_throw(summary_json(record, outcome_of(record))).at("energy").at(0).at("window_seconds"), 10);
 }
 
 TEST(WatchSummary, JsonHasItsKeysAndFigures) {
@@ -78,7 +78,7 @@ TEST(WatchSummary, JsonHasItsKeysAndFigures) {
     outcome.lost_outputs = {"CSV f.csv: disk full"};
     const std::string line = summary_json(record, outcome);
     EXPECT_EQ(line.find('\n'), std::string::npos);
-    const Json json = Json::parse(line);
+    const Json json = base::json_or_throw(line);
     EXPECT_EQ(json.at("kind"), "summary");
     EXPECT_EQ(json.at("version"), kWatchSummaryVersion);
     EXPECT_EQ(json.at("exit_status"), 3);
@@ -104,7 +104,7 @@ TEST(WatchSummary, OneSampleAndNoneAreSaidAsTheyAre) {
     EXPECT_NE(text.find("GPU 0: not measured"), std::string::npos);
     const WatchRecord none = made_up_record(1, kUnchanged, true, 0);
     EXPECT_NE(summary_text(none, {}).find("0 samples"), std::string::npos);
-    const Json json = Json::parse(summary_json(none, {}));
+    const Json json = base::json_or_throw(summary_json(none, {}));
     EXPECT_TRUE(json.at("schedule").at("late_ms_p50").is_null());
     EXPECT_TRUE(json.at("cost").at("sampler_percent_of_one_core").is_null());
 }

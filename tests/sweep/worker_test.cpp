@@ -1,4 +1,5 @@
 #include "sweep/worker.h"
+#include "base/json.h"
 
 #include <algorithm>
 #include <latch>
@@ -362,7 +363,7 @@ TEST_F(SweepWorker, TheRunWritesItsResults) {
     const std::string text((std::istreambuf_iterator<char>(in)), {});
     const std::string expected = recipe_of(of, report->finalists.front().configuration, 100).to_toml();
     EXPECT_NE(text.find(expected), std::string::npos) << text;
-    const auto json = nlohmann::json::parse(report_json(of, *report));
+    const auto json = base::json_or_throw(report_json(of, *report));
     EXPECT_EQ(json["complete"], 20);
     EXPECT_EQ(json["finalists"].size(), 2u);
     EXPECT_EQ(json["finalists"][0]["test"]["test_loss"]["count"], 2);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "data/makers.h"
 #include "data/text/text_files.h"
 #include "train/console.h"
@@ -62,7 +63,7 @@ protected:
         return result.error().text();
     }
     [[nodiscard]] nlohmann::json continual(const std::string& name) const {
-        return nlohmann::json::parse(bytes(name + "/continual.json"));
+        return base::json_or_throw(bytes(name + "/continual.json"));
     }
 };
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "data/makers.h"
 #include "train/evaluate.h"
 #include "train/tiny_run.h"
@@ -55,7 +56,7 @@ protected:
     std::vector<json> rows(const std::string& run) const {
         std::ifstream in(folder_ / run / "metrics.jsonl");
         std::vector<json> all;
-        for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
+        for (std::string line; std::getline(in, line);) all.push_back(base::json_or_throw(line));
         return all;
     }
 };
@@ -86,7 +87,7 @@ TEST_F(EnergyFlowRun, RowsHoldTheFiguresAndNoAccuracy) {
     std::map<std::string, int> kinds;
     for (const json& row : rows("run")) {
         kinds[row.at("kind")] += 1;
-        for (const auto& [key, value] : row.items()) EXPECT_EQ(key.find("accuracy"), std::string::npos) << row.dump();
+        for (const auto& [key, value] : row.items()) EXPECT_EQ(key.find("accuracy"), std::string::npos) << base::json_text(row);
         if (row.at("kind") != "epoch") continue;
         for (const char* key : {"train_loss", "validation_loss", "validation_cosine", "mapper_loss", "flows_reflected",
                                 "cell_coverage", "flow_steps_used"})
@@ -116,12 +117,12 @@ TEST_F(EnergyFlowRun, SpeedInFlopsIsAbsentWhereStepsMayBeLeftOut) {
         int seen = 0;
         for (const json& row : rows(name)) {
             if (row.at("kind") != "epoch") {
-                EXPECT_FALSE(skips && row.contains("flops_per_second")) << row.dump();
+                EXPECT_FALSE(skips && row.contains("flops_per_second")) << base::json_text(row);
                 continue;
             }
             ++seen;
-            EXPECT_EQ(row.contains("flops_per_second"), !skips) << row.dump();
-            EXPECT_FALSE(row.contains("flops_share_percent")) << row.dump();
+            EXPECT_EQ(row.contains("flops_per_second"), !skips) << base::json_text(row);
+            EXPECT_FALSE(row.contains("flops_share_percent")) << base::json_text(row);
         }
         EXPECT_EQ(seen, 2);
     }

@@ -1,6 +1,8 @@
 // train --init: a new run from the weights of another run or of a file.
+
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "record/run_directory.h"
 #include "train/tiny_run.h"
 
@@ -36,7 +38,7 @@ TEST_F(InitialRun, BestWeightsOfARunStartAnother) {
     ASSERT_TRUE(result.ok()) << result.error().text();
     EXPECT_EQ(last("b"), bytes("a/checkpoints/best/model.safetensors"));
     EXPECT_EQ(result->step, 7u);
-    EXPECT_EQ(nlohmann::json::parse(last("b", "state.json")).at("members").at(0).at("applied"), 7);
+    EXPECT_EQ(base::json_or_throw(last("b", "state.json")).at("members").at(0).at("applied"), 7);
     const auto manifest = record::read_manifest(folder_ / "b");
     ASSERT_TRUE(manifest->init);
     EXPECT_EQ(manifest->init->path, fs::canonical(folder_ / "a/checkpoints/best").string());

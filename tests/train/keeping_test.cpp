@@ -1,15 +1,16 @@
 // Nothing is lost: checkpoints by time and on request, damaged and lost files, full disks, stops at any moment.
 #include <sys/fsuid.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json.h"
 #include "captured_log.h"
 #include "fake_clock.h"
 #include "io/checkpoint.h"
@@ -190,9 +191,9 @@ TEST_F(Keeping, UnreadableCheckpointIsNoDamagedOne) {
 TEST_F(Keeping, CheckpointOfANewerFormatIsNoDamagedOne) {
     ASSERT_TRUE(run("a", {"train.epochs=2"}).ok());
     const auto path = folder_ / "a/checkpoints/last/state.json";
-    auto state = nlohmann::json::parse(bytes("a/checkpoints/last/state.json"));
+    auto state = base::json_or_throw(bytes("a/checkpoints/last/state.json"));
     state["checkpoint"]["format"] = 2;
-    std::ofstream(path) << state.dump();
+    std::ofstream(path) << base::json_text(state);
     const auto refused = run("a", {"train.epochs=3"}, true);
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().text().find("format 2"), std::string::npos) << refused.error().text();
@@ -296,7 +297,7 @@ TEST_F(Keeping, ImprovementThatCouldNotBeSavedIsNoneForPatience) {
         if (step == 8) disk.fill();
         if (step == 15) disk.release();
         if (step == 16) saves_ += 1;
-        if (step == 18) state = nlohmann::json::parse(last(name, "state.json"));
+        if (step == 18) state = base::json_or_throw(last(name, "state.json"));
     });
     ASSERT_TRUE(result.ok()) << result.error().text();
     ASSERT_TRUE(logged("step 14 was not saved")) << log_.text();

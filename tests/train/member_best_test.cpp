@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "train/evaluate.h"
 #include "train/tiny_run.h"
 
@@ -59,7 +60,7 @@ TEST_F(MemberBests, AreTheSameAfterAResume) {
     for (const char* epochs : {"1", "3", "4", "5"}) ASSERT_TRUE(run("cut", three(epochs), std::string(epochs) != "1").ok());
     const auto again = run("cut", three("5"), true);
     ASSERT_TRUE(again.ok()) << again.error().text();
-    const auto best = [&](const std::string& name) { return nlohmann::json::parse(last(name, "state.json")).at("best"); };
+    const auto best = [&](const std::string& name) { return base::json_or_throw(last(name, "state.json")).at("best"); };
     EXPECT_EQ(best("cut"), best("whole"));
     EXPECT_EQ(best("whole").at("epochs").size(), 3u);
     for (int k = 0; k < 3; ++k) {
@@ -115,7 +116,7 @@ TEST_F(MemberBests, OneMemberHasNoFolderOfItsOwn) {
     ASSERT_TRUE(run("a", settings("3", {"optim.lr=3e-2"})).ok());
     for (const auto& entry : fs::directory_iterator(folder_ / "a/checkpoints"))
         EXPECT_FALSE(entry.path().filename().string().starts_with("best-")) << entry.path();
-    const auto best = nlohmann::json::parse(last("a", "state.json")).at("best");
+    const auto best = base::json_or_throw(last("a", "state.json")).at("best");
     for (const char* key : {"values", "epochs", "steps"}) EXPECT_FALSE(best.contains(key)) << key;
 }
 

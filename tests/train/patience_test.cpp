@@ -1,6 +1,8 @@
 // train.patience: a run ends when no member's validation improves any more, and at the same epoch after a kill.
+
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "record/run_directory.h"
 #include "train/console.h"
 #include "train/killer.h"
@@ -23,7 +25,7 @@ protected:
     base::Result<RunResult> go(const std::string& name, std::vector<std::string> more, bool resume = false) {
         return run(name, settings(std::move(more)), resume);
     }
-    nlohmann::json state(const std::string& name) const { return nlohmann::json::parse(last(name, "state.json")); }
+    nlohmann::json state(const std::string& name) const { return base::json_or_throw(last(name, "state.json")); }
 };
 
 TEST_F(PatientRun, EndsWhenValidationNoLongerImproves) {

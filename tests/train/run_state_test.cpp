@@ -1,4 +1,5 @@
 #include "train/run_state.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -84,21 +85,21 @@ TEST(RunState, SurvivesToTheBit) {
 }
 
 TEST(RunState, MayHoldNoGroups) {
-    auto written = nlohmann::json::parse(encode_state(some_state()));
+    auto written = base::json_or_throw(encode_state(some_state()));
     for (auto& member : written["members"]) member.erase("groups");
-    const auto state = decode_state(written.dump(), "x");
+    const auto state = decode_state(base::json_text(written), "x");
     ASSERT_TRUE(state.ok()) << state.error().text();
     EXPECT_TRUE(state->groups.empty());
 }
 
 TEST(RunState, StalenessIsOfAllMembersOrMissing) {
-    auto written = nlohmann::json::parse(encode_state(some_state()));
+    auto written = base::json_or_throw(encode_state(some_state()));
     written["staleness"]["best"].erase(1);
-    EXPECT_FALSE(decode_state(written.dump(), "x").ok());
+    EXPECT_FALSE(decode_state(base::json_text(written), "x").ok());
     written["staleness"] = 3;
-    EXPECT_FALSE(decode_state(written.dump(), "x").ok());
+    EXPECT_FALSE(decode_state(base::json_text(written), "x").ok());
     written.erase("staleness");
-    const auto state = decode_state(written.dump(), "x");
+    const auto state = decode_state(base::json_text(written), "x");
     ASSERT_TRUE(state.ok()) << state.error().text();
     EXPECT_EQ(state->staleness.evaluations, 0u);
 }
@@ -113,10 +114,10 @@ TEST(RunState, HostileTextIsAnErrorWithItsPlace) {
 }
 
 TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
-    const auto whole = nlohmann::json::parse(encode_state(some_state()));
+    const auto whole = base::json_or_throw(encode_state(some_state()));
     const auto refused = [](const nlohmann::json& document) {
-        const auto state = decode_state(document.dump(), "x");
-        EXPECT_FALSE(state.ok()) << document.dump();
+        const auto state = decode_state(base::json_text(document), "x");
+        EXPECT_FALSE(state.ok()) << base::json_text(document);
         EXPECT_EQ(state.error().text().find("json.exception"), std::string::npos) << state.error().text();
     };
     for (const char* key : {"step", "steps_per_epoch"})
@@ -158,16 +159,16 @@ TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
     }
     for (const char* losses : {"[[1, 2]]", "[[1, 2], [3]]", "[[], []]", "[1, 2]", "[[1, 2], [3, \"4\"]]", "3"}) {
         part = whole;
-        part["domains"][1]["losses"] = nlohmann::json::parse(losses);
+        part["domains"][1]["losses"] = base::json_or_throw(losses);
         refused(part);
     }
     EXPECT_EQ(decode_state("{", "x").error().text().find("json.exception"), std::string::npos);
 }
 
 TEST(RunState, ABestEpochOfAllMembersIsThatOfEach) {
-    auto old = nlohmann::json::parse(encode_state(some_state()));
+    auto old = base::json_or_throw(encode_state(some_state()));
     for (const char* key : {"values", "epochs", "steps"}) old["best"].erase(key);
-    const auto state = decode_state(old.dump(), "x");
+    const auto state = decode_state(base::json_text(old), "x");
     ASSERT_TRUE(state.ok()) << state.error().text();
     for (const MemberBest& member : state->best.members) {
         EXPECT_EQ(member.epoch, 3u);
@@ -178,24 +179,24 @@ TEST(RunState, ABestEpochOfAllMembersIsThatOfEach) {
 }
 
 TEST(RunState, EveryMissingKeyIsRefused) {
-    const auto whole = nlohmann::json::parse(encode_state(some_state()));
+    const auto whole = base::json_or_throw(encode_state(some_state()));
     for (const char* key :
          {"step", "steps_per_epoch", "complete", "members", "epoch_sums", "best", "data", "streams", "recipe_toml", "model"}) {
         auto part = whole;
         part.erase(key);
-        EXPECT_FALSE(decode_state(part.dump(), "x").ok()) << key;
+        EXPECT_FALSE(decode_state(base::json_text(part), "x").ok()) << key;
         part[key] = "wrong";
         if (std::string(key) != "recipe_toml" && std::string(key) != "model") {
-            EXPECT_FALSE(decode_state(part.dump(), "x").ok()) << key;
+            EXPECT_FALSE(decode_state(base::json_text(part), "x").ok()) << key;
         }
     }
     auto empty = whole;
     empty["members"] = nlohmann::json::array();
     empty["epoch_sums"] = nlohmann::json::array();
-    EXPECT_FALSE(decode_state(empty.dump(), "x").ok());
+    EXPECT_FALSE(decode_state(base::json_text(empty), "x").ok());
     auto fewer = whole;
     fewer["epoch_sums"].erase(1);
-    EXPECT_FALSE(decode_state(fewer.dump(), "x").ok());
+    EXPECT_FALSE(decode_state(base::json_text(fewer), "x").ok());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "data/makers.h"
 #include "train/evaluate.h"
 #include "train/structure.h"
@@ -46,7 +47,7 @@ protected:
         std::vector<Event> found;
         const std::string text = bytes(name + "/events.jsonl");
         for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1) {
-            const auto row = nlohmann::json::parse(text.substr(begin, text.find('\n', begin) - begin));
+            const auto row = base::json_or_throw(text.substr(begin, text.find('\n', begin) - begin));
             const auto number = [&](const char* key) { return row.at(key).is_null() ? std::nan("") : row.at(key).get<double>(); };
             if (row.at("kind") == "structure")
                 found.push_back(
@@ -60,14 +61,14 @@ protected:
         return found;
     }
     std::string tree(const std::string& name, const std::string& which = "last") {
-        const auto state = nlohmann::json::parse(bytes(name + "/checkpoints/" + which + "/state.json"));
-        return state.at("recipe").at("model").at("tree").dump();
+        const auto state = base::json_or_throw(bytes(name + "/checkpoints/" + which + "/state.json"));
+        return base::json_text(state.at("recipe").at("model").at("tree"));
     }
     void expect_equal(const std::string& one, const std::string& other) {
         for (const char* file : {"model.safetensors", "optimizer.safetensors"})
             EXPECT_TRUE(last(one, file) == last(other, file)) << file << " differs";
         const auto state = [&](const std::string& name) {
-            auto kept = nlohmann::json::parse(bytes(name + "/checkpoints/last/state.json"));
+            auto kept = base::json_or_throw(bytes(name + "/checkpoints/last/state.json"));
             return nlohmann::json{kept.at("members"), kept.at("best"), kept.at("step"), kept.at("epoch_sums")};
         };
         EXPECT_EQ(state(one), state(other));
@@ -109,8 +110,8 @@ TEST_F(StructureRun, EachOperationHappensAndTheRunGoesOn) {
     EXPECT_NEAR(found[0].before, found[0].after, 0.01) << "a copy with little noise changes little";
     EXPECT_NE(found[3].before, found[3].after);
     // 7 nodes, one more, two fewer.
-    EXPECT_EQ(nlohmann::json::parse(tree("a")).size(), 6u);
-    EXPECT_EQ(nlohmann::json::parse(bytes("a/nodes.json")).at("members").at(0).at("nodes").size(), 6u);
+    EXPECT_EQ(base::json_or_throw(tree("a")).size(), 6u);
+    EXPECT_EQ(base::json_or_throw(bytes("a/nodes.json")).at("members").at(0).at("nodes").size(), 6u);
     EXPECT_TRUE(bytes("a/nodes.svg").starts_with("<svg"));
     EXPECT_EQ(observer_.epochs.size(), 3u);
     EXPECT_LT(observer_.epochs.back().validation[0].loss, observer_.epochs.front().validation[0].loss);
@@ -175,7 +176,7 @@ TEST_F(StructureRun, OnAGpu) {
     ASSERT_TRUE(result.ok()) << result.error().text();
     EXPECT_EQ(result->dropped, 0u);
     EXPECT_EQ(outcomes(events("whole")), (std::set<std::string>{"kept"}));
-    EXPECT_EQ(nlohmann::json::parse(tree("whole")).size(), 6u);
+    EXPECT_EQ(base::json_or_throw(tree("whole")).size(), 6u);
     EXPECT_LT(observer_.epochs.back().validation[0].loss, observer_.epochs.front().validation[0].loss);
     ASSERT_TRUE(start("parts", with(always, {"train.steps=9"})).ok());
     const auto resumed = start("parts", always, true);
@@ -228,7 +229,7 @@ TEST_F(StructureRun, DomainsAreTheLabelsOfNodes) {
                                             "structure.interval=9"};
     const auto result = start("a", settings, false, "texts");
     ASSERT_TRUE(result.ok()) << result.error().text();
-    const auto nodes = nlohmann::json::parse(bytes("a/nodes.json"));
+    const auto nodes = base::json_or_throw(bytes("a/nodes.json"));
     EXPECT_EQ(nodes.at("label_names"), (std::vector<std::string>{"sea", "land"}));
     const auto half = static_cast<double>(result->step) / 2;
     EXPECT_EQ(nodes.at("members").at(0).at("nodes").at(0).at("steps_by_label"), (std::vector<double>{half, half}));

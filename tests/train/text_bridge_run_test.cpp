@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "data/makers.h"
 #include "data/pairs/pairs.h"
 #include "data/text/tokenizer.h"
@@ -140,7 +141,7 @@ TEST_F(TextBridgeRun, ComponentTimesTellTheBridgeFromTheCube) {
     std::ifstream in(folder_ / "run" / "metrics.jsonl");
     int seen = 0;
     for (std::string line; std::getline(in, line);) {
-        const json row = json::parse(line);
+        const json row = base::json_or_throw(line);
         if (row.at("kind") != "components") continue;
         ++seen;
         const double bridge = row.at("component/text_bridge_ms"), energy = row.at("component/energy_ms");

@@ -1,6 +1,7 @@
 #include "ui/run_report.h"
-
 #include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 #include "ui/compare_trainings.h"
 #include "ui/embedded.h"
@@ -20,7 +21,7 @@ protected:
     }
     static nlohmann::json data_of(const std::string& page) {
         const std::size_t from = page.find("id=\"data\">") + 10;
-        return nlohmann::json::parse(page.substr(from, page.find("</script>", from) - from), nullptr, false);
+        return base::json_from(page.substr(from, page.find("</script>", from) - from));
     }
 };
 

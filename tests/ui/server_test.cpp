@@ -1,12 +1,13 @@
 #include "ui/server.h"
+#include "base/json.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-
 #include <nlohmann/json.hpp>
+
 #include <thread>
 
 #include "fake_clock.h"
@@ -55,7 +56,7 @@ protected:
     }
     static int status_of(const std::string& answer) { return answer.size() > 12 ? std::atoi(answer.c_str() + 9) : 0; }
     static std::string body_of(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
-    json got(const std::string& path) const { return json::parse(body_of(get(path)), nullptr, false); }
+    json got(const std::string& path) const { return base::json_from(body_of(get(path))); }
 
     std::unique_ptr<Server> server_;
 };
@@ -66,7 +67,7 @@ protected:
     json got(const std::string& path, const std::string& query) {
         clock_.advance(std::chrono::seconds{1});
         if (!site_) site_.emplace(std::move(RunFolder::open(folder_)).value(), clock_);
-        return json::parse(site_->answer({path, query, ""}).body, nullptr, false);
+        return base::json_from(site_->answer({path, query, ""}).body);
     }
     base::FakeClock clock_;
     std::optional<Site> site_;
@@ -79,7 +80,7 @@ TEST_F(SiteTest, TellsWhatIsNewAndNothingElse) {
     ASSERT_EQ(first["runs"].size(), 2u);
     EXPECT_EQ(first["runs"][0]["name"], "a");
     EXPECT_EQ(first["names"], json({"a", "b"}));
-    const std::string after = first["now"].dump();
+    const std::string after = base::json_text(first["now"]);
     EXPECT_EQ(got("/api/runs", "after=" + after)["runs"].size(), 0u);
     EXPECT_FALSE(got("/api/runs", "after=" + after).contains("names"));
     EXPECT_EQ(got("/api/runs", "after=999999")["runs"].size(), 2u) << "a number of an older server";
@@ -93,14 +94,14 @@ TEST_F(SiteTest, HasLookedBeforeAnybodyAsks) {
     write_run("a", "");
     site_.emplace(std::move(RunFolder::open(folder_)).value(), clock_);
     write_run("b", "");
-    EXPECT_EQ(json::parse(site_->answer({"/api/runs", "after=0", ""}).body)["names"], json({"a"}));
+    EXPECT_EQ(base::json_or_throw(site_->answer({"/api/runs", "after=0", ""}).body)["names"], json({"a"}));
 }
 
 TEST_F(SiteTest, LooksTwiceASecondHoweverManyAsk) {
     write_run("a", "");
     const json first = got("/api/runs", "after=0");
     write_run("b", "");
-    const auto now = [&] { return json::parse(site_->answer({"/api/runs", "after=0", ""}).body); };
+    const auto now = [&] { return base::json_or_throw(site_->answer({"/api/runs", "after=0", ""}).body); };
     EXPECT_EQ(now()["now"], first["now"]);
     clock_.advance(std::chrono::milliseconds{499});
     EXPECT_EQ(now()["names"].size(), 1u);
@@ -130,7 +131,7 @@ TEST_F(ServerTest, RowsComeFromWhereTheBrowserStands) {
     EXPECT_FALSE(first["metrics"]["rows"][0].contains("member_000/validation_loss"));
     EXPECT_EQ(first["events"]["rows"].size(), 1u);
     EXPECT_EQ(first["pictures"], json({"a b/curve.svg"}));
-    const std::string offset = first["metrics"]["offset"].dump();
+    const std::string offset = base::json_text(first["metrics"]["offset"]);
     const std::string row = epoch_row(2, 0.5, 0.7);
     write("a b/metrics.jsonl", row.substr(0, 50), true);
     EXPECT_EQ(got("/api/run?name=a%20b&metrics=" + offset)["metrics"]["rows"].size(), 0u);
@@ -140,7 +141,7 @@ TEST_F(ServerTest, RowsComeFromWhereTheBrowserStands) {
     EXPECT_EQ(next["rows"][0]["epoch"], 2);
     EXPECT_EQ(next["anew"], false);
     write("a b/metrics.jsonl", epoch_row(1, 0.8, 0.5));  // resumed from the first checkpoint
-    const json cut = got("/api/run?name=a%20b&metrics=" + next["offset"].dump())["metrics"];
+    const json cut = got("/api/run?name=a%20b&metrics=" + base::json_text(next["offset"]))["metrics"];
     EXPECT_EQ(cut["anew"], true);
     EXPECT_EQ(cut["rows"].size(), 1u);
     EXPECT_EQ(status_of(get("/api/run?name=c")), 404);

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/json.h"
 #include "data/images/garments.h"
 #include "io/checksum.h"
 
@@ -44,7 +45,7 @@ Result<ImageSetDescription> read_image_description(const Path& path) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return description;
     MILLRACE_LET(text, io::read_text(path, std::size_t{1} << 20));
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = base::json_from(text);
     if (!json.is_object())
         return Error{R"(is not a JSON object such as {"name": "mnist", "mean": 0.13, "std": 0.31, "classes": 10})",
                      path.string()};

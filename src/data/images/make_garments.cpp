@@ -1,3 +1,4 @@
+#include "base/json.h"
 #include "data/makers.h"
 
 #include <fmt/format.h>
@@ -43,7 +44,7 @@ Result<bool> already_there(const Path& folder, const GarmentsOptions& options) {
     std::error_code missing;
     if (!std::filesystem::exists(folder / kDescription, missing)) return false;
     MILLRACE_LET(text, io::read_text(folder / kDescription));
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = base::json_from(text);
     if (!json.is_object() || !json.contains("made") || json["made"] != nlohmann::json(identity(options)))
         return foreign_set(folder / kDescription);
     const auto has_size = [&](const char* name, std::uintmax_t size) {
@@ -73,7 +74,7 @@ Status write_description(const Path& path, const GarmentsOptions& options, const
                                       {"std", pixels.deviation},
                                       {"classes", kGarmentClasses},
                                       {"made", identity(options)}};
-    MILLRACE_TRY(io::write_atomically(path, json.dump(2) + "\n"));
+    MILLRACE_TRY(io::write_atomically(path, base::json_text(json, 2) + "\n"));
     return base::ok();
 }
 

@@ -1,3 +1,4 @@
+#include "base/json.h"
 #include "data/makers.h"
 
 #include <fmt/format.h>
@@ -39,7 +40,7 @@ Result<MadeFiles> make_files(const PairsOptions& options) {
     std::vector<float> inputs, targets;
     for (std::uint32_t index = 0; index < options.count; ++index) {
         const TextPair pair = sentence_pair(options.seed, index);
-        texts += nlohmann::ordered_json{{"input", pair.input}, {"target", pair.target}}.dump() + "\n";
+        texts += base::json_text(nlohmann::ordered_json{{"input", pair.input}, {"target", pair.target}}) + "\n";
         MILLRACE_TRY(append_vector(inputs, pair.input, options.dimensions));
         MILLRACE_TRY(append_vector(targets, pair.target, options.dimensions));
     }
@@ -51,8 +52,10 @@ Result<MadeFiles> make_files(const PairsOptions& options) {
     const nlohmann::ordered_json made{
         {"generator", "pairs-1"}, {"seed", options.seed}, {"count", options.count}, {"dimensions", options.dimensions}};
     const std::string description =
-        nlohmann::ordered_json{{"name", "pairs"}, {"teacher", kHashedTeacher}, {"dimensions", options.dimensions}, {"made", made}}
-            .dump(2) +
+        base::json_text(
+            nlohmann::ordered_json{
+                {"name", "pairs"}, {"teacher", kHashedTeacher}, {"dimensions", options.dimensions}, {"made", made}},
+            2) +
         "\n";
     return MadeFiles{{kPairVectors, vectors.text()}, {kPairTexts, texts}, {kDescription, description}};
 }

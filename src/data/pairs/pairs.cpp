@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "data/folder.h"
 #include "data/pairs/teacher.h"
@@ -33,7 +34,7 @@ Result<PairsDescription> read_pairs_description(const Path& path) {
     if (!std::filesystem::exists(path, ignored)) return description;
     MILLRACE_LET(text, io::read_text(path, kDescriptionCap));
     if (io::nests_too_deep(text)) return Error{"nests too deep", path.string()};
-    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto json = base::json_from(text);
     if (!json.is_object())
         return Error{R"(is not a JSON object such as {"name": "pairs", "teacher": "hashed", "dimensions": 768})", path.string()};
     // "made" is a note of the program that wrote the folder.
@@ -66,7 +67,7 @@ Result<TextPair> parse_line(std::string_view line, const std::string& place) {
     if (line.size() > kPairLineCap)
         return Error{fmt::format("the line has {} bytes; at most {} are allowed", line.size(), kPairLineCap), place};
     if (io::nests_too_deep(line)) return Error{"nests too deep", place};
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto json = base::json_from(line);
     if (!json.is_object())
         return Error{R"(is not a JSON object in UTF-8 such as {"input": "The pump leaked.", "target": "The floor was wet."})",
                      place};

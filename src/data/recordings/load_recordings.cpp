@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/nearest.h"
 #include "data/recordings/feature_file.h"
 
@@ -120,7 +121,7 @@ Result<Scaling> measure_features(const RecordingSet& set) {
 
 Result<std::vector<std::string>> class_names(const PartFile& part) {
     MILLRACE_LET(text, part.file->attribute("labels_json"));
-    const auto parsed = nlohmann::json::parse(text, nullptr, false);
+    const auto parsed = base::json_from(text);
     std::vector<std::string> names;
     if (parsed.is_array())
         for (const auto& name : parsed)
@@ -133,7 +134,7 @@ Result<std::vector<std::string>> class_names(const PartFile& part) {
 /// Whether the builder says so; files of others say nothing.
 bool repeats(const PartFile& part) {
     const auto text = part.file->attribute("config_json");
-    const auto config = nlohmann::json::parse(text.ok() ? *text : "", nullptr, false);
+    const auto config = base::json_from(text.ok() ? *text : "");
     return config.is_object() && config.contains("repeat") && config["repeat"] == true;
 }
 

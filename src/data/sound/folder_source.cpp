@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "data/sound/resample.h"
 #include "io/checksum.h"
 #include "io/sound_file.h"
@@ -54,7 +55,7 @@ Result<SoundSource> sound_source(const Path& root, bool repeat) {
     source.repeat = repeat;
     nlohmann::ordered_json identity{{"recordings", found.files.size()}, {"checksum", checksum_of(found.files)}};
     if (repeat) identity["repeat"] = true;
-    source.identity = identity.dump();
+    source.identity = base::json_text(identity);
     for (const ClassFile& file : found.files) source.items.push_back({file.name, file.label});
     auto files = std::make_shared<const std::vector<ClassFile>>(std::move(found.files));
     auto resamplers = std::make_shared<Resamplers>(kSoundRate);

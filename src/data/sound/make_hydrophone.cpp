@@ -1,3 +1,4 @@
+#include "base/json.h"
 #include "data/makers.h"
 
 #include <fmt/format.h>
@@ -47,7 +48,7 @@ SoundSource hydrophone_source(const HydrophoneOptions& options) {
         return Fit::exact;
     };
     source.identity =
-        nlohmann::ordered_json{{"generator", "hydrophone-1"}, {"files", options.files}, {"gain", options.gain}}.dump();
+        base::json_text(nlohmann::ordered_json{{"generator", "hydrophone-1"}, {"files", options.files}, {"gain", options.gain}});
     return source;
 }
 
@@ -70,7 +71,7 @@ Result<MakeOutcome> make_hydrophone_wav(const Path& folder, const HydrophoneOpti
     std::error_code failure;
     if (std::filesystem::exists(folder / kDescription, failure)) {
         MILLRACE_LET(text, io::read_text(folder / kDescription));
-        const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+        const auto json = base::ordered_json_from(text);
         if (!json.is_object() || json.value("made", nlohmann::ordered_json()) != made) return foreign_set(folder / kDescription);
         return MakeOutcome::kAlreadyThere;
     }
@@ -89,7 +90,7 @@ Result<MakeOutcome> make_hydrophone_wav(const Path& folder, const HydrophoneOpti
     };
     MILLRACE_TRY(for_all_items(static_cast<std::uint32_t>(source.items.size()), options.threads, stop, progress, write));
     const nlohmann::ordered_json description{{"name", folder_name(folder)}, {"classes", source.classes}, {"made", made}};
-    MILLRACE_TRY(io::write_atomically(staged.inside() / kDescription, description.dump(2) + "\n"));
+    MILLRACE_TRY(io::write_atomically(staged.inside() / kDescription, base::json_text(description, 2) + "\n"));
     if (stop.asked()) return stop.error();
     MILLRACE_TRY(staged.publish(kDescription));
     return MakeOutcome::kWritten;

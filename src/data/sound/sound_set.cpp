@@ -7,6 +7,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/nearest.h"
 #include "data/sound/write_sound_set.h"
 #include "io/hdf5_writer.h"
@@ -20,8 +21,9 @@ constexpr int kMostThreads = 1024;
 constexpr std::size_t kMostClasses = 32'767;  // labels are i16
 
 Json made_by(const SoundSource& source, const SoundSetOptions& options) {
-    return {{"builder", "sound-1"}, {"source", Json::parse(source.identity)}, {"split", options.shares},
-            {"seed", options.seed}, {"positive", options.positive},           {"waveform", options.waveform}};
+    return {{"builder", "sound-1"},         {"source", base::ordered_json_or_throw(source.identity)},
+            {"split", options.shares},      {"seed", options.seed},
+            {"positive", options.positive}, {"waveform", options.waveform}};
 }
 
 /// Whether the folder holds this very set, by its description and the sizes of its files. Any of its names otherwise is refused.
@@ -29,7 +31,7 @@ Result<bool> already_there(const Path& folder, const Json& made, SoundSetReport&
     std::error_code failure;
     if (std::filesystem::exists(folder / kDescription, failure)) {
         MILLRACE_LET(text, io::read_text(folder / kDescription));
-        const Json json = Json::parse(text, nullptr, false);
+        const Json json = base::ordered_json_from(text);
         if (!json.is_object() || json.value("made", Json()) != made || !json.value("files", Json()).is_object())
             return foreign_set(folder / kDescription);
         for (const auto& [name, size] : json["files"].items())
@@ -105,7 +107,7 @@ SoundSetTexts texts_of(const std::vector<std::string>& names, const SoundSource&
                       {"made", made}};
     Json numbers = Json::object();
     for (std::size_t label = 0; label < names.size(); ++label) numbers[names[label]] = label;
-    return {config.dump(), Json(names).dump(), numbers.dump(),
+    return {base::json_text(config), base::json_text(Json(names)), base::json_text(numbers),
             fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
                         fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())))};
 }
@@ -154,7 +156,7 @@ Result<SoundSetReport> make_sound_set(const Path& folder, const SoundSource& sou
                            {"recordings", report.counts},
                            {"files", sizes},
                            {"made", made}};
-    MILLRACE_TRY(io::write_atomically(staged.inside() / kDescription, description.dump(2) + "\n"));
+    MILLRACE_TRY(io::write_atomically(staged.inside() / kDescription, base::json_text(description, 2) + "\n"));
     if (stop.asked()) return stop.error();
     MILLRACE_TRY(staged.publish(kDescription));
     report.skipped = source.skipped;

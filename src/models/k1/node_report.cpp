@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "models/k1/information.h"
 
 namespace millrace::models {
@@ -138,7 +139,7 @@ RunReport report_nodes(const Model& model, tape::Store& store) {
              nodes_svg(report, member == 0 && store.members() == 1 ? "Nodes" : fmt::format("Nodes of member {}", member))});
         if (member == 0) made.summary = summary_of(report);
     }
-    made.files.push_back({"nodes.json", json.dump(1)});
+    made.files.push_back({"nodes.json", base::json_text(json, 1)});
     return made;
 }
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace millrace::models {
 namespace {
 
@@ -21,16 +23,18 @@ bool sound(const RecordingData& d) {
 }  // namespace
 
 std::string encode(const RecordingData& data) {
-    return nlohmann::ordered_json{{"classes", data.classes.names},     {"positive", data.classes.positive},
-                                  {"together", data.classes.together}, {"repeats", data.classes.repeats},
-                                  {"mean", data.scaling.mean},         {"deviation", data.scaling.deviation}}
-        .dump();
+    return base::json_text(nlohmann::ordered_json{{"classes", data.classes.names},
+                                                  {"positive", data.classes.positive},
+                                                  {"together", data.classes.together},
+                                                  {"repeats", data.classes.repeats},
+                                                  {"mean", data.scaling.mean},
+                                                  {"deviation", data.scaling.deviation}});
 }
 
 base::Result<RecordingData> decode(const std::string& text, const std::string& place) {
     RecordingData data;
     try {
-        const auto parsed = nlohmann::json::parse(text);
+        const auto parsed = base::json_or_throw(text);
         parsed.at("classes").get_to(data.classes.names);
         parsed.at("positive").get_to(data.classes.positive);
         parsed.at("together").get_to(data.classes.together);

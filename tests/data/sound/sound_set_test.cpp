@@ -1,11 +1,12 @@
 #include "data/sound/sound_set.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/half.h"
 #include "data/makers.h"
@@ -89,12 +90,12 @@ TEST_F(SoundSet, WritesThreePartsAndLeavesThemAlone) {
 TEST_F(SoundSet, DescriptionsOfOtherTypesAreAnotherSets) {
     put_classes(5);
     ASSERT_TRUE(make().ok());
-    const auto whole = nlohmann::ordered_json::parse(io::read_text(out() / kDescription).value());
+    const auto whole = base::ordered_json_or_throw(io::read_text(out() / kDescription).value());
     const nlohmann::ordered_json wrong{{"classes", 3}, {"recordings", "many"}, {"files", 1}, {"made", 7}};
     for (const auto& [key, value] : wrong.items()) {
         auto changed = whole;
         changed[key] = value;
-        ASSERT_TRUE(io::write_atomically(out() / kDescription, changed.dump()).ok());
+        ASSERT_TRUE(io::write_atomically(out() / kDescription, base::json_text(changed)).ok());
         const auto again = make();
         ASSERT_FALSE(again.ok()) << key;
         EXPECT_NE(again.error().text().find("dataset.json: belongs to a data set"), std::string::npos) << again.error().text();
@@ -180,7 +181,7 @@ TEST_F(SoundSet, FilesHoldWhatTheyShould) {
         EXPECT_EQ((*file)->attribute("labels_json").value(), R"(["NOLEAK","LEAK"])");
         EXPECT_EQ((*file)->attribute("label2id_json").value(), R"({"NOLEAK":0,"LEAK":1})");
         EXPECT_EQ((*file)->attribute("created_at_utc").value().size(), 20u);
-        const auto config = nlohmann::json::parse((*file)->attribute("config_json").value());
+        const auto config = base::json_or_throw((*file)->attribute("config_json").value());
         for (const auto& [key, value] : std::map<std::string, double>{{"sample_rate", 4096},
                                                                       {"duration_sec", 10},
                                                                       {"long_window", 1024},
