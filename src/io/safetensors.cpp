@@ -12,7 +12,6 @@
 #include <set>
 
 #include "base/half.h"
-#include "base/json.h"
 #include "io/json_nesting.h"
 
 namespace millrace::io {
@@ -214,7 +213,7 @@ Result<std::string> header_text(std::span<const TensorView> tensors, const Metad
     }
     std::string text;
     try {
-        text = base::json_text(header);
+        text = header.dump();  // strictly: names are as they are read again
     } catch (const nlohmann::json::exception&) {
         return Error{"a tensor name or metadata text is not UTF-8", place.string()};
     }
