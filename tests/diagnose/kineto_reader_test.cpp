@@ -7,7 +7,6 @@
 
 #include "diagnose/reading/call_names.h"
 #include "diagnose/reading/multiprocessors.h"
-#include "io/packing.h"
 #include "places.h"
 #include "temporary_folder.h"
 #include "text_source.h"
@@ -350,64 +349,6 @@ TEST(KinetoReader, NamesAreMadeFitToShow) {
         "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"a\\u0001\xff\tb\xc3\xa9\",\"pid\":0,\"tid\":7,\"ts\":1,\"dur\":1}"));
     ASSERT_TRUE(timeline.ok());
     EXPECT_EQ(timeline->names[timeline->work.at(0).name], "a \xef\xbf\xbd b\xc3\xa9");
-}
-
-class PackedTrace : public ::testing::Test {
-protected:
-    void SetUp() override {
-        if (!io::have_gzip()) GTEST_SKIP() << "built without zlib";
-    }
-    std::string pack(std::string_view text) {
-        const auto written = io::write_atomically(folder_ / "packed", [&](io::FileWriter& file) -> base::Status {
-            const auto sink = io::pack_gzip(file);
-            for (; !text.empty(); text.remove_prefix(std::min<std::size_t>(text.size(), 777)))
-                MILLRACE_TRY(sink->write(io::bytes_of(text.substr(0, 777))));
-            return sink->finish();
-        });
-        EXPECT_TRUE(written.ok());
-        return *io::read_text(folder_ / "packed");
-    }
-    base::Result<Timeline> read_packed(std::string_view bytes) {
-        EXPECT_TRUE(io::write_atomically(folder_ / "trace.json.gz", bytes).ok());
-        return read_kineto(folder_ / "trace.json.gz", [&](double share) {
-            EXPECT_GE(share, progress_);
-            progress_ = share;
-        });
-    }
-    test::TemporaryFolder folder_;
-    double progress_ = 0;
-};
-
-TEST_F(PackedTrace, IsReadLikeAPlainOne) {
-    const auto plain = io::read_text(testing::source_root() / "tests/goldens/kineto/with_stack.json");
-    const auto timeline = read_packed(pack(*plain));
-    ASSERT_TRUE(timeline.ok()) << timeline.error().text();
-    EXPECT_EQ(timeline->calls.size(), golden_trace("with_stack.json").calls.size());
-    EXPECT_EQ(progress_, 1);
-}
-
-TEST_F(PackedTrace, InSeveralPartsIsOne) {
-    const std::string text = trace_of(both());
-    const auto timeline = read_packed(pack(text.substr(0, 50)) + pack(text.substr(50)) + std::string(3, '\0'));
-    ASSERT_TRUE(timeline.ok()) << timeline.error().text();
-    EXPECT_EQ(timeline->work.size(), 1u);
-}
-
-TEST_F(PackedTrace, CutOrDamagedIsReadAsFarAsItGoes) {
-    const auto plain = io::read_text(testing::source_root() / "tests/goldens/kineto/with_stack.json");
-    std::string bytes = pack(*plain);
-    const auto cut = read_packed(std::string_view(bytes).substr(0, bytes.size() / 2));
-    ASSERT_TRUE(cut.ok()) << cut.error().text();
-    EXPECT_TRUE(has_remark(*cut, "it was cut"));
-    progress_ = 0;
-    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x55);
-    bytes[bytes.size() / 2 + 1] = static_cast<char>(bytes[bytes.size() / 2 + 1] ^ 0x55);
-    const auto damaged = read_packed(bytes);
-    // What lies behind the damage may come out as anything: broken JSON is an error then, else a remark.
-    if (damaged.ok())
-        EXPECT_TRUE(has_remark(*damaged, "damaged"));
-    else
-        EXPECT_NE(damaged.error().message.find("broken"), std::string::npos);
 }
 
 TEST(KinetoReader, PlacesThatCannotBeReadAreErrors) {
