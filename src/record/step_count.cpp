@@ -40,10 +40,16 @@ void StepCount::end_window(std::optional<StepFacts> facts, Sureness before, bool
         facts->pulse_site = facts->led_site;
         facts->calls_per_step = facts->led_per_step;
         facts->pulse_depth = 0;
+        facts->calls_at_site = 0;
         facts->pulse_apart.clear();
     }
     const bool teaches = facts && sureness(*facts) <= before;
     if (teaches) learn(*facts, sureness(*facts) < before);
+    if (facts && sureness(*facts).no_training) evaluated_.emplace(facts->pulse_call, facts->pulse_site);
+    if (facts && !std::min(before, sureness(*facts)).no_training && std::ranges::any_of(steps_at_, [&](const auto& step) {
+            return evaluated_.contains({kind_, step.first});
+        }))
+        doubt("an evaluation makes the same calls as a step");
     for (const Place& place : showing_)
         if (facts && !(teaches && std::ranges::find(facts->pulse_apart, place.second) != facts->pulse_apart.end()))
             shown_.insert(place);
@@ -67,6 +73,9 @@ void StepCount::learn(const StepFacts& facts, bool surer) {
     for (const auto& [site, step] : steps_at_)
         if (fresh && showing_.contains({kind_, site}) && std::ranges::find(facts.pulse_apart, site) == facts.pulse_apart.end())
             doubt("windows differ in which call makes a step");
+    // One more may be cut by the window's begin. What merely returns tells no step that is unlike the others.
+    const bool more = facts.calls_at_site > facts.calls_per_step * (facts.steps + 1) || (facts.trains && facts.idle > 1);
+    if (more && facts.source != StepSource::kPeriod) doubt("the same calls come outside of training, too");
     StepSite& step = steps_at_[facts.pulse_site];
     if (!fresh && std::abs(step.per_step - facts.calls_per_step) > kMayBeOff * step.per_step)
         doubt("windows differ in how many calls make a step");

@@ -49,6 +49,7 @@ private:
     std::map<Place, std::uint64_t> recorded_, counted_;
     std::map<CallKind, std::uint64_t> recorded_of_kind_, unplaced_;
     std::set<Place> shown_, showing_;  ///< in windows that told something; in the open one
+    std::set<Place> evaluated_;        ///< that made steps in windows without training
     CallKind kind_ = CallKind::kOther;
     std::map<std::uint32_t, StepSite> steps_at_;
     std::set<std::uint32_t> active_;  ///< sites at which calls were counted since the last look

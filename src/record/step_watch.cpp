@@ -211,12 +211,15 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     const bool early = loops != nullptr && may_see_loops(seen);
     std::vector<std::uint64_t> times;
     std::vector<std::size_t> training{0};  // launches before each that train
-    bool graphs = false;
+    std::size_t placed = 0;                // behind the last launch with a place
+    bool graphs = false, aside = false;
     for (const Act& act : seen.acts)
         if (act.launched != 0) {
             times.push_back(act.begin);
             training.push_back(training.back() + (act.trains ? 1 : 0));
             graphs = graphs || act.graph;
+            aside = aside || (act.trains && act.place == 0);
+            if (act.place != 0) placed = times.size();
         }
     trained_ = trained_ || training.back() > 0;
     const FoundSteps found = find_steps(std::move(seen));
@@ -225,9 +228,13 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     facts.source = found.source;
     facts.launches_per_step = found.length;
     facts.steps = found.ends.size();
-    std::size_t trains = 0;
-    for (std::size_t i = 0; i < facts.steps; ++i) trains += training[found.ends[i]] > training[found.starts[i]] ? 1 : 0;
-    facts.trains = static_cast<double>(trains) >= kConstantShare * static_cast<double>(facts.steps);
+    // Where no thread beside the main one launches, a step without places may have an update or not.
+    for (std::size_t i = 0; i < facts.steps; ++i)
+        if (aside || found.ends[i] <= placed)
+            ++(training[found.ends[i]] > training[found.starts[i]] ? facts.training : facts.idle);
+    facts.trains = facts.training + facts.idle == 0
+                       ? found.source <= StepSource::kUpdates
+                       : static_cast<double>(facts.training) >= kConstantShare * static_cast<double>(facts.training + facts.idle);
     facts.graphs = graphs;
     // The newest kernels are not all known yet, nor whether the newest step is one.
     std::size_t first = facts.steps;
@@ -246,6 +253,10 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     facts.step_ns = median(std::move(durations));
     choose_pulse(starts, facts);
     if (facts.pulse_site != 0) facts.pulse_depth = depth_of(facts.pulse_site, found.loop, loops);
+    const std::uint64_t begin = times[found.starts.front()], end = times[found.starts.back()];
+    for (const Call& call : calls_)
+        if (call.kind == facts.pulse_call && call.site == facts.pulse_site && call.begin >= begin && call.begin < end)
+            ++facts.calls_at_site;
     return facts;
 }
 

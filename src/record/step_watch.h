@@ -32,8 +32,12 @@ struct StepFacts {
     std::uint32_t pulse_site = 0;   ///< at which pulse_call is counted, so that others do not count, an evaluation's; 0: any
     std::uint32_t calls_among = 0;  ///< of pulse_call in a step, wherever
     std::uint32_t led_site = 0;     ///< as pulse_site, of led_call
-    bool trains = false;            ///< nearly every step has an update, or launches of autograd's threads
-    std::size_t pulse_depth = 0;    ///< innermost frames of pulse_site, with the one that has the loop; 0: it is not known
+    /// Steps that have an update, or launches of autograd's threads, and those that have none, as far as that can be told.
+    std::uint64_t training = 0, idle = 0;
+    bool trains = false;  ///< nearly every step does
+    std::uint64_t calls_at_site =
+        0;                        ///< pulse_site, from the first step's begin to the newest one's, whatever stands between steps
+    std::size_t pulse_depth = 0;  ///< innermost frames of pulse_site, with the one that has the loop; 0: it is not known
     std::vector<std::uint32_t> pulse_apart{};  ///< other sites of that kind, in steps that lack this one
 };
 

@@ -66,9 +66,7 @@ struct Sureness {
     StepSource source = StepSource::kWindow;
     auto operator<=>(const Sureness&) const = default;
 };
-inline Sureness sureness(const StepFacts& facts) {
-    return {!facts.graphs, !facts.trains && facts.source > StepSource::kUpdates, facts.source};
-}
+inline Sureness sureness(const StepFacts& facts) { return {!facts.graphs, !facts.trains, facts.source}; }
 
 class WindowSchedule {
 public:

@@ -43,6 +43,7 @@ protected:
         facts.calls_per_step = per_step;
         facts.pulse_depth = 1;
         facts.source = source;
+        facts.trains = source <= StepSource::kUpdates;
         count_.end_window(facts, surest_, false);
         surest_ = std::min(surest_, sureness(facts));
     }
@@ -113,6 +114,32 @@ TEST_F(StepsCounted, EvaluationThatComesFirstIsForgotten) {
     probe_counts(1, 950);
     EXPECT_EQ(count_.steps(), 500);
     EXPECT_EQ(count_.doubt(watch_), "");
+}
+
+TEST_F(StepsCounted, EvaluationAtTheVeryCallsOfTheStepIsDoubted) {
+    for (const bool first : {true, false}) {
+        count_ = {};
+        surest_ = {};
+        calls(1, 40);
+        if (first) ends(1, 2, StepSource::kLoop);
+        ends(1, 2);
+        EXPECT_EQ(count_.doubt(watch_).empty(), !first);
+        if (!first) ends(1, 2, StepSource::kLoop);
+        EXPECT_NE(count_.doubt(watch_).find("an evaluation"), std::string::npos);
+    }
+}
+
+TEST_F(StepsCounted, CallsOfTheStepBetweenStepsAreDoubted) {
+    for (const std::uint64_t between : {2, 3}) {
+        StepFacts facts{.steps = 20, .pulse_call = CallKind::kCopyAsync, .calls_per_step = 2};
+        facts.source = StepSource::kUpdates;
+        facts.pulse_site = 1;
+        facts.calls_at_site = 40 + between;
+        count_ = {};
+        calls(1, 40 + static_cast<int>(between));
+        count_.end_window(facts, {}, false);
+        EXPECT_EQ(count_.doubt(watch_).empty(), between == 2);
+    }
 }
 
 TEST_F(StepsCounted, WithoutASiteThereIsNoNumber) {
