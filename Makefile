@@ -23,27 +23,24 @@ demo: setup ## train energy flow on built-in pairs of sentences and print how ma
 	@cmake --build --preset release -j $(JOBS) --target millrace
 	@tools/demo
 
-# Preset, its folder. What fails runs again by itself: a test that only other programs' load breaks is named, and fails nothing.
-run_tests = rm -f $(2)/Testing/first.log; ctest --preset $(1) -j $(JOBS); status=$$?; \
-	if [ $$status -ne 0 ] && [ -f $(2)/Testing/Temporary/LastTest.log ]; then mv $(2)/Testing/Temporary/LastTest.log $(2)/Testing/first.log; \
-	echo "== what failed, again, one program at a time"; ctest --preset $(1) --rerun-failed; status=$$?; fi; \
-	tools/test-summary $(2) || exit 1; exit $$status
-
 test asan tsan: ALSO := --mpi
 test: build ## build and run all tests; GPU tests run when there is a GPU
 	@tools/setup --browser || echo "test: no Chromium, so pages are not opened in a browser"
 	@tools/setup --servers || echo "test: no PostgreSQL or Slurm, so studies are not tested on servers"
-	@$(call run_tests,release,build)
+	@rm -f build/Testing/first.log; ctest --preset release -j $(JOBS); status=$$?; \
+	if [ $$status -ne 0 ] && mv build/Testing/Temporary/LastTest.log build/Testing/first.log; then \
+	echo "== what failed, again, one program at a time"; ctest --preset release --rerun-failed; status=$$?; fi; \
+	tools/test-summary build || exit 1; exit $$status
 
 asan: setup ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan -Wno-dev
 	@cmake --build --preset asan -j $(JOBS)
-	@$(call run_tests,asan,build-asan)
+	@ctest --preset asan -j $(JOBS); status=$$?; tools/test-summary build-asan || exit 1; exit $$status
 
 tsan: setup ## all tests under ThreadSanitizer
 	@cmake --preset tsan -Wno-dev
 	@cmake --build --preset tsan -j $(JOBS)
-	@$(call run_tests,tsan,build-tsan)
+	@ctest --preset tsan -j $(JOBS); status=$$?; tools/test-summary build-tsan || exit 1; exit $$status
 
 fuzz: setup ## look for inputs that break the readers of runs, recordings, traces, sources, sound, pictures, arrays and tables, for FUZZ_SECONDS (600) each
 	@tools/setup --fuzz

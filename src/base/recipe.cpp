@@ -169,7 +169,7 @@ std::string Recipe::to_json() const {
         for (const std::string& part : split(name, '.')) at = &(*at)[part];
         *at = json_value(*schema_->find(name), stored.value);
     }
-    return base::json_text(out, 2);
+    return json_text(out, 2);
 }
 
 std::vector<RecipeDifference> Recipe::differences(const Recipe& other) const {

@@ -102,10 +102,9 @@ base::Result<std::string> run_report(const io::Path& folder) {
     RunSummary summary = follower.summary();
     std::error_code ignored;
     summary.name = std::filesystem::canonical(folder, ignored).filename().string();
-    const auto dumped = [](const Json& json) { return base::json_text(json); };
     const std::string data =
-        fmt::format(R"({{"run":{},"pictures":{},"metrics":{},"events":{},"samples":{}}})", dumped(run_json(summary)),
-                    dumped(pictures_in(held)), whole_stream(held, "metrics.jsonl"), whole_stream(held, "events.jsonl"),
+        fmt::format(R"({{"run":{},"pictures":{},"metrics":{},"events":{},"samples":{}}})", base::json_text(run_json(summary)),
+                    base::json_text(pictures_in(held)), whole_stream(held, "metrics.jsonl"), whole_stream(held, "events.jsonl"),
                     whole_stream(held, "samples.jsonl"));
     const std::string body = fmt::format(
         "<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header class=\"top\"><b>Millrace "

@@ -51,8 +51,6 @@ std::int64_t whole_number(const std::optional<std::string>& text) {
     return text ? static_cast<std::int64_t>(std::strtoll(text->c_str(), nullptr, 10)) : -1;
 }
 
-std::string text_of(const Json& json) { return base::json_text(json); }
-
 bool is_picture(std::string_view name) { return name.ends_with(".svg") || name.ends_with(".png"); }
 
 }  // namespace
@@ -94,7 +92,7 @@ record::HttpReply Site::runs_since(const record::HttpRequest& request) {
     }
     json["problems"] = folder_.problems();
     json["cut"] = folder_.was_cut();
-    return json_reply(text_of(json));
+    return json_reply(base::json_text(json));
 }
 
 std::vector<std::string> Site::pictures_of(const std::string& run) const {
@@ -116,8 +114,9 @@ record::HttpReply Site::run_since(const record::HttpRequest& request) {
     for (const char* page : {"sweep.html", "report.html"})
         if (const auto found = folder_.folder().open_file(below(*name, page)); found.ok())
             pages.push_back({{"name", below(*name, page)}, {"modified", found->modified / 1'000'000}});
-    std::string text = fmt::format(R"({{"run":{},"pictures":{},"pages":{})", text_of(run_json(run->second.follower.summary())),
-                                   text_of(pictures_of(*name)), text_of(pages));
+    std::string text =
+        fmt::format(R"({{"run":{},"pictures":{},"pages":{})", base::json_text(run_json(run->second.follower.summary())),
+                    base::json_text(Json(pictures_of(*name))), base::json_text(pages));
     for (const char* stream : {"metrics", "events", "samples"})
         text += fmt::format(R"(,"{}":{})", stream,
                             stream_json(folder_.folder(), below(*name, std::string(stream) + ".jsonl"),

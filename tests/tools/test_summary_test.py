@@ -70,6 +70,12 @@ class Summary(unittest.TestCase):
         self.assertIn("UNSTEADY A.One (failed beside other programs, passed by itself)\n  [ RUN      ] A.One\n  too late", text)
         self.assertEqual(text.splitlines()[-1], "3 passed, 0 failed, 0 skipped")
 
+    def test_a_program_that_died_has_failed_whatever_it_did_then(self):
+        died = entry("base.0", gtest("[ RUN      ] A.One"), "Test Failed.")
+        status, text = summary(entry("base.0", PASSED), first=(died,))
+        self.assertEqual(status, 1)
+        self.assertIn("FAILED A.One (the program died in it)", text)
+
     def test_what_fails_by_itself_too_fails(self):
         failed = entry("base.0", gtest("[ RUN      ] A.One", "wrong", "[  FAILED  ] A.One (2 ms)"), "Test Failed.")
         status, text = summary(failed, first=(failed, entry("io.0", PASSED)))
