@@ -44,11 +44,10 @@ void StepCount::end_window(std::optional<StepFacts> facts, Sureness before, bool
         facts->pulse_apart.clear();
     }
     const bool teaches = facts && sureness(*facts) <= before;
+    trains_ = !before.no_training || (facts && !sureness(*facts).no_training);
     if (teaches) learn(*facts, sureness(*facts) < before);
     if (facts && sureness(*facts).no_training) evaluated_.emplace(facts->pulse_call, facts->pulse_site);
-    if (facts && !std::min(before, sureness(*facts)).no_training && std::ranges::any_of(steps_at_, [&](const auto& step) {
-            return evaluated_.contains({kind_, step.first});
-        }))
+    if (trains_ && std::ranges::any_of(steps_at_, [&](const auto& step) { return evaluated_.contains({kind_, step.first}); }))
         doubt("an evaluation makes the same calls as a step");
     for (const Place& place : showing_)
         if (facts && !(teaches && std::ranges::find(facts->pulse_apart, place.second) != facts->pulse_apart.end()))
@@ -120,7 +119,9 @@ std::string StepCount::doubt(const StepWatch& watch) const {
 }
 
 std::uint32_t StepCount::unseen_site(const StepWatch& watch) const {
-    const auto met = std::ranges::find_if(active_, [&](std::uint32_t site) { return may_be_step(site, watch); });
+    const auto met = std::ranges::find_if(active_, [&](std::uint32_t site) {
+        return may_be_step(site, watch) || (!trains_ && !shown_.contains({kind_, site}));
+    });
     return met == active_.end() ? 0 : *met;
 }
 

@@ -33,7 +33,8 @@ public:
     [[nodiscard]] double steps() const;
     /// Why steps() may be off by more than 2 %; empty where it is not. `watch` knows the sites.
     [[nodiscard]] std::string doubt(const StepWatch& watch) const;
-    /// A site at which calls are made now, that no window has shown and that may be a step's: a window would tell; 0: none.
+    /// A site at which calls are made now, that no window has shown and that may be a step's, which is any as long as none has
+    /// shown training: a window would tell; 0: none.
     [[nodiscard]] std::uint32_t unseen_site(const StepWatch& watch) const;
 
 private:
@@ -50,6 +51,7 @@ private:
     std::map<CallKind, std::uint64_t> recorded_of_kind_, unplaced_;
     std::set<Place> shown_, showing_;  ///< in windows that told something; in the open one
     std::set<Place> evaluated_;        ///< that made steps in windows without training
+    bool trains_ = false;              ///< a window has shown training
     CallKind kind_ = CallKind::kOther;
     std::map<std::uint32_t, StepSite> steps_at_;
     std::set<std::uint32_t> active_;  ///< sites at which calls were counted since the last look

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "record/python_files.h"
+
 namespace millrace::record {
 namespace {
 
@@ -11,15 +13,15 @@ bool has(std::string_view text, std::string_view part) { return text.find(part) 
 bool is_optimizer(const StackFrame& frame) {
     const std::string_view file = frame.file;
     if (frame.native || frame.function == "zero_grad" || has(file, "lr_scheduler") || has(file, "swa_utils")) return false;
-    return has(file, "torch/optim/") || has(file, "torch/distributed/optim/") || has(file, "/optax/");
+    return is_in(file, "torch/optim/") || is_in(file, "torch/distributed/optim/") || is_in(file, "optax/");
 }
 
 /// What an optimizer's own code leads to on the way to a launch.
 bool serves_optimizer(const StackFrame& frame) {
     const std::string_view file = frame.file;
-    if (has(file, "torch/nn/") || (has(file, "torch/autograd/") && !has(file, "grad_mode"))) return false;
-    return frame.native || has(file, "torchinductor") || has(file, "triton") || has(file, "/optax/") || has(file, "/jax/") ||
-           has(file, "/torch/") || file.starts_with("torch/") || has(file, "contextlib");
+    if (is_in(file, "torch/nn/") || (is_in(file, "torch/autograd/") && !has(file, "grad_mode"))) return false;
+    return frame.native || is_torch(file) || has(file, "torchinductor") || is_in(file, "triton/") || is_in(file, "optax/") ||
+           is_in(file, "jax/") || has(file, "contextlib");
 }
 
 /// The outermost frame of an optimizer that makes this call by itself; the number of frames where none does.
@@ -74,7 +76,7 @@ std::optional<StepPlace> place_of(std::span<const StackFrame> frames, const Loop
     if (frames.empty() || frames.back().native || is_cut_off(frames)) return std::nullopt;
     StepPlace place;
     const std::size_t optimizer = optimizer_frame(frames);
-    place.compiled = has(frames.front().file, "/jax/") || has(frames.front().file, "/tensorflow/");
+    place.compiled = is_in(frames.front().file, "jax/") || is_in(frames.front().file, "tensorflow/");
     for (std::size_t at = frames.size(); at-- > 0;) {
         if (at == optimizer) place.outside = place.turns.size();
         const StackFrame& frame = frames[at];

@@ -35,6 +35,10 @@ constexpr std::array kPulseOrder{
 constexpr std::uint32_t kFewLooks = 16;
 constexpr double kLookNs = 1'000, kLookShare = 0.005;
 
+bool waits(CallKind kind) {
+    return kind == CallKind::kStreamSync || kind == CallKind::kEventSync || kind == CallKind::kDeviceSync;
+}
+
 bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
 
 template <class T>
@@ -211,14 +215,14 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     const bool early = loops != nullptr && may_see_loops(seen);
     std::vector<std::uint64_t> times;
     std::vector<std::size_t> training{0};  // launches before each that train
-    std::size_t placed = 0;                // behind the last launch with a place
-    bool graphs = false, aside = false;
+    std::size_t placed = 0, aside = 0;     // behind the last launch with a place, and of a thread beside the main one
+    bool graphs = false;
     for (const Act& act : seen.acts)
         if (act.launched != 0) {
             times.push_back(act.begin);
             training.push_back(training.back() + (act.trains ? 1 : 0));
             graphs = graphs || act.graph;
-            aside = aside || (act.trains && act.place == 0);
+            if (act.trains && act.place == 0) aside = times.size();
             if (act.place != 0) placed = times.size();
         }
     trained_ = trained_ || training.back() > 0;
@@ -228,9 +232,10 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     facts.source = found.source;
     facts.launches_per_step = found.length;
     facts.steps = found.ends.size();
-    // Where no thread beside the main one launches, a step without places may have an update or not.
+    // Where no thread beside the main one launches, a step without places may have an update or not. Where one does, it may have
+    // launched behind what is known of it, too: CUPTI hands over each thread's kernels by themselves.
     for (std::size_t i = 0; i < facts.steps; ++i)
-        if (aside || found.ends[i] <= placed)
+        if (found.ends[i] <= (aside > 0 ? aside : placed))
             ++(training[found.ends[i]] > training[found.starts[i]] ? facts.training : facts.idle);
     facts.trains = facts.training + facts.idle == 0
                        ? found.source <= StepSource::kUpdates
@@ -298,8 +303,9 @@ void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, 
     }
     for (auto& [what, by_step] : counts)
         for (const std::size_t step : unknown[what.first]) by_step.erase(step);
-    // Whether it is another site, and another kind, than those that are counted; calls of its kind in a step.
-    std::tuple<bool, bool, std::uint32_t> best{true, true, ~0u};
+    // Whether it is another site, and another kind, than those that are counted; whether it may be an evaluation's alone, which
+    // reads what it makes; calls of its kind in a step.
+    std::tuple<bool, bool, bool, std::uint32_t> best{true, true, true, ~0u};
     const auto most = std::max<double>(kFewLooks, kLookShare * facts.step_ns / kLookNs);
     const std::map<std::size_t, std::uint32_t>* chosen = nullptr;
     for (const auto& [what, by_step] : counts) {
@@ -308,7 +314,8 @@ void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, 
         if (judged < kLeastTurns || by_step.empty()) continue;
         const std::uint32_t usual = by_step.begin()->second;
         const auto same = std::ranges::count_if(by_step, [usual](const auto& entry) { return entry.second == usual; });
-        const std::tuple rank{!preferred_.contains(what), what.first != preferred_kind_, among};
+        const std::tuple rank{!preferred_.contains(what), what.first != preferred_kind_, !facts.trains && waits(what.first),
+                              among};
         if (among > most || rank >= best || static_cast<double>(same) < kConstantShare * static_cast<double>(judged)) continue;
         best = rank;
         chosen = &by_step;

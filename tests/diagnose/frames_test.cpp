@@ -24,6 +24,13 @@ TEST(Frames, NamesThatTheProfilerTrimmedAreKnown) {
         EXPECT_FALSE(is_library(own)) << own;
 }
 
+TEST(Frames, AnEnvironmentMayHaveTheNameOfAPackage) {
+    EXPECT_EQ(framework_in("/opt/torch/.venv/lib/python3.12/site-packages/jax/_src/pjit.py"), Framework::kJax);
+    EXPECT_EQ(framework_in("/opt/jax/torch/nn/.venv/lib/python3.12/site-packages/torchmetrics/metric.py"), std::nullopt);
+    EXPECT_EQ(framework_in("/opt/jax/.venv/lib/python3.12/site-packages/transformers/trainer.py"), Framework::kTrainer);
+    EXPECT_EQ(framework_in("/opt/pytorch/torch/optim/adam.py"), Framework::kPyTorch);
+}
+
 TEST(Frames, TheInnermostOfTheUsersIsTheirs) {
     const Frame library{"/usr/lib/python3/dist-packages/torch/_tensor.py", 5, "backward", false};
     const Frame inner{"/home/u/model.py", 7, "forward", false}, outer{"/home/u/train.py", 9, "<module>", false};

@@ -83,6 +83,16 @@ TEST_F(StepsCounted, TurnsOfTheLoopThatNoWindowHasShownAreDoubted) {
     EXPECT_EQ(count_.steps(), 500);
 }
 
+TEST_F(StepsCounted, AsLongAsNoWindowHasShownTrainingAnyOtherSiteAsksForOne) {
+    calls(1, 40);
+    ends(1, 2, StepSource::kLoop);
+    probe_counts(3, 1);
+    EXPECT_EQ(count_.unseen_site(watch_), 3u);
+    ends(1, 2);
+    probe_counts(3, 1);
+    EXPECT_EQ(count_.unseen_site(watch_), 0u) << "it is no turn of the step's loop";
+}
+
 TEST_F(StepsCounted, WindowThatShowsStepsAtAnotherSiteAddsThem) {
     calls(1, 40);
     ends(1, 2);

@@ -6,22 +6,12 @@
 #include <map>
 #include <string>
 #include <unordered_set>
+#include <utility>
+
+#include "record/python_files.h"
 
 namespace millrace::diagnose {
 namespace {
-
-constexpr std::string_view kTorchFolders[] = {"nn/", "optim/", "utils/",     "autograd/", "cuda/",     "amp/",
-                                              "_",   "fx/",    "functional", "storage",   "backends/", "distributed/"};
-
-/// "torch/nn/modules/linear.py" as a whole path or below any folder: traces shorten paths, developers install from sources.
-bool is_torch(std::string_view file) {
-    for (std::size_t at = file.find("torch/"); at != std::string_view::npos; at = file.find("torch/", at + 1)) {
-        if (at > 0 && file[at - 1] != '/') continue;
-        for (std::string_view folder : kTorchFolders)
-            if (file.substr(at + 6).starts_with(folder)) return true;
-    }
-    return false;
-}
 
 constexpr std::string_view kRuntimes =
     "libcuda libcudart libcublas libcudnn libnv libc.so libc- libtorch libc10 libstdc++ ld-linux libpthread libmillrace "
@@ -83,17 +73,26 @@ bool is_library(std::string_view file) {
     constexpr std::string_view kInstalled = "/site-packages/ /dist-packages/ /lib/python3 /lib64/python3 python3.zip";
     if (file.empty() || file.starts_with("<frozen") || file.starts_with("<built-in") || file.starts_with("<__array_function__"))
         return true;
-    return contains_any(file, kInstalled) || is_torch(file) || is_trimmed_library(file);
+    return contains_any(file, kInstalled) || record::is_torch(file) || is_trimmed_library(file);
 }
 
 std::optional<Framework> framework_in(std::string_view file) {
-    if (is_torch(file)) return Framework::kPyTorch;
+    if (record::is_torch(file)) return Framework::kPyTorch;
     if (!is_library(file)) return std::nullopt;
-    if (contains_any(file, "/jax/ /jaxlib/ /flax/ /optax/")) return Framework::kJax;
-    if (contains_any(file, "/tensorflow/ /keras/")) return Framework::kTensorFlow;
-    if (contains_any(file, "/lightning/ /pytorch_lightning/ /lightning_fabric/")) return Framework::kLightning;
-    if (contains_any(file, "/transformers/trainer")) return Framework::kTrainer;
-    return std::nullopt;
+    constexpr std::pair<std::string_view, Framework> kPackages[] = {
+        {"jax/", Framework::kJax},
+        {"jaxlib/", Framework::kJax},
+        {"flax/", Framework::kJax},
+        {"optax/", Framework::kJax},
+        {"tensorflow/", Framework::kTensorFlow},
+        {"keras/", Framework::kTensorFlow},
+        {"lightning/", Framework::kLightning},
+        {"pytorch_lightning/", Framework::kLightning},
+        {"lightning_fabric/", Framework::kLightning},
+        {"transformers/trainer", Framework::kTrainer},
+    };
+    const auto* const found = std::ranges::find_if(kPackages, [&](const auto& each) { return record::is_in(file, each.first); });
+    return found == std::end(kPackages) ? std::nullopt : std::optional(found->second);
 }
 
 bool is_framework(std::string_view file) {
