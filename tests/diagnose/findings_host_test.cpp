@@ -147,6 +147,25 @@ TEST(FileOutput, ALineThatWritesLittleOfWhatItTakesComputes) {
     EXPECT_NEAR(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kFileOutput)], 6, 1) << told(diagnosis);
 }
 
+TEST(FileOutput, ALineThatHasALibraryTrainIsNotAboutWhatItLogs) {
+    const auto library = [](const std::string& file, const std::string& function) {
+        return Frame{"/usr/lib/python3/dist-packages/" + file, 100, function, false};
+    };
+    const Stack fit{library("transformers/trainer.py", "train"), user_line(18)};
+    const StepBody body = [&](SimulatedProgram& p, int, bool cured) {
+        p.at({library("tqdm/std.py", "display"), fit.front(), fit.back()});
+        p.work(700);
+        p.at(fit);
+        p.work(4'000);
+        for (int i = 0; i < 10; ++i) p.launch("gemm_bf16", 400);
+        p.at({torch_line("optim/adamw.py", "step"), fit.front(), fit.back()});
+        p.launch("multi_tensor_apply_kernel", 200);
+        p.at(fit);
+        if (!cured) p.item();
+    };
+    expect_case(body, Kind::kHostSync, 18);
+}
+
 /// Who is asleep in JAX's array until the step is done, since `float(loss)` asks for it.
 Stack jax(const std::string& file, const std::string& function, int line, const std::string& root = "/home/u/torch-env") {
     return {{root + "/lib/python3.12/site-packages/jax/_src/" + file, 100, function, false}, user_line(line, "train")};

@@ -49,6 +49,36 @@ TEST(LoaderWait, WorkersOfAnotherLoaderAreNoneOfThePool) {
     EXPECT_NE(finding.fix.find("num_workers"), std::string::npos) << finding.fix;
 }
 
+TEST(LoaderWait, WhatWorkersDoWhileTheBatchIsLateCounts) {
+    const StepBody body = [](SimulatedProgram& p, int, bool) {
+        p.next_batch(40'000, 1, 37, 'R', {user_line(90, "__getitem__")});
+        p.at(38);
+        p.work(22'000);
+        train(p, {4, 200});
+    };
+    Timeline timeline = simulate(body, false, 200).timeline;
+    // The worker rests while the loop has a batch: less than half of its samples are at work.
+    const auto rests = static_cast<std::uint32_t>(timeline.stacks.size());
+    timeline.stacks.push_back({{"/usr/lib/python3.11/multiprocessing/queues.py", 100, "get", false}});
+    std::ranges::stable_sort(timeline.samples, {}, &Sample::time);
+    bool late = false;
+    std::size_t works = 0, all = 0;
+    for (Sample& sample : timeline.samples) {
+        if (sample.thread == kMainThread) late = sample.state == 'S';
+        if (sample.process != kWorker) continue;
+        if (!late) sample.state = 'S', sample.stack = rests;
+        works += late ? 1 : 0;
+        ++all;
+    }
+    ASSERT_LT(2 * works, all);
+    const Diagnosis diagnosis = diagnose(timeline);
+    ASSERT_FALSE(diagnosis.findings.empty());
+    const auto finding = std::ranges::find(diagnosis.findings, Kind::kLoaderWait, &Finding::kind);
+    ASSERT_NE(finding, diagnosis.findings.end()) << told(diagnosis);
+    EXPECT_NE(finding->evidence.find("too few workers"), std::string::npos) << finding->evidence;
+    EXPECT_NE(finding->fix.find("num_workers"), std::string::npos) << finding->fix;
+}
+
 TEST(LoaderWait, FewSamplesOfWorkersInWindowsAreHelpedByThoseBetweenThem) {
     const StepBody body = [](SimulatedProgram& p, int, bool) {
         p.next_batch(40'000, 2, 37, 'R', {user_line(90, "__getitem__")});

@@ -61,7 +61,7 @@ struct Policy {
     double link_efficiency = 0.85;        ///< of a PCIe link's rate that pinned copies reach (53.7 of 63 GB/s: 268 MB on an H200)
     std::size_t queue_limit = 1024;       ///< launches that a device takes before the host must wait (CUDA)
     double loader_pace = 0.8;             ///< of the step that workers need for a batch: little is left for other cures
-    double worker_busy = 0.8;             ///< loader workers that run or read in that share of samples are the bottleneck
+    double worker_busy = 0.5;             ///< loader workers that run or read most of the time a batch is late are why it is late
     double idle_power = 0.17;  ///< of the limit that a GPU takes with a program on it that does nothing (121 of 700 W on an H200)
     double power_exponent = 2.2;  ///< dynamic power goes with that power of the kernels' speed: 2.1 to 2.3 between two programs
                                   ///< with idle time and the same one without, two recordings of each, on an H200 at 700 W

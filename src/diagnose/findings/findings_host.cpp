@@ -132,7 +132,7 @@ LoaderReason loader_reason(const Chart& chart, bool waiting) {
     if (!waiting)
         return {"The loader has no workers, so nothing is prepared beside the GPU's work: too few workers.",
                 chart.advice(Topic::kNoWorkers)};
-    const WorkerTally tally = tally_workers(study);
+    const WorkerTally tally = tally_workers(study, true);
     if (tally.total < 5)
         return {"Why the batch was late cannot be told: its makers were not sampled.", chart.advice(Topic::kFewWorkers)};
     const std::size_t workers = tally.workers.size();

@@ -26,8 +26,9 @@ struct WorkerTally {
 };
 
 /// Children without a GPU that work while the training loop waits for a batch; where none are seen to, all of them. Where the
-/// program has none, its other threads that are not the framework's own.
-WorkerTally tally_workers(const Study& study);
+/// program has none, its other threads that are not the framework's own. `late`: what they do meanwhile, not all the time: who is
+/// too slow works then, and who waits then is waited for in vain.
+WorkerTally tally_workers(const Study& study, bool late);
 
 /// The share of their time in which the workers of a loader make batches: in steps shorter than that they would be too slow.
 /// Absent where none were seen, or not often enough.

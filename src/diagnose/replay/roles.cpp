@@ -96,15 +96,16 @@ std::vector<Site> by_time(Sites sites) {
 }
 
 /// Lines that spend enough time on writing to be told of: what they copy and wait for goes with it (a checkpoint fetches
-/// parameters), while a line that prints a loss is about the loss.
+/// parameters), while a line that prints a loss is about the loss, and one that has a library train does more than write.
 std::unordered_set<std::uint32_t> writing_places(const Study& study) {
-    std::map<std::uint32_t, double> ms;
-    study.for_each_portion(Doing::kWriting, [&](std::size_t, std::uint32_t, const Portion& portion, double more) {
-        if (portion.place != kNoPlace) ms[portion.place] += more;
+    std::map<std::uint32_t, double> writing, other;  // milliseconds
+    study.for_each_portion([&](std::size_t lane, std::uint32_t act, const Portion& portion, double ms) {
+        const bool writes = portion.doing == Doing::kWriting;
+        (writes ? writing : other)[writes ? portion.place : study.host.place_of(lane, act)] += ms;
     });
     std::unordered_set<std::uint32_t> places;
-    for (const auto& [place, sum] : ms)
-        if (sum >= kPolicy.any.warn * study.costed_ms()) places.insert(place);
+    for (const auto& [place, ms] : writing)
+        if (place != kNoPlace && ms >= kPolicy.any.warn * study.costed_ms() && ms >= other[place]) places.insert(place);
     return places;
 }
 

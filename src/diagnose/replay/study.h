@@ -62,11 +62,17 @@ struct Study {
     }
     /// `use(lane, act, portion, ms)` for each portion of the host's work in steady steps; milliseconds per step.
     template <class Use>
-    void for_each_portion(Doing doing, Use use) const {
+    void for_each_portion(Use use) const {
         for (std::size_t lane = 0; lane < lanes.size(); ++lane)
             for (std::uint32_t act = std::max(1u, steady[lane].first); act < steady[lane].second; ++act)
                 for (const Portion& portion : host.portions(lane, act))
-                    if (portion.doing == doing) use(lane, act, portion, per_step(portion.share * ms_of(host_gap(lane, act))));
+                    use(lane, act, portion, per_step(portion.share * ms_of(host_gap(lane, act))));
+    }
+    template <class Use>
+    void for_each_portion(Doing doing, Use use) const {
+        for_each_portion([&](std::size_t lane, std::uint32_t act, const Portion& portion, double ms) {
+            if (portion.doing == doing) use(lane, act, portion, ms);
+        });
     }
     double per_step(double sum) const { return sum / static_cast<double>(step_count); }
     /// The user's line that launched it. Lines are taken in some steps only; the others' calls have the last place that was
