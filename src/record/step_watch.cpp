@@ -250,9 +250,11 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     // What was steady as far back as is remembered was so before: long periods (training and its evaluation) are few in memory.
     const std::uint64_t forgotten = launches_seen_ - times.size();
     if (facts.steady_steps > 0 && found.starts[first] < 2 * found.length) facts.steady_steps += forgotten / found.length;
-    if (first + 1 > facts.steps) return facts;
+    // What a loop or marks tell may differ in length, and something else may come in between.
+    const std::size_t from = found.source < StepSource::kPeriod ? 0 : first;
+    if (from + 1 > facts.steps) return facts;
     std::vector<std::uint64_t> starts;
-    for (std::size_t i = first; i < found.starts.size(); ++i) starts.push_back(times[found.starts[i]]);
+    for (std::size_t i = from; i < found.starts.size(); ++i) starts.push_back(times[found.starts[i]]);
     std::vector<double> durations;
     for (std::size_t at = 1; at < starts.size(); ++at) durations.push_back(static_cast<double>(starts[at] - starts[at - 1]));
     facts.step_ns = median(std::move(durations));

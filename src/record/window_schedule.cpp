@@ -128,15 +128,17 @@ void WindowSchedule::during_first(const ScheduleView& view) {
     const nanoseconds taken = view.now - since_;
     const bool too_long = taken > (view.facts ? kLongestFirst : kLongestBlind) ||
                           view.bytes - bytes_at_ > settings_.bytes_allowance / kFirstBytesPart;
-    const std::uint64_t steady = view.facts ? view.facts->steady_steps : 0;
+    const bool told = view.facts && view.facts->source != StepSource::kNone && view.facts->source < StepSource::kPeriod;
+    // Steps that a loop or marks tell may differ in length.
+    const std::uint64_t steady = !view.facts ? 0 : told ? view.facts->steps : view.facts->steady_steps;
     const std::uint64_t launches = view.facts ? view.facts->launches_per_step : 0;
     const bool several = steady >= at_least(kFewFirst, kFewestSteps, launches);
     const bool slow = several && static_cast<double>(steady) * view.facts->step_ns >= kFirstTime;
     const bool many = several && steady * launches >= kEnoughLaunches * settings_.steps_per_window;
     const bool lasting = view.facts && (view.facts->step_ns <= 0 || static_cast<double>(steady) * view.facts->step_ns >=
                                                                         static_cast<double>(kLeastSteady.count()));
-    const bool certain = several && view.facts->source != StepSource::kNone && view.facts->source < StepSource::kPeriod;
-    const bool enough = (certain || slow || many || steady >= settings_.steps_per_window) && taken >= kLeastFirst && lasting;
+    const bool enough =
+        ((told && several) || slow || many || steady >= settings_.steps_per_window) && taken >= kLeastFirst && lasting;
     if (enough || too_long) end_window(view);
 }
 

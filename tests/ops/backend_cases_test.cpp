@@ -68,7 +68,7 @@ protected:
         std::int64_t elements = 0;
         for (const Slot& slot : op_case.slots)
             if (slot.present) elements += std::int64_t{slot.k} * slot.g * slot.rows * slot.cols;
-        return elements > 1 << 20;
+        return elements > 1 << 18;
     }
     /// Kept for the cases of all operators: threads are expensive to start.
     static Backend& processor(const char* table, int threads) {

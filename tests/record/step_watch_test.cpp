@@ -324,10 +324,10 @@ struct Loop {
         for (const Record& launch : launches) add(launch, 10 + launch.correlation % 6);
     }
     /// The launches of its backward pass, which are not added.
-    std::vector<Record> step(bool backward) {
+    std::vector<Record> step(bool backward, std::uint32_t layers = 1) {
         watch.add(call(CallKind::kCopyAsync, 12));
         watch.add(call(CallKind::kCopyAsync, 11));
-        for (std::uint32_t kernel = 1; kernel < 5; ++kernel) add(call(CallKind::kLaunch, 13), kernel);
+        for (std::uint32_t i = 0; i < 4 * layers; ++i) add(call(CallKind::kLaunch, 13), 1 + i % 4);
         std::vector<Record> calls;
         for (std::uint32_t kernel = 10; backward && kernel < 16; ++kernel) calls.push_back(call(CallKind::kLaunch, 0, 8));
         watch.add(call(CallKind::kStreamSync, 14));
@@ -356,6 +356,18 @@ TEST(StepWatch, StepsWhoseBackwardPassIsStillToComeAreNoEvaluation) {
     const auto facts = program.watch.facts(&program.loops);
     EXPECT_GE(facts->training, 55u);
     EXPECT_EQ(facts->idle, 0u);
+}
+
+TEST(StepWatch, StepsThatALoopTellsMayDifferInLength) {
+    Loop program;
+    for (std::uint32_t step = 0; step < 40; ++step) program.add(program.step(true, step % 3 == 2 ? 30 : 1));
+    const auto facts = program.watch.facts(&program.loops);
+    ASSERT_TRUE(facts);
+    EXPECT_EQ(facts->source, StepSource::kLoop);
+    EXPECT_GE(facts->steps, 35u);
+    EXPECT_LE(facts->steady_steps, 3u);
+    EXPECT_NE(facts->pulse_site, 0u);
+    EXPECT_EQ(facts->calls_per_step, 1u);
 }
 
 TEST(StepWatch, WhereNothingTrainsWaitsAreNotCounted) {

@@ -310,6 +310,21 @@ TEST(WindowSchedule, FirstWindowShowsEveryLaunchsSiteForAWhile) {
     EXPECT_EQ(schedule.order().pulse_stride, 1u);
 }
 
+TEST(WindowSchedule, StepsThatALoopTellsEndTheFirstWindowThoughTheyDifferInLength) {
+    for (const StepSource source : {StepSource::kUpdates, StepSource::kLoop, StepSource::kPeriod}) {
+        WindowSchedule schedule({}, {});
+        ScheduleView view;
+        view.now = milliseconds{100};
+        view.launches = 1000;
+        view.facts = StepFacts{100, 20, 1, 40e6, CallKind::kCopyAsync, 1};
+        view.facts->source = source;
+        schedule.next(view);
+        view.now = milliseconds{900};
+        schedule.next(view);
+        EXPECT_EQ(schedule.in_window(), source == StepSource::kPeriod);
+    }
+}
+
 TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
     struct Expected {
         std::uint64_t launches;
