@@ -89,7 +89,7 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     if (in_window && !schedule_.in_window()) end_window(before, events);
     if (order.mode == ProbeMode::kOff) count_.doubt("calls were not counted all the time");
     if (const auto block = blocks_.set_call(order.pulse_call, schedule_.calls_per_step(), schedule_.launches_per_step(),
-                                            schedule_.calls_among()))
+                                            order.pulse_site != 0 || order.pulse_led))
         (void)trace.block(*block);
     const bool begins = !in_window && schedule_.in_window();
     // Numbers go on where they stopped when calls are counted again.

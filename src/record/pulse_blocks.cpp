@@ -73,7 +73,7 @@ std::optional<TraceBlock> PulseBlocks::block_here() const {
     const double steps = static_cast<double>(last_number_ - first_number_) / calls_per_step_;
     if (last_time_ <= first_time_ || steps < 1) return std::nullopt;
     return TraceBlock{first_time_, last_time_, steps,
-                      pid_,        call_,      static_cast<std::uint16_t>(std::min(std::max(calls_per_step_, among_), 65535.0))};
+                      pid_,        call_,      static_cast<std::uint16_t>(placed_ ? 0 : std::min(calls_per_step_, 65535.0))};
 }
 
 std::optional<TraceBlock> PulseBlocks::give(std::optional<TraceBlock> block) {
@@ -106,13 +106,13 @@ std::optional<TraceBlock> PulseBlocks::close() {
 }
 
 std::optional<TraceBlock> PulseBlocks::set_call(CallKind call, double calls_per_step, std::uint64_t launches_per_step,
-                                                double among) {
+                                                bool placed) {
     if (launches_per_step > 0) run_ahead_steps_ = kQueue / static_cast<double>(launches_per_step);
-    if (calls_per_step == calls_per_step_ && call == call_ && among == among_) return std::nullopt;
+    if (calls_per_step == calls_per_step_ && call == call_ && placed == placed_) return std::nullopt;
     std::optional<TraceBlock> block = close();
     call_ = call;
     calls_per_step_ = calls_per_step;
-    among_ = among;
+    placed_ = placed;
     return block;
 }
 

@@ -38,10 +38,11 @@ public:
     std::optional<TraceBlock> close();
     /// The program is over: its last steps are no block, as they may not be training.
     void abandon() { open_ = false, full_.reset(); }
-    /// Which call is counted, how many of it make a step, how many launches a step has (0 unknown: both), and how many calls of
-    /// that kind a window shows in a step, counted or not (0: no others). Closes first if that is new; pulses are passed over as
-    /// long as the calls of a step are unknown.
-    std::optional<TraceBlock> set_call(CallKind call, double calls_per_step, std::uint64_t launches_per_step, double among = 0);
+    /// Which call is counted, how many of it make a step, how many launches a step has (0 unknown: both), and whether those of
+    /// one line, or of one import, alone are counted, which others of its kind do not add to. Closes first if that is new; pulses
+    /// are passed over as long as the calls of a step are unknown.
+    std::optional<TraceBlock> set_call(CallKind call, double calls_per_step, std::uint64_t launches_per_step,
+                                       bool placed = false);
 
     /// The median step of the newest blocks; 0 while they hold too little to tell.
     [[nodiscard]] double step_ns() const { return step_ns_; }
@@ -57,7 +58,8 @@ private:
 
     const std::uint32_t pid_;
     CallKind call_ = CallKind::kOther;
-    double calls_per_step_ = 0, among_ = 0, run_ahead_steps_ = 0;
+    double calls_per_step_ = 0, run_ahead_steps_ = 0;
+    bool placed_ = false;
     std::uint64_t first_time_ = 0, first_number_ = 0;  ///< of the open block
     std::uint64_t last_time_ = 0, last_number_ = 0;    ///< the newest pulse that ends a whole step
     std::uint64_t newest_ = 0, newest_number_ = 0;

@@ -35,8 +35,8 @@ struct MarkedRange {
 
 struct StepInput {
     std::vector<Act> acts;
-    std::vector<StepPlace> places;                 ///< [0] is none
-    std::vector<MarkedRange> ranges;               ///< by begin
+    std::vector<StepPlace> places;    ///< [0] is none
+    std::vector<MarkedRange> ranges;  ///< by begin
 };
 
 /// Numbers count the acts that launched. Steps are [starts[i], ends[i]); what lies between them is none.

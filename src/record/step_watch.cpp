@@ -280,7 +280,6 @@ void StepWatch::choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts
     }
     std::tie(facts.pulse_call, facts.calls_per_step) = rarest_steady(counts);
     std::tie(facts.led_call, facts.led_per_step) = rarest_steady(led);
-    if (facts.led_per_step > 0) facts.led_among = usual_count(counts, facts.led_call).first;
     for (const bool by_led : {true, false}) choose_site(starts, by_led, facts);
 }
 
@@ -324,7 +323,6 @@ void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, 
         (led ? facts.led_call : facts.pulse_call) = what.first;
         (led ? facts.led_site : facts.pulse_site) = what.second;
         (led ? facts.led_per_step : facts.calls_per_step) = usual;
-        (led ? facts.led_among : facts.calls_among) = among;
     }
     for (const auto& [what, by_step] : counts)
         if (!led && chosen != nullptr && what.first == facts.pulse_call &&

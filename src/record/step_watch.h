@@ -24,14 +24,13 @@ struct StepFacts {
     /// The rarest kind of call that comes equally often in (nearly) every step; kOther when there is none.
     CallKind pulse_call = CallKind::kOther;
     std::uint32_t calls_per_step = 0;  ///< of pulse_call
-    /// The same among calls that can be counted without CUPTI (kLedCall); and of that kind all there are in a step.
+    /// The same among calls that can be counted without CUPTI (kLedCall).
     CallKind led_call = CallKind::kOther;
-    std::uint32_t led_per_step = 0, led_among = 0;
+    std::uint32_t led_per_step = 0;
     bool graphs = false;  ///< graphs are launched
     StepSource source = StepSource::kNone;
-    std::uint32_t pulse_site = 0;   ///< at which pulse_call is counted, so that others do not count, an evaluation's; 0: any
-    std::uint32_t calls_among = 0;  ///< of pulse_call in a step, wherever
-    std::uint32_t led_site = 0;     ///< as pulse_site, of led_call
+    std::uint32_t pulse_site = 0;  ///< at which pulse_call is counted, so that others do not count, an evaluation's; 0: any
+    std::uint32_t led_site = 0;    ///< as pulse_site, of led_call
     /// Steps that have an update, or launches of autograd's threads, and those that have none, as far as that can be told.
     std::uint64_t training = 0, idle = 0;
     bool trains = false;  ///< nearly every step does

@@ -107,7 +107,6 @@ void WindowSchedule::learn(const ScheduleView& view) {
     if (!surer && counting_.site != 0 && counting_.led == led && (led ? facts.led_site : facts.pulse_site) == 0) return;
     counting_ = {led ? facts.led_call : facts.pulse_call, led, led ? facts.led_site : facts.pulse_site};
     calls_per_step_ = led ? facts.led_per_step : facts.calls_per_step;
-    calls_among_ = led ? facts.led_among : std::max(facts.calls_among, facts.calls_per_step);
 }
 
 /// What is counted is counted in windows, too.

@@ -87,9 +87,7 @@ public:
     [[nodiscard]] std::uint64_t windows() const { return windows_; }  ///< that have ended
     /// Of what is believed of steps.
     [[nodiscard]] Sureness surest() const { return surest_; }
-    [[nodiscard]] double calls_per_step() const { return calls_per_step_; }  ///< of the pulse call; 0 unknown
-    /// Of its kind, counted or not; 0 unknown.
-    [[nodiscard]] double calls_among() const { return calls_among_; }
+    [[nodiscard]] double calls_per_step() const { return calls_per_step_; }               ///< of the pulse call; 0 unknown
     [[nodiscard]] std::uint64_t launches_per_step() const { return launches_per_step_; }  ///< 0 unknown
     [[nodiscard]] double window_step_ns() const { return window_step_ns_; }               ///< 0 unknown
     /// Share of a step that CUPTI costs between windows by our estimate, where the host sets the pace.
@@ -148,7 +146,7 @@ private:
     Sureness surest_;
     std::optional<StepFacts> shown_;
     bool stays_ = false;
-    double calls_per_step_ = 0, calls_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
+    double calls_per_step_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
     std::chrono::nanoseconds full_time_{}, later_time_{};  ///< in windows; in those after the first
     std::uint64_t launches_per_step_ = 0;
     std::uint64_t windows_ = 0, blind_ = 0;

@@ -58,6 +58,15 @@ TEST(PulseBlocks, BlocksAreWholeStepsOfHalfASecond) {
     EXPECT_DOUBLE_EQ(program.blocks.step_ns(), 30e6);
 }
 
+TEST(PulseBlocks, WhereOneLinesCallsAreCountedNoOthersOfTheKindMatter) {
+    Counted program(3);
+    (void)program.blocks.set_call(CallKind::kEventRecord, 3, 100, true);
+    program.run(1000, 10'000'000);
+    ASSERT_EQ(program.seen.size(), 19u);
+    EXPECT_EQ(program.seen[0].calls_per_step, 0u);
+    EXPECT_DOUBLE_EQ(program.seen[0].steps, 17);
+}
+
 TEST(PulseBlocks, PulsesWithinStepsAddNothing) {
     Counted all(3), some(3);
     all.run(1000, 10'000'000);

@@ -94,7 +94,6 @@ TEST(StepWatch, CallsThatCuptiIsNotNeededForAreChosenAmongThemselves) {
     EXPECT_EQ(facts->calls_per_step, 2u);
     EXPECT_EQ(facts->led_call, CallKind::kEventRecord) << "sets come two or three times";
     EXPECT_EQ(facts->led_per_step, 3u);
-    EXPECT_EQ(facts->led_among, 4u);
     EXPECT_FALSE(facts->graphs);
 }
 

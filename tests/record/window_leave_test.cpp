@@ -34,7 +34,6 @@ TEST(WindowLeave, CuptiLeavesAfterEarlyWindowsWhereItsPresenceCosts) {
     StepFacts facts{266, 100, 100, 7e6, CallKind::kSetAsync, 2};
     facts.led_call = CallKind::kEventRecord;
     facts.led_per_step = 3;
-    facts.led_among = 5;
     ProbeOrder order = order_after(facts, 1);
     EXPECT_TRUE(order.pulse_led);
     EXPECT_EQ(order.pulse_call, CallKind::kEventRecord);

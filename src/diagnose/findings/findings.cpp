@@ -4,10 +4,27 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "diagnose/findings/machine_figures.h"
 
 namespace millrace::diagnose {
+namespace {
+
+/// Of the stacks of a line, which may call a whole library, the one under which the host spends most time in steps.
+const Stack& heaviest_stack(const Study& study, std::uint32_t place) {
+    std::map<std::uint32_t, Time> times{{study.places.stack_of(place), 0}};
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
+            const Call& call = study.call(lane, act);
+            if (study.places.of_stack(call.stack) == place)
+                times[call.stack] += call.end - call.begin + study.host_gap(lane, act);
+        }
+    return study.timeline.stacks[std::ranges::max_element(times, {}, [](const auto& each) { return each.second; })->first];
+}
+
+}  // namespace
+
 Chart::Chart(const Study& the_study, const Roles& the_roles)
     : study(the_study), roles(the_roles), framework(framework_of(the_study.timeline, the_study.launcher)) {}
 
@@ -17,7 +34,7 @@ Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms) const {
     finding.severity = severity_of(share(lost_ms), kPolicy.band(kind));
     if (place != kNoPlace) {
         finding.where = study.places.frame(place);
-        finding.stack = study.places.stack(place);
+        finding.stack = heaviest_stack(study, place);
     }
     rate(finding, lost_ms);
     finding.confidence = confidence();
