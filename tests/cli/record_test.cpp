@@ -222,7 +222,7 @@ TEST_F(Record, CuptiIsFinalisedWhereThatIsAskedFor) {
         steps += block.steps;
         time += static_cast<double>(block.end - block.begin);
         EXPECT_EQ(block.call, record::CallKind::kSetAsync);
-        EXPECT_EQ(block.calls_per_step, 1u);
+        EXPECT_EQ(block.calls_per_step, 0u) << "of one import alone: nothing else is among them";
     }
     EXPECT_GT(time / steps, 3e6) << "pulses are steps, of 4 ms and more but for the last 60";
     EXPECT_GT(steps, 200);
