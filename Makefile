@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .PHONY: help demo test build install package bench gpu-bundle gpu-test doctor-check format lint docs asan tsan fuzz clean setup
 
 JOBS ?= $(shell nproc)
-TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)  # many wait for a clock or for each other: two cores are 137 % busy with two, 168 % with three
+TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)  # many wait: two cores take 9 min 16 s with three at once, 11 min 35 s with two
 FUZZ_SECONDS ?= 600
 export OMP_WAIT_POLICY := PASSIVE
 

@@ -11,6 +11,7 @@ namespace millrace::record {
 class SamplingPace {
 public:
     using nanoseconds = std::chrono::nanoseconds;
+    static constexpr nanoseconds kSlowestRound = std::chrono::milliseconds{160};  ///< from look to look, at most
 
     /// Whether the next look is at all threads.
     [[nodiscard]] bool is_for_all() const { return since_ >= every_; }
@@ -27,7 +28,7 @@ public:
     [[nodiscard]] std::uint64_t rounds() const { return every_; }  ///< from one look at all to the next
 
 private:
-    static constexpr nanoseconds kRound = std::chrono::milliseconds{10}, kSlowestRound = std::chrono::milliseconds{160};
+    static constexpr nanoseconds kRound = std::chrono::milliseconds{10};
     static constexpr std::int64_t kAllEvery = 5;  ///< 20 Hz
     static constexpr nanoseconds kSeldom = std::chrono::milliseconds{800};
     static constexpr double kMainShare = 0.2, kAllShare = 0.06;  ///< of the time, at most: no core's that the program needs

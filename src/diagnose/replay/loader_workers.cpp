@@ -5,12 +5,12 @@
 
 #include "diagnose/replay/study.h"
 #include "diagnose/timeline/sample_memo.h"
+#include "record/sampling_pace.h"
 
 namespace millrace::diagnose {
 namespace {
 
 constexpr std::size_t kFewWorkerSamples = 50;  ///< fewer say too little about a share
-constexpr Time kSlowestRound = 160'000'000;    ///< ns from one look at a thread to the next (record/sampling_pace.h)
 
 /// `functions`: parts of names, separated by spaces; empty: any.
 bool has(const Stack& stack, std::string_view file, std::string_view functions) {
@@ -85,7 +85,7 @@ WorkerTally tally_in(const Study& study, bool windows, bool outside, bool late) 
             const bool worker =
                 threads ? own && sample.thread != study.launcher.main_thread && study.places.of_stack(sample.stack) != kNoPlace
                         : children.contains(sample.process) && sample.thread == sample.process;
-            const bool meanwhile = is_late && sample.time - told <= kSlowestRound;
+            const bool meanwhile = is_late && sample.time - told <= record::SamplingPace::kSlowestRound.count();
             if (!worker || (!meanwhile && !is_seen(sample.time))) continue;
             seen.push_back({threads ? sample.thread : sample.process, sample.stack, memo.of(sample, look), meanwhile});
             if (!threads && seen.back().look.in_loader) loaders.insert(sample.process);
