@@ -56,6 +56,46 @@ const Finding* told_of(const Diagnosis& diagnosis) {
     return found;
 }
 
+TEST(Evaluation, AWindowWithinOneShowsNoSteps) {
+    SimulatedProgram program({});
+    for (int step = 0; step < 40; ++step) train_step(program);
+    const auto between = static_cast<Time>(program.finish_us() * 1e3);
+    for (int batch = 0; batch < 300; ++batch) {
+        judge(program, 67, 67, kEvaluate);
+        program.item();
+    }
+    program.record_window();
+    Timeline timeline = program.take();
+    const Time end = timeline.windows.back().end;
+    timeline.windows = {{0, between, kProcess}, {between, end, kProcess}};
+    const Diagnosis diagnosis = diagnose(timeline);
+    EXPECT_LT(diagnosis.steps, 40u) << told(diagnosis);
+    EXPECT_GT(diagnosis.steps, 30u) << told(diagnosis);
+    EXPECT_EQ(finding_of(diagnosis, Kind::kHostSync), nullptr) << told(diagnosis);
+}
+
+TEST(Evaluation, WhatLoadsModulesBetweenStepsIsNone) {
+    // cuDNN tries its algorithms for a batch of another size, in the training loop.
+    const auto program = [](bool loads) {
+        SimulatedProgram p({});
+        for (int step = 0; step < 60; ++step) {
+            if (step == 40) {
+                const Stack callers{user_line(30, "train_step"), user_line(50)};
+                judge(p, 20'000, 67, callers);
+                if (loads) p.load_module();
+                judge(p, 20'000, 67, callers);
+            }
+            train_step(p);
+        }
+        p.record_window();
+        return diagnose(p.take());
+    };
+    EXPECT_GT(program(false).evaluation_ms, 0);
+    const Diagnosis diagnosis = program(true);
+    EXPECT_EQ(diagnosis.evaluation_ms, 0) << told(diagnosis);
+    EXPECT_EQ(finding_of(diagnosis, Kind::kSlowEvaluation), nullptr) << told(diagnosis);
+}
+
 TEST(Evaluation, InCrumbsIsToldByItsOwnLineAndNotTheModels) {
     expect_case(crumbs, Kind::kSlowEvaluation, 18, {}, 123);
     const Diagnosis diagnosis = diagnose(simulate(crumbs, false, 123).timeline);

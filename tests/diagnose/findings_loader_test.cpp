@@ -108,6 +108,38 @@ TEST(LoaderWait, FewSamplesOfWorkersInWindowsAreHelpedByThoseBetweenThem) {
         << diagnosis.findings.front().evidence;
 }
 
+TEST(LoaderWait, WorkersGoOnWhereTheHostNoLongerStops) {
+    // While the host computes, workers fill their queue and rest; it waits for them later, though they could keep up.
+    const StepBody body = [](SimulatedProgram& p, int step, bool cured) {
+        p.next_batch(12'000, 2, 37);
+        p.at({user_line(43)});
+        if (!cured && step % 4 == 0) p.work(120'000);
+        train(p, {4, 50});
+    };
+    const Simulation sick = simulate(body, false, 120), cured = simulate(body, true, 120);
+    const double truth = sick.step_ms - cured.step_ms;
+    const Diagnosis diagnosis = diagnose(sick.timeline);
+    ASSERT_FALSE(diagnosis.findings.empty());
+    EXPECT_EQ(diagnosis.findings.front().kind, Kind::kPythonWork) << told(diagnosis);
+    EXPECT_NEAR(diagnosis.findings.front().lost_ms_per_step, truth, 0.1 * truth) << told(diagnosis);
+}
+
+TEST(LoaderWait, WhatRecordingAddsIsNotTakenOffALoadersTime) {
+    // Outside of windows a step takes less, as the loader does there: launching takes what it took.
+    const StepBody body = [](SimulatedProgram& p, int, bool) {
+        p.next_batch(30'000, 2, 37);
+        p.at(38);
+        train(p, {40, 10});
+    };
+    Timeline timeline = simulate(body, false).timeline;
+    const Time end = timeline.windows.back().end;
+    timeline.blocks.push_back({end, end + 2'800'000'000, 100});
+    const Diagnosis diagnosis = diagnose(timeline);
+    const auto launching = std::ranges::find(diagnosis.findings, Kind::kLaunchBound, &Finding::kind);
+    ASSERT_NE(launching, diagnosis.findings.end()) << told(diagnosis);
+    EXPECT_GT(launching->lost_ms_per_step, 0.5) << told(diagnosis);
+}
+
 TEST(LoaderWait, APipeFromAnotherProcessIsWaitedFor) {
     const auto what = [](const Stack& stack) {
         const StepBody body = [&](SimulatedProgram& p, int, bool) {

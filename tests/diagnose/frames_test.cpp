@@ -68,11 +68,23 @@ TEST(Frames, LambdasAndComprehensionsBelongToTheFunctionThatCallsThem) {
         {}, {f}, {key, shim, f}, {list, key, f}, {{"a.py", 9, "<lambda>", false}, library, f}, {{"a.py", 7, "<module>", false}}};
     const Places places(timeline);
     const auto function = [&](std::uint32_t stack) { return places.function(places.of_stack(stack)); };
-    EXPECT_NE(places.of_stack(1), places.of_stack(2)) << "lines are told with their own function";
+    EXPECT_EQ(places.of_stack(1), places.of_stack(2)) << "what a line does is told once, by the function that a person looks for";
+    EXPECT_EQ(places.frame(places.of_stack(3)).function, "f");
     EXPECT_EQ(function(1), function(2));
     EXPECT_EQ(function(1), function(3));
     EXPECT_NE(function(1), function(4)) << "a library calls it";
     EXPECT_NE(function(1), function(5));
+}
+
+TEST(Frames, AStackThatWasCutOffBehindAComprehensionBelongsToItsLine) {
+    const Frame f{"a.py", 4, "f", false}, generator{"a.py", 4, "<genexpr>", false}, other{"a.py", 9, "<genexpr>", false};
+    Timeline timeline;
+    timeline.stacks = {{generator}, {generator, f}, {f}, {other}};
+    const Places places(timeline);
+    EXPECT_EQ(places.of_stack(0), places.of_stack(1));
+    EXPECT_EQ(places.of_stack(0), places.of_stack(2));
+    EXPECT_EQ(places.frame(places.of_stack(0)).function, "f");
+    EXPECT_NE(places.function(places.of_stack(3)), places.function(places.of_stack(0))) << "nobody was seen to call it";
 }
 
 TEST(Frames, LoadersAndWritersAreKnown) {

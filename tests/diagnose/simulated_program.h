@@ -124,6 +124,10 @@ public:
         const Time begin = now_;
         end_call(CallKind::kAlloc, "cudaMalloc", begin, traits_.malloc_us, 0);
     }
+    void load_module() {
+        const Time begin = now_;
+        end_call(CallKind::kModuleLoad, "cuLibraryLoadData", begin, 900, 0);
+    }
     /// `waiter` goes on when what `on` has now is done.
     void stream_wait(std::uint32_t waiter, std::uint32_t on) {
         const Time first = now_;

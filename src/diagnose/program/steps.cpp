@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 
 namespace millrace::diagnose {
 namespace {
@@ -89,19 +90,36 @@ void take_times(const Lane& lane, const std::vector<std::uint32_t>& order, const
     }
 }
 
+bool is_training(const Timeline& timeline, const Launcher& launcher, const Lane& lane, const WindowSteps& found) {
+    if (found.source == StepSource::kRanges || found.source == StepSource::kUpdates) return true;
+    const auto is_aside = [&](std::uint32_t job) {
+        const std::uint32_t call = lane.jobs[job].call;
+        if (timeline.work[lane.jobs[job].first_work].graph_node != 0) return true;
+        return call == kNoIndex || timeline.calls[lane.calls[call]].thread != launcher.main_thread;
+    };
+    const auto training = std::ranges::count_if(found.steps, [&](const Step& step) {
+        return std::ranges::any_of(std::views::iota(step.first_job, step.end_job), is_aside);
+    });
+    return 2 * static_cast<std::size_t>(training) > found.steps.size();
+}
+
 /// The first steps load modules, fill the allocator's cache and choose algorithms.
 void drop_start_up(const Timeline& timeline, const Lane& lane, bool first_window, WindowSteps& found) {
     std::vector<Step>& steps = found.steps;
+    std::vector<Time> loads;  // of modules: when a kernel is first launched, later than which is no start-up
+    for (const std::uint32_t call : lane.calls)
+        if (timeline.calls[call].kind == CallKind::kModuleLoad) loads.push_back(timeline.calls[call].begin);
+    // What loads them between steps comes once: the first evaluation, or cuDNN's search for the best algorithm.
+    std::erase_if(found.evaluations, [&](const Step& phase) {
+        const auto load = std::ranges::lower_bound(loads, lane.jobs[phase.first_job].launched);
+        return load != loads.end() && *load < lane.jobs[phase.end_job].launched;
+    });
     // Of few steps, most must be left.
     std::size_t drop = std::min<std::size_t>(first_window ? kPolicy.start_up_steps : 1, steps.size() / 3);
     if (drop == 0) return;
-    // Modules are loaded when a kernel is first launched: later than that is no start-up.
     if (first_window)
-        for (std::uint32_t call : lane.calls) {
-            const Call& entry = timeline.calls[call];
-            if (entry.kind != CallKind::kModuleLoad) continue;
-            while (drop < steps.size() / 3 && lane.jobs[steps[drop].first_job].launched < entry.begin) ++drop;
-        }
+        for (const Time load : loads)
+            while (drop < steps.size() / 3 && lane.jobs[steps[drop].first_job].launched < load) ++drop;
     steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(drop));
     std::erase_if(found.evaluations, [&](const Step& phase) { return phase.begin < steps.front().begin; });
 }
@@ -133,6 +151,7 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
         found.steps.push_back({lane.jobs.front().begin, end, 0, static_cast<std::uint32_t>(lane.jobs.size() - 1)});
         return found;
     }
+    found.trains = is_training(timeline, launcher, lane, found);
     drop_start_up(timeline, lane, first_window, found);
     return found;
 }

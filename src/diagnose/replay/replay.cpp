@@ -33,7 +33,8 @@ Played play(const Model& model) {
     std::uint32_t next = 0;
     for (std::uint32_t i = 0; i < model.acts.size(); ++i) {
         const Act& act = model.acts[i];
-        Time begin = std::max(now + act.gap, act.ready);
+        const Time ready = act.ready + (act.ready_after == kNoIndex ? 0 : played.act_begin[act.ready_after]);
+        Time begin = std::max(now + act.gap, act.ready == 0 ? 0 : ready);
         played.act_begin[i] = begin;
         if (act.queues && next >= model.queue_limit) begin = std::max(begin, played.task_end[next - model.queue_limit]);
         play_tasks(model, i, begin, played, next);

@@ -18,10 +18,12 @@ namespace millrace::diagnose {
 /// A call of the line.
 struct Act {
     Time gap = 0;  ///< host work since the call before
-    Time ready =
-        0;          ///< it does not begin before this moment, whatever the host does (a batch that others make); 0: no such thing
-    Time own = 0;   ///< its own time before it waits
-    Time tail = 0;  ///< its own time after; below 0: it returns so long before what it waits for ends
+    /// It does not begin before this long after act `ready_after` began, or (kNoIndex) before this moment, whatever the host does
+    /// (a batch that others make, one after the other); 0: no such thing.
+    Time ready = 0;
+    std::uint32_t ready_after = kNoIndex;
+    Time own = 0;                             ///< its own time before it waits
+    Time tail = 0;                            ///< its own time after; below 0: it returns so long before what it waits for ends
     std::uint32_t first_wait = 0, waits = 0;  ///< entries of Model::waits: tasks, all of which it waits for
     bool queues = false;                      ///< waits for room among launched tasks
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "diagnose/compare/statistics.h"
 #include "diagnose/reading/machine_rows.h"
@@ -14,7 +15,8 @@ namespace {
 
 constexpr Time kHighestCallCost = 100'000;  ///< recording adds 1 to 10 us to a call, more where it walks the stack
 constexpr std::size_t kFewGpuSamples = 3;
-constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
+constexpr double kLeastShortened = 0.1;  ///< of what comes off calls: less, and something else than the host sets the pace
+constexpr Time kStarved = 1'000'000;     ///< a queue that has a batch gives it sooner
 
 std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher) {
     const std::vector<Window> windows = windows_of(timeline, launcher);
@@ -45,9 +47,19 @@ std::optional<double> copy_speed(const Timeline& timeline, bool& assumed) {
     return std::nullopt;
 }
 
-/// A batch that workers make is there when it is there, however early the host asks for it.
+/// A batch that workers make is there when it is there, however early the host asks for it: as long after the same place in the
+/// step before as now, since they make one after the other and wait where enough lie ready.
 void wait_for_batches(const Study& study, std::size_t lane, Model& model) {
+    const std::vector<Step>& steps = study.steps[lane].steps;
+    auto next = steps.begin();
+    std::uint32_t begun = kNoIndex, before = kNoIndex;  // acts that began this step and the one before
     for (std::uint32_t act = 1; act < model.acts.size(); ++act) {
+        for (; next != steps.end(); ++next) {
+            const std::uint32_t begins = model.tasks[next->first_job].act;
+            if (begins == kNoIndex) continue;
+            if (begins >= act) break;
+            before = std::exchange(begun, begins);
+        }
         double share = 0;
         std::size_t samples = 0;
         for (const Portion& portion : study.host.portions(lane, act))
@@ -56,6 +68,9 @@ void wait_for_batches(const Study& study, std::size_t lane, Model& model) {
         if (share < 0.5 || gap < kStarved || (samples < kFewGpuSamples && gap < 5 * kStarved)) continue;
         model.acts[act].gap -= std::min(model.acts[act].gap, static_cast<Time>(share * static_cast<double>(gap)));
         model.acts[act].ready = study.call(lane, act).begin;
+        if (before == kNoIndex) continue;
+        model.acts[act].ready_after = before + (act - begun);
+        model.acts[act].ready -= study.call(lane, model.acts[act].ready_after).begin;
     }
 }
 
@@ -135,8 +150,8 @@ std::vector<Model> quickened(std::vector<Model> models, Time cost) {
 }
 
 /// What recording added to each call: as much as makes the model that many times as fast, as the program is outside of windows;
-/// where blocks there hold evaluations, the model with these. Where the device sets the pace nothing can be told, and nothing is
-/// taken off.
+/// where blocks there hold evaluations, the model with these. Where the device or a loader sets the pace, little of what comes off
+/// the calls shortens the step: nothing can be told then, and nothing is taken off.
 Time recording_cost(const Study& study) {
     const bool all = study.pace_has_evaluation;
     const double now = mean_ms(study, study.models, all),
@@ -150,7 +165,14 @@ Time recording_cost(const Study& study) {
         const Time middle = (low + high) / 2;
         (mean_ms(study, quickened(study.models, middle), all) > goal ? low : high) = middle;
     }
-    return high;
+    const std::vector<Model> without = quickened(study.models, high);
+    double taken = 0;  // of a step's calls
+    for (std::size_t lane = 0; lane < without.size(); ++lane)
+        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
+            const Act &before = study.models[lane].acts[act], &after = without[lane].acts[act];
+            taken += study.per_step(ms_of(before.gap + before.own - after.gap - after.own));
+        }
+    return kLeastShortened * taken > now - mean_ms(study, without, all) ? 0 : high;
 }
 
 }  // namespace
@@ -195,7 +217,8 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher)
 }
 
 /// Where no step returns as it does in others: start-up would pass for a very long one. Nor do turns of a loop inside of a step
-/// count, where only what returns was found and less than half of what a step has that other windows show.
+/// count, where only what returns was found and less than half of what a step has that other windows show; nor an evaluation's
+/// batches, where other windows show training.
 void Study::leave_out_shapeless() {
     std::vector<double> work(steps.size(), 0);  // of a step, by window
     for_each_job(&WindowSteps::steps, [&](std::size_t lane, std::uint32_t, const Job& job) {
@@ -203,13 +226,15 @@ void Study::leave_out_shapeless() {
     });
     double whole = 0;
     bool returns = false;
+    const bool training = std::ranges::any_of(steps, &WindowSteps::trains);
     for (std::size_t i = 0; i < steps.size(); ++i) {
         returns = returns || (!steps[i].steps.empty() && steps[i].source != StepSource::kWindow);
         if (steps[i].source < StepSource::kPeriod) whole = std::max(whole, work[i]);
     }
     for (std::size_t i = 0; i < steps.size(); ++i) {
         const bool part = steps[i].source == StepSource::kPeriod && 2 * work[i] < whole;
-        if (part || (returns && steps[i].source == StepSource::kWindow)) steps[i] = {}, ++shapeless;
+        const bool evaluates = training && !steps[i].trains && steps[i].source != StepSource::kNone;
+        if (part || evaluates || (returns && steps[i].source == StepSource::kWindow)) steps[i] = {}, ++shapeless;
     }
 }
 

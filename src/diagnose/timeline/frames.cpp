@@ -172,29 +172,32 @@ std::string Places::name(std::uint32_t place) const {
 }
 
 Places::Places(const Timeline& timeline) : timeline_(timeline), frames_(1), functions_(1, 0), stacks_(1, kNoStack) {
-    std::map<std::pair<std::string, std::pair<int, std::string>>, std::uint32_t> known;
+    std::map<std::pair<std::string, int>, std::map<std::string, std::uint32_t>> known;  // by file, line and function
     std::map<std::pair<std::string, std::string>, std::uint32_t> functions;
     of_stack_.assign(timeline.stacks.size(), kNoPlace);
     bool python = false;
     for (const Stack& stack : timeline.stacks)
         for (const Frame& frame : stack) python = python || !frame.native;
-    for (std::uint32_t i = 0; i < timeline.stacks.size(); ++i) {
-        const auto at = user_frame(timeline.stacks[i]);
-        // In a Python program native frames alone are a framework's thread.
-        if (!at || (python && timeline.stacks[i][*at].native)) continue;
-        const Frame& frame = timeline.stacks[i][*at];
-        auto [place, fresh] =
-            known.try_emplace({frame.file, {frame.line, frame.function}}, static_cast<std::uint32_t>(frames_.size()));
-        if (fresh) {
-            frames_.push_back(frame);
+    // Last those that were cut off behind a comprehension: who calls it is known where its line was seen with all its frames.
+    for (const bool cut : {false, true})
+        for (std::uint32_t i = 0; i < timeline.stacks.size(); ++i) {
+            const auto at = user_frame(timeline.stacks[i]);
+            // In a Python program native frames alone are a framework's thread.
+            if (!at || (python && timeline.stacks[i][*at].native)) continue;
+            Frame frame = timeline.stacks[i][*at];
+            frame.function = named_frame(timeline.stacks[i], *at).function;
+            if (is_anonymous(frame) != cut) continue;
+            auto& on_line = known[{frame.file, frame.line}];
+            if (cut && !on_line.empty()) frame.function = on_line.begin()->first;
+            const auto [place, fresh] = on_line.try_emplace(frame.function, static_cast<std::uint32_t>(frames_.size()));
+            of_stack_[i] = place->second;
+            if (!fresh) continue;
             stacks_.push_back(i);
-            functions_.push_back(functions
-                                     .try_emplace({frame.file, named_frame(timeline.stacks[i], *at).function},
-                                                  static_cast<std::uint32_t>(functions.size() + 1))
-                                     .first->second);
+            functions_.push_back(
+                functions.try_emplace({frame.file, frame.function}, static_cast<std::uint32_t>(functions.size() + 1))
+                    .first->second);
+            frames_.push_back(std::move(frame));
         }
-        of_stack_[i] = place->second;
-    }
 }
 
 }  // namespace millrace::diagnose
