@@ -1,6 +1,7 @@
 #pragma once
 // Where the rows of a step come from. A source keeps or streams the samples of a data set; a program asks it for one micro-batch.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -16,14 +17,6 @@
 #include "tape/builder.h"
 
 namespace millrace::data {
-
-enum class Part : std::uint8_t { train, validation, test };
-constexpr int kPartCount = 3;
-inline constexpr Part kAllParts[] = {Part::train, Part::validation, Part::test};
-constexpr std::size_t index_of(Part part) { return static_cast<std::size_t>(part); }
-constexpr const char* name_of(Part part) {
-    return part == Part::train ? "train" : part == Part::validation ? "validation" : "test";
-}
 
 /// A field to gather, and where to. `into` [K,1,rows,width] may have any row stride; absent: a new buffer, i32 or builder.real().
 struct Wanted {
@@ -88,6 +81,16 @@ public:
     std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows, std::initializer_list<Wanted> fields) {
         return gather(builder, part, rows, std::span<const Wanted>(fields.begin(), fields.size()));
     }
+};
+
+// Data that is learned in stages: one domain after the other, each for as many epochs, all scored after every epoch.
+
+/// The samples of the validation and of the test part lie domain by domain, in the order in which the domains are learned.
+struct Domain {
+    std::string name;
+    std::array<std::int32_t, kPartCount> samples{};  ///< by part; of train: what an epoch may draw from
+
+    [[nodiscard]] std::int32_t count(Part part) const { return samples[index_of(part)]; }
 };
 
 }  // namespace millrace::data

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/philox.h"
+#include "base/result.h"
 #include "io/checksum.h"
 
 namespace millrace::data {
@@ -33,6 +35,19 @@ std::vector<std::int64_t> SampleSet::class_counts(Part of) const {
     return counts;
 }
 
+Moments moments_of(const std::array<std::uint64_t, 256>& histogram) {
+    const auto sum_of = [&](auto&& value_of) {
+        double sum = 0;
+        for (std::size_t level = 0; level < histogram.size(); ++level)
+            sum += static_cast<double>(histogram[level]) * value_of(static_cast<double>(level));
+        return sum;
+    };
+    const double count = std::max(1.0, sum_of([](double) { return 1.0; }));
+    const double mean = sum_of([](double level) { return level; }) / count;
+    const double squares = sum_of([&](double level) { return (level - mean) * (level - mean); });
+    return {mean / 255, std::sqrt(squares / count) / 255};
+}
+
 base::Status measure_channels(SampleSet& set) {
     const auto channels = static_cast<std::size_t>(set.preparation.shape.channels), width = static_cast<std::size_t>(set.width);
     std::vector<std::array<std::uint64_t, 256>> histograms(channels);
@@ -46,15 +61,10 @@ base::Status measure_channels(SampleSet& set) {
     set.preparation.mean.clear();
     set.preparation.deviation.clear();
     for (const auto& histogram : histograms) {
-        double count = 0, sum = 0, squares = 0;
-        for (std::size_t level = 0; level < histogram.size(); ++level) {
-            const auto times = static_cast<double>(histogram[level]), value = static_cast<double>(level) / 255;
-            count += times, sum += times * value, squares += times * value * value;
-        }
-        const double mean = count > 0 ? sum / count : 0, variance = count > 0 ? squares / count - mean * mean : 0;
-        set.preparation.mean.push_back(static_cast<float>(mean));
+        const Moments moments = moments_of(histogram);
+        set.preparation.mean.push_back(static_cast<float>(moments.mean));
         // One level's share of rounding is no spread.
-        set.preparation.deviation.push_back(variance > 1e-10 ? static_cast<float>(std::sqrt(variance)) : 1.0f);
+        set.preparation.deviation.push_back(moments.deviation > 1e-5 ? static_cast<float>(moments.deviation) : 1.0f);
     }
     return base::ok();
 }
@@ -83,6 +93,39 @@ void scale_targets(SampleSet& set, const std::string& name, const std::vector<do
     const Target& target = *set.preparation.target;
     set.targets.clear();
     for (const double value : values) set.targets.push_back(static_cast<float>((value - target.mean) / target.deviation));
+}
+
+void split_samples(Parts& parts, std::int32_t first, std::int32_t count, double validation, double test, std::uint64_t seed) {
+    MILLRACE_ASSERT(validation >= 0 && test >= 0 && validation + test < 1, "shares leave something to train on");
+    const auto whole = static_cast<std::uint32_t>(count);
+    const auto testing = static_cast<std::uint32_t>(std::floor(count * test)),
+               held_out = testing + static_cast<std::uint32_t>(std::floor(count * validation));
+    const base::Shuffle order = base::make_shuffle(seed, 0, whole);
+    for (std::uint32_t position = 0; position < whole; ++position) {
+        const Part part = position < testing ? Part::test : position < held_out ? Part::validation : Part::train;
+        parts[index_of(part)].push_back(first + static_cast<std::int32_t>(base::shuffled_index(order, position)));
+    }
+}
+
+void add_files(SampleSet& set, const std::vector<std::pair<Part, std::int32_t>>& counts, const SampleRequest& request) {
+    const bool validates = std::ranges::find(counts, Part::validation, &std::pair<Part, std::int32_t>::first) != counts.end();
+    std::int32_t first = 0;
+    for (const auto& [part, count] : counts) {
+        if (part == Part::train)
+            split_samples(set.parts, first, count, validates ? 0 : request.validation, counts.size() > 1 ? 0 : request.test,
+                          request.seed);
+        for (std::int32_t i = 0; part != Part::train && i < count; ++i) set.part(part).push_back(first + i);
+        first += count;
+    }
+}
+
+Part part_of_name(std::string_view name, const SampleRequest& request) {
+    // The checksum mixes the bytes of short names too little for shares of them; Philox does the rest.
+    const std::uint64_t sum = io::checksum_of(io::bytes_of(name));
+    const double place =
+        static_cast<double>(base::random_bits(request.seed ^ sum, static_cast<std::uint32_t>(sum >> 32), 0, 0, sum)) /
+        4294967296.0;
+    return place < request.test ? Part::test : place < request.test + request.validation ? Part::validation : Part::train;
 }
 
 }  // namespace millrace::data

@@ -4,18 +4,22 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "data/batch_source.h"
+#include "data/folder.h"
 #include "data/preparation.h"
 
 namespace millrace::data {
 
 /// Reads the inputs of sample `first` and those that follow it, as many as `inputs` holds. From several threads at once.
 using InputReader = std::function<base::Status(std::int32_t first, std::span<std::byte> inputs)>;
+
+using Parts = std::array<std::vector<std::int32_t>, kPartCount>;  ///< samples of each
 
 struct SampleSet {
     std::string name;
@@ -27,7 +31,7 @@ struct SampleSet {
     InputReader reader;                 ///< inputs that stay in files, the same; the two above are empty then
     std::vector<std::int32_t> labels;   ///< [count] below preparation.classes; none: `targets` has the answers
     std::vector<float> targets;         ///< [count] as the model predicts them
-    std::array<std::vector<std::int32_t>, kPartCount> parts;  ///< samples of each
+    Parts parts;
     std::uint64_t checksum = 0;
     std::vector<std::string> notes = {};  ///< for people, a line each
 
@@ -47,6 +51,13 @@ struct SampleSet {
     [[nodiscard]] std::vector<std::int64_t> class_counts(Part part) const;
 };
 
+/// Mean and standard deviation.
+struct Moments {
+    double mean = 0, deviation = 1;
+};
+/// Of bytes in shares of 255, by how often each is there.
+Moments moments_of(const std::array<std::uint64_t, 256>& histogram);
+
 /// Sets mean and deviation of each channel over the images of the training part, in shares of 255, by exact counts. Channels
 /// that are everywhere equal get deviation 1.
 base::Status measure_channels(SampleSet& set);
@@ -56,5 +67,49 @@ base::Status sum_up(SampleSet& set);
 
 /// Sets `targets` to what `values` become, by the mean and deviation of the training part unless preparation.target has them.
 void scale_targets(SampleSet& set, const std::string& name, const std::vector<double>& values);
+
+/// What a recipe, and a checkpoint where there is one, ask of samples.
+struct SampleRequest {
+    Path path;
+    double validation = 0.1, test = 0.1;  ///< shares of what has no parts of its own
+    std::uint64_t seed = 42;              ///< of the parts
+    std::string size, resize = "fit", colour = "auto";
+    std::string target, task = "auto", ignore;
+    const Preparation* stored = nullptr;  ///< of a checkpoint; null: the data decides
+};
+
+/// Adds samples [first, first + count) to the parts by the random order of (`seed`, epoch 0): the first floor(count * test) test,
+/// the next floor(count * validation) validate, the rest train.
+void split_samples(Parts& parts, std::int32_t first, std::int32_t count, double validation, double test, std::uint64_t seed);
+
+/// The samples of one file after the other, and the part that each file is for. What is for training is split by request's
+/// shares, but for a part that has a file of its own, and for no test where there are several files.
+void add_files(SampleSet& set, const std::vector<std::pair<Part, std::int32_t>>& counts, const SampleRequest& request);
+
+/// What folders and files of a part are called.
+inline constexpr std::pair<const char*, Part> kPartNames[] = {{"train", Part::train},
+                                                              {"valid", Part::validation},
+                                                              {"validation", Part::validation},
+                                                              {"val", Part::validation},
+                                                              {"test", Part::test}};
+
+/// The part of a sample that is known by its name alone: which others there are does not matter.
+Part part_of_name(std::string_view name, const SampleRequest& request);
+
+/// Inputs of some samples as a model reads them.
+struct InputRows {
+    std::vector<std::uint8_t> bytes;                     ///< [rows, width] of images; none: `numbers` has them
+    std::vector<float> numbers;                          ///< [rows, width]
+    std::map<std::size_t, std::string> unreadable = {};  ///< by row: why; what stands there has no meaning
+};
+
+/// Samples without their answers, in their order, for a trained model to predict, prepared as its training data was. Rows are
+/// made when they are asked for.
+struct Inputs {
+    std::string unit;  ///< what a sample is called: "pictures", "rows"
+    std::int64_t count = 0;
+    std::vector<std::string> names = {};  ///< of each sample; empty: they have numbers alone
+    std::function<Result<InputRows>(std::int64_t first, std::int64_t count)> read = {};
+};
 
 }  // namespace millrace::data

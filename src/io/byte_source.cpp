@@ -1,12 +1,10 @@
-#include "io/byte_source.h"
+#include "io/packing.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-
-#include "io/packing.h"
 
 namespace millrace::io {
 

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "base/log.h"
-#include "io/checkpoint_files.h"
 
 namespace millrace::io {
 namespace {

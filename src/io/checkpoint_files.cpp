@@ -1,4 +1,4 @@
-#include "io/checkpoint_files.h"
+#include "io/checkpoint.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -260,6 +261,23 @@ Result<std::optional<FileDescriptor>> try_lock(const Path& path) {
 bool is_locked(const Path& path) {
     const auto lock = open_file(path, O_RDONLY | O_NONBLOCK);
     return lock.ok() && ::flock(lock->get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+Status make_folder(const Path& folder) {
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    if (failure) return system_error("cannot create the folder", folder, failure.value());
+    return base::ok();
+}
+
+Result<std::vector<Path>> list_folder(const Path& folder) {
+    std::error_code failure;
+    std::vector<Path> entries;
+    for (std::filesystem::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
+        entries.push_back(at->path());
+    if (failure) return system_error("cannot list the folder", folder, failure.value());
+    std::ranges::sort(entries);
+    return entries;
 }
 
 Status sync_folder(const Path& folder) {

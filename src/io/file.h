@@ -131,6 +131,11 @@ Result<std::optional<FileDescriptor>> try_lock(const Path& path);
 /// Whether a process has the lock of `path`; needs no right to write. Two callers do not mistake each other for the holder.
 bool is_locked(const Path& path);
 
+/// Creates the folder, and those above it, where it is missing.
+Status make_folder(const Path& folder);
+/// What lies in it, by name.
+Result<std::vector<Path>> list_folder(const Path& folder);
+
 /// Makes renames and new names in `folder` durable.
 Status sync_folder(const Path& folder);
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <cstdlib>
 
-#include "io/hdf5_writer.h"
+#include "io/hdf5.h"
 
 namespace millrace::io {
 namespace {

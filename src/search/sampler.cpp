@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/nearest.h"
-#include "search/sobol.h"
 #include "search/stream.h"
 
 namespace millrace::search {

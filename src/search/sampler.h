@@ -50,4 +50,14 @@ base::Result<std::unique_ptr<Sampler>> make_cmaes_sampler(const Space& space, co
 /// One configuration, uniform in the unit cube, as the random sampler gives it to trial `number`.
 Configuration random_configuration(const Space& space, uint64_t seed, int64_t number);
 
+// Sobol's sequence with the direction numbers of Joe and Kuo ("new-joe-kuo-6"), scrambled by a digital shift.
+
+inline constexpr size_t kSobolDimensions = 32;
+
+/// The coordinates of point `index` as fractions of 2^32, without a shift.
+std::vector<uint32_t> sobol_point(uint32_t index, size_t dimensions);
+
+/// Trial n gets point n. At most kSobolDimensions parameters.
+base::Result<std::unique_ptr<Sampler>> make_sobol_sampler(const Space& space, uint64_t seed);
+
 }  // namespace millrace::search

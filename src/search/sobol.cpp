@@ -1,4 +1,4 @@
-#include "search/sobol.h"
+#include "search/sampler.h"
 
 #include <fmt/core.h>
 

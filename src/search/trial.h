@@ -1,19 +1,38 @@
 #pragma once
-// What samplers and schedulers see of a study: its trials. They keep no state of their own, so every worker that reads the same
-// trials comes to the same decision, and a resumed study goes on as if it had not stopped. A caller that reads trials from a
-// storage sees to it that all have as many values as the study has objectives, and configurations of the study's space
-// (Parameter::holds).
+// Order among points with several objectives. Smaller is better in each; all points have the same number of objectives, and no
+// value is NaN.
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "search/pareto.h"
 #include "search/space.h"
 
 namespace millrace::search {
+
+using Objectives = std::vector<double>;
+
+/// Nowhere worse and somewhere better.
+bool dominates(const Objectives& a, const Objectives& b);
+
+/// The front of each point: 0 for those that no other dominates, 1 for those that only points of front 0 dominate, and so on.
+/// With one objective the place of its value among the distinct ones.
+std::vector<size_t> front_ranks(std::span<const Objectives> points);
+
+/// How lonely each point is among the others of its front: the sum over objectives of the distance between its neighbours,
+/// relative to the front's width; infinite at the ends.
+std::vector<double> crowding_distances(std::span<const Objectives> points, std::span<const size_t> ranks);
+
+/// Positions of the points, best first: by front, then (with several objectives) the lonelier first, then by position.
+std::vector<size_t> pareto_order(std::span<const Objectives> points);
+
+// What samplers and schedulers see of a study: its trials. They keep no state of their own, so every worker that reads the same
+// trials comes to the same decision, and a resumed study goes on as if it had not stopped. A caller that reads trials from a
+// storage sees to it that all have as many values as the study has objectives, and configurations of the study's space
+// (Parameter::holds).
 
 /// `paused`: waits at a rung, may be promoted. `pruned`: ended early for good. `failed`: diverged; the worst of all.
 enum class TrialState { running, paused, complete, pruned, failed };

@@ -13,7 +13,7 @@
 #include "io/pending_file.h"
 #include "record/run_directory.h"
 #include "search/importance.h"
-#include "storage/journal.h"
+#include "storage/study.h"
 #include "sweep/page.h"
 #include "train/trainer.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/preparation.h"
-#include "io/row_writer.h"
+#include "io/table_file.h"
 
 namespace millrace::train {
 

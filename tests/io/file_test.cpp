@@ -12,7 +12,7 @@
 #include <csignal>
 #include <thread>
 
-#include "io/append_stream.h"
+#include "io/line_file.h"
 #include "temporary_folder.h"
 
 namespace millrace::io {

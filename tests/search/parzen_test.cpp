@@ -1,4 +1,4 @@
-#include "search/parzen.h"
+#include "search/tpe.h"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,8 @@
 
 #include <set>
 
+#include "search/cmaes.h"
 #include "search/problems.h"
-#include "search/sobol.h"
-#include "search/symmetric_eigen.h"
 
 namespace millrace::search {
 namespace {

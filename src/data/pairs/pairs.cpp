@@ -91,11 +91,11 @@ Result<std::vector<TextPair>> parse_texts(std::string_view all, std::uint32_t co
     return texts;
 }
 
-struct Shape {
+struct PairShape {
     std::uint32_t count = 0, dimensions = 0;
 };
 
-Result<Shape> shape_of(const io::SafetensorsFile& file, const char* name) {
+Result<PairShape> shape_of(const io::SafetensorsFile& file, const char* name) {
     const std::string place = file.place().string();
     const io::TensorView* tensor = file.find(name);
     if (tensor == nullptr)
@@ -108,11 +108,12 @@ Result<Shape> shape_of(const io::SafetensorsFile& file, const char* name) {
     if (dimensions < 1 || dimensions > kMostDimensions)
         return Error{fmt::format("tensor '{}' has rows of {} numbers; 1 to {} would be right", name, dimensions, kMostDimensions),
                      place};
-    return Shape{static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(dimensions)};
+    return PairShape{static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(dimensions)};
 }
 
 /// Copies a tensor and scales rows that are not of length 1; `scaled` counts them.
-Result<std::vector<float>> read_vectors(const io::SafetensorsFile& file, const char* name, Shape shape, std::uint64_t& scaled) {
+Result<std::vector<float>> read_vectors(const io::SafetensorsFile& file, const char* name, PairShape shape,
+                                        std::uint64_t& scaled) {
     std::vector<float> values(std::size_t{shape.count} * shape.dimensions);
     const std::int64_t extents[] = {shape.count, shape.dimensions};
     MILLRACE_TRY(file.copy_floats(name, extents, values));
@@ -191,7 +192,7 @@ Result<PairSet> load_pair_set(const Path& folder, double validation, std::uint64
     for (const char* name : {kInputVectors, kTargetVectors}) sum.update({file.find(name)->data, file.find(name)->bytes});
     sum.update(io::bytes_of(lines));
     set.checksum = sum.value();
-    set.split = split_validation(set.count, validation, split_seed);
+    split_samples(set.parts, 0, static_cast<std::int32_t>(set.count), validation, 0, split_seed);
     return set;
 }
 

@@ -1,4 +1,4 @@
-#include "data/sound/folder_source.h"
+#include "data/sound/sound_set.h"
 
 #include <fmt/format.h>
 
