@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,18 +19,11 @@ constexpr std::size_t kLinePiece = std::size_t{256} << 10;
 }  // namespace
 
 Status append_whole(const FileDescriptor& file, Bytes bytes, std::uint64_t size, const Path& place) {
-    for (std::size_t done = 0; done < bytes.size();) {
-        const ssize_t put = ::pwrite(file.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(size + done));
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) {
-            const Error error = system_error("cannot append", place, put < 0 ? errno : ENOSPC);
-            // If even this fails the next append overwrites what is torn, and readers stop before it.
-            [[maybe_unused]] const int ignored = ::ftruncate(file.get(), static_cast<off_t>(size));
-            return error;
-        }
-        done += static_cast<std::size_t>(put);
-    }
-    return base::ok();
+    const int failed = write_bytes(file, bytes, size);
+    if (failed == 0) return base::ok();
+    // If even this fails the next append overwrites what is torn, and readers stop before it.
+    [[maybe_unused]] const int ignored = ::ftruncate(file.get(), static_cast<off_t>(size));
+    return system_error("cannot append", place, failed);
 }
 
 Result<AppendStream> AppendStream::open(const Path& path) {
@@ -106,21 +98,10 @@ Result<LineFile> LineFile::create(const Path& path) {
 }
 
 Status LineFile::write(std::string_view text) {
-    for (std::string_view rest = text; !rest.empty();) {
-        const ssize_t put = ::write(file_.get(), rest.data(), rest.size());
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0 && errno == EAGAIN) {
-            pollfd ready{file_.get(), POLLOUT, 0};
-            ::poll(&ready, 1, -1);
-            continue;
-        }
-        if (put <= 0) {
-            const Error error = system_error("cannot write", path_, put < 0 ? errno : ENOSPC);
-            if (regular_) [[maybe_unused]]
-                const int ignored = ::ftruncate(file_.get(), static_cast<off_t>(written_));
-            return error;
-        }
-        rest.remove_prefix(static_cast<std::size_t>(put));
+    if (const int failed = write_bytes(file_, bytes_of(text)); failed != 0) {
+        if (regular_) [[maybe_unused]]
+            const int ignored = ::ftruncate(file_.get(), static_cast<off_t>(written_));
+        return system_error("cannot write", path_, failed);
     }
     written_ += text.size();
     return base::ok();

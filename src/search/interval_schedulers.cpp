@@ -12,19 +12,32 @@ constexpr double kDrawnAnew = 0.25;
 constexpr double kMove = 0.1;    // of the range
 constexpr double kFactor = 1.2;  // of values searched in the logarithm
 
-class PopulationScheduler final : public Scheduler {
+/// Decides every so many steps.
+class IntervalScheduler : public Scheduler {
 public:
-    PopulationScheduler(Space space, const SchedulerOptions& options)
-        : Scheduler(options.rungs, options.objective), space_(std::move(space)), options_(options) {}
+    explicit IntervalScheduler(const SchedulerOptions& options)
+        : Scheduler(options.rungs, options.objective), options_(options) {}
 
     [[nodiscard]] int64_t next_step(std::span<const Trial> trials, size_t index) const override {
         return std::min(last_step(trials, index) + options_.interval, rungs_.last);
     }
 
     [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
-        const auto running = std::count_if(trials.begin(), trials.end(), [](const Trial& trial) { return trial.is_pending(); });
-        if (!may_start || running >= options_.population) return std::nullopt;
+        if (!may_start) return std::nullopt;
         return Assignment{std::nullopt, next_step(trials, trials.size())};
+    }
+
+protected:
+    SchedulerOptions options_;
+};
+
+class PopulationScheduler final : public IntervalScheduler {
+public:
+    PopulationScheduler(Space space, const SchedulerOptions& options) : IntervalScheduler(options), space_(std::move(space)) {}
+
+    [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
+        const auto running = std::count_if(trials.begin(), trials.end(), [](const Trial& trial) { return trial.is_pending(); });
+        return IntervalScheduler::next(trials, may_start && running < options_.population);
     }
 
 private:
@@ -48,23 +61,11 @@ private:
     }
 
     Space space_;
-    SchedulerOptions options_;
 };
 
-class MedianScheduler final : public Scheduler {
-public:
-    explicit MedianScheduler(const SchedulerOptions& options) : Scheduler(options.rungs, options.objective), options_(options) {}
+class MedianScheduler final : public IntervalScheduler {
+    using IntervalScheduler::IntervalScheduler;
 
-    [[nodiscard]] int64_t next_step(std::span<const Trial> trials, size_t index) const override {
-        return std::min(last_step(trials, index) + options_.interval, rungs_.last);
-    }
-
-    [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
-        if (!may_start) return std::nullopt;
-        return Assignment{std::nullopt, next_step(trials, trials.size())};
-    }
-
-private:
     [[nodiscard]] Decision judge(std::span<const Trial> trials, size_t index) const override {
         const int64_t step = trials[index].last_step();
         if (step < options_.warmup) return {};
@@ -88,8 +89,6 @@ private:
         }
         return {2 * better > others ? Action::prune : Action::proceed, -1, {}};
     }
-
-    SchedulerOptions options_;
 };
 
 }  // namespace

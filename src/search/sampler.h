@@ -3,6 +3,8 @@
 // position of the trial asked for.
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +33,22 @@ public:
     [[nodiscard]] virtual std::vector<Configuration> ask(std::span<const Trial> trials, int64_t first, int64_t count) const = 0;
 };
 
+/// Trial n gets point n, whatever the others are; from point `end` on there are none.
+class PointSampler final : public Sampler {
+public:
+    using Point = std::function<Configuration(int64_t number)>;
+    explicit PointSampler(Point point, int64_t end = std::numeric_limits<int64_t>::max()) : point_(std::move(point)), end_(end) {}
+    [[nodiscard]] std::vector<Configuration> ask(std::span<const Trial> /*trials*/, int64_t first, int64_t count) const override {
+        std::vector<Configuration> out;
+        for (int64_t number = first; number < first + count && number < end_; ++number) out.push_back(point_(number));
+        return out;
+    }
+
+private:
+    Point point_;
+    int64_t end_;
+};
+
 /// Refuses unknown names, options out of range, and spaces that the sampler cannot search.
 base::Result<std::unique_ptr<Sampler>> make_sampler(const Space& space, const SamplerOptions& options);
 
@@ -50,14 +68,13 @@ base::Result<std::unique_ptr<Sampler>> make_cmaes_sampler(const Space& space, co
 /// One configuration, uniform in the unit cube, as the random sampler gives it to trial `number`.
 Configuration random_configuration(const Space& space, uint64_t seed, int64_t number);
 
-// Sobol's sequence with the direction numbers of Joe and Kuo ("new-joe-kuo-6"), scrambled by a digital shift.
-
 inline constexpr size_t kSobolDimensions = 32;
 
-/// The coordinates of point `index` as fractions of 2^32, without a shift.
+/// Sobol's sequence with the direction numbers of Joe and Kuo ("new-joe-kuo-6"): the coordinates of point `index` as fractions of
+/// 2^32.
 std::vector<uint32_t> sobol_point(uint32_t index, size_t dimensions);
 
-/// Trial n gets point n. At most kSobolDimensions parameters.
+/// Trial n gets point n, scrambled by a digital shift. At most kSobolDimensions parameters.
 base::Result<std::unique_ptr<Sampler>> make_sobol_sampler(const Space& space, uint64_t seed);
 
 }  // namespace millrace::search

@@ -142,11 +142,11 @@ Status keep(const Path& path, const std::vector<ClassFile>& files, const Prepara
     const io::TensorView tensors[] = {
         {"pixels", io::ElementType::kU8, {count, width}, nullptr, static_cast<std::size_t>(count * width), pour},
         {"unreadable", io::ElementType::kU8, {count}, marks.data(), marks.size()}};
-    const auto written = io::write_atomically(path, [&](io::FileWriter& writer) -> Status {
-        const auto done = io::write_safetensors(writer, tensors, {}, path);
-        return done.ok() ? base::ok() : Status(done.error());
-    });
-    return written.ok() ? base::ok() : Status(written.error());
+    MILLRACE_TRY(io::write_atomically(path, [&](io::FileWriter& writer) -> Status {
+        MILLRACE_TRY(io::write_safetensors(writer, tensors, {}, path));
+        return base::ok();
+    }));
+    return base::ok();
 }
 
 bool is_kept(const Path& path) {

@@ -109,9 +109,11 @@ SoundSetTexts texts_of(const std::vector<std::string>& names, const SoundSource&
                       {"made", made}};
     Json numbers = Json::object();
     for (std::size_t label = 0; label < names.size(); ++label) numbers[names[label]] = label;
-    return {base::json_text(config), base::json_text(Json(names)), base::json_text(numbers),
-            fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                        fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())))};
+    const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    return {{"config_json", base::json_text(config)},
+            {"labels_json", base::json_text(Json(names))},
+            {"label2id_json", base::json_text(numbers)},
+            {"created_at_utc", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))}};
 }
 
 }  // namespace

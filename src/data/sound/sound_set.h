@@ -149,10 +149,8 @@ struct BandStatistics {
 /// Over the recordings at `rows` of `all`.
 BandStatistics measure_bands(const TransformedRecordings& all, std::span<const std::uint32_t> rows);
 
-/// What the files of a set say about themselves.
-struct SoundSetTexts {
-    std::string config, labels, label2id, created;  ///< JSON, JSON, JSON, ISO 8601
-};
+/// What the files of a set say about themselves: attributes by name.
+using SoundSetTexts = std::vector<std::pair<const char*, std::string>>;
 
 /// Writes one part: the recordings at `rows` of `all`, in that order, with `labels` by row of `all`.
 Status write_sound_part(const Path& path, const SoundSource& source, const TransformedRecordings& all,

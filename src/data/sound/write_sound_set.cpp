@@ -26,12 +26,6 @@ std::string quoted(const std::string& text) {
     return out + "\"";
 }
 
-template <class T>
-io::Bytes bytes_of_values(std::span<const T> values) {
-    static_assert(std::endian::native == std::endian::little, "files are little-endian");
-    return std::as_bytes(values);
-}
-
 }  // namespace
 
 StopRequests::StopRequests() : queue_(kStopSignals) {}
@@ -160,20 +154,17 @@ Status write_sound_part(const Path& path, const SoundSource& source, const Trans
             block_labels.push_back(labels[row]);
             items.push_back(all.items[row]);
         }
-        MILLRACE_TRY(file->append(mel_set, bytes_of_values(std::span<const std::uint16_t>(mels))));
-        MILLRACE_TRY(file->append(label_set, bytes_of_values(std::span<const std::int16_t>(block_labels))));
+        MILLRACE_TRY(file->append(mel_set, std::as_bytes(std::span(mels))));
+        MILLRACE_TRY(file->append(label_set, std::as_bytes(std::span(block_labels))));
         if (options.waveform) {
             MILLRACE_LET(samples, read_samples(source, items, options.threads, stop));
-            MILLRACE_TRY(file->append(wave_set, bytes_of_values(std::span<const float>(samples))));
+            MILLRACE_TRY(file->append(wave_set, std::as_bytes(std::span(samples))));
         }
         if (stop.asked()) return stop.error();
     }
-    MILLRACE_TRY(file->append(mean_set, bytes_of_values(std::span<const float>(bands.mean))));
-    MILLRACE_TRY(file->append(deviation_set, bytes_of_values(std::span<const float>(bands.deviation))));
-    MILLRACE_TRY(file->set_attribute("config_json", texts.config));
-    MILLRACE_TRY(file->set_attribute("labels_json", texts.labels));
-    MILLRACE_TRY(file->set_attribute("label2id_json", texts.label2id));
-    MILLRACE_TRY(file->set_attribute("created_at_utc", texts.created));
+    MILLRACE_TRY(file->append(mean_set, std::as_bytes(std::span(bands.mean))));
+    MILLRACE_TRY(file->append(deviation_set, std::as_bytes(std::span(bands.deviation))));
+    for (const auto& [name, text] : texts) MILLRACE_TRY(file->set_attribute(name, text));
     return file->finish();
 }
 

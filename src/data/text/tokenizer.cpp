@@ -13,6 +13,8 @@ namespace millrace::data {
 namespace {
 
 constexpr std::string_view kWordsMark = "millrace-words 1 ";
+constexpr std::int32_t kUnknownWord = 1;  // the only special one that encode() gives
+constexpr std::int32_t kEndWord = 3;
 constexpr std::array<std::string_view, kSpecialWords> kSpecial{"<pad>", "<unk>", "<bos>", "<eos>"};
 
 bool is_white(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -74,7 +76,7 @@ struct WordModel final : TokenModel {
 
 }  // namespace
 
-TokenModelResult count_words(std::string_view text, std::int32_t vocabulary) {
+base::Result<Tokenizer> Tokenizer::count_words(std::string_view text, std::int32_t vocabulary) {
     if (vocabulary <= kSpecialWords || vocabulary > kMostWords)
         return base::Error{fmt::format("a vocabulary of {} words; {} ({} have a meaning of their own) to {} would be right",
                                        vocabulary, kSpecialWords + 1, kSpecialWords, kMostWords)};
@@ -97,18 +99,16 @@ TokenModelResult count_words(std::string_view text, std::int32_t vocabulary) {
         if (model->add(entry->first)) model->bytes += entry->first + "\n";
     }
     if (order.empty()) return base::Error{"holds no word"};
-    return TokenModelResult(std::move(model));
+    return Tokenizer(std::move(model));
 }
 
-bool are_words(std::string_view bytes) { return bytes.starts_with(kWordsMark); }
-
-TokenModelResult load_words(std::string bytes, const std::string& place) {
+base::Result<Tokenizer> Tokenizer::load_words(std::string bytes, const std::string& place) {
     std::string_view rest = std::string_view(bytes).substr(std::min(bytes.size(), kWordsMark.size()));
     auto model = std::make_unique<WordModel>();
     const auto [end, failure] = std::from_chars(rest.data(), rest.data() + rest.size(), model->vocabulary);
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-    if (!are_words(bytes) || failure != std::errc{} || model->vocabulary <= kSpecialWords || model->vocabulary > kMostWords ||
-        !rest.starts_with('\n') || !bytes.ends_with('\n'))
+    if (!bytes.starts_with(kWordsMark) || failure != std::errc{} || model->vocabulary <= kSpecialWords ||
+        model->vocabulary > kMostWords || !rest.starts_with('\n') || !bytes.ends_with('\n'))
         return base::Error{fmt::format("is no list of words that begins with \"{}10000\" and a new line", kWordsMark), place};
     for (rest.remove_prefix(1); !rest.empty();) {
         const std::string_view word = rest.substr(0, rest.find('\n'));
@@ -119,26 +119,11 @@ TokenModelResult load_words(std::string bytes, const std::string& place) {
         rest.remove_prefix(word.size() + 1);
     }
     model->bytes = std::move(bytes);
-    return TokenModelResult(std::move(model));
-}
-
-base::Result<Tokenizer> Tokenizer::of(TokenModelResult made) {
-    if (!made.ok()) return made.error();
-    return Tokenizer(std::move(made).value());
-}
-
-bool Tokenizer::available() { return have_pieces(); }
-
-base::Result<Tokenizer> Tokenizer::train(const std::vector<std::string>& texts, std::int32_t vocabulary) {
-    return of(train_pieces(texts, vocabulary));
-}
-
-base::Result<Tokenizer> Tokenizer::count_words(std::string_view text, std::int32_t vocabulary) {
-    return of(data::count_words(text, vocabulary));
+    return Tokenizer(std::move(model));
 }
 
 base::Result<Tokenizer> Tokenizer::load(std::string bytes, const std::string& place) {
-    return of(are_words(bytes) ? load_words(std::move(bytes), place) : load_pieces(std::move(bytes), place));
+    return bytes.starts_with(kWordsMark) ? load_words(std::move(bytes), place) : load_pieces(std::move(bytes), place);
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
