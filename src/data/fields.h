@@ -1,5 +1,5 @@
 #pragma once
-// What a data set is to those who do not read it: its kind and its identity.
+// A sample is a set of named fields. A source says which it has, a model which it wants.
 
 #include <cstdint>
 #include <map>
@@ -34,7 +34,7 @@ struct DataIdentity {
     bool operator==(const DataIdentity&) const = default;
 };
 
-// A sample is a set of named fields. A source says which it has, a model which it wants.
+// What a data set is to those who do not read it: its kind and its identity.
 
 class Tokenizer;
 

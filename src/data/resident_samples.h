@@ -5,7 +5,7 @@
 #include <array>
 #include <memory>
 
-#include "data/resident_source.h"
+#include "data/batch_source.h"
 #include "data/sample_set.h"
 #include "data/stream/streamed_source.h"
 

@@ -104,8 +104,6 @@ constexpr std::uint64_t kMostInPlace = 128;
 /// recorded in state.json. Errors name the file that does not fit.
 Result<LoadedCheckpoint> load_checkpoint(const Path& folder, LoadParts parts = LoadParts::kAll);
 
-// The content of one checkpoint folder; the store above decides on names and links.
-
 /// One file of a checkpoint as state.json records it.
 struct CheckpointFile {
     std::string path;  ///< relative to the checkpoint's folder

@@ -1,5 +1,6 @@
 #pragma once
-// Writes HDF5 files that h5py, MATLAB and the library's own tools read: numeric data sets and texts as attributes of the file.
+// Reads HDF5 files. The library describes a file and finds the chunks of ordinary data sets; libdeflate unpacks them on the
+// caller's threads, because the library lets one thread in at a time.
 
 #include <cstdint>
 #include <map>
@@ -48,8 +49,7 @@ public:
     virtual Status finish() = 0;
 };
 
-// Reads HDF5 files. The library describes a file and finds the chunks of ordinary data sets; libdeflate unpacks them on the
-// caller's threads, because the library lets one thread in at a time.
+// Writes HDF5 files that h5py, MATLAB and the library's own tools read: numeric data sets and texts as attributes of the file.
 
 /// A data set as the file describes it.
 struct Hdf5Description {

@@ -65,11 +65,10 @@ private:
     std::uint64_t written_ = 0;
 };
 
-// Lines of a stream that may be huge, foreign or torn, in bounded memory.
-
 constexpr std::size_t kLineCap = std::size_t{1} << 20;  ///< bytes of a line; ours stay far below
 
-/// Cuts bytes that come in pieces into lines. How they are cut into pieces makes no difference.
+/// Cuts bytes that come in pieces into lines, which may be huge, foreign or torn, in bounded memory. How they are cut into pieces
+/// makes no difference.
 class LineSplitter {
 public:
     /// Gets each whole line without its newline. The text lasts for the call.

@@ -28,8 +28,6 @@ Result<std::unique_ptr<ByteSource>> open_source(const Path& path);
 /// All that open_source() gives. Refuses more than `cap` bytes, and packed files that were cut or damaged.
 Result<std::vector<std::byte>> read_unpacked(const Path& path, std::size_t cap);
 
-// Bytes packed on their way to a file, and unpacked again.
-
 /// Compresses what is poured into it and passes it on to a sink that must outlive it.
 class PackingSink : public ByteSink {
 public:

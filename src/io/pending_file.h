@@ -36,8 +36,7 @@ private:
     Path path_, temporary_;  ///< temporary: empty once it is gone
 };
 
-// A set of files that appears as a whole: written into a hidden folder inside its place, moved out of it at the end.
-
+/// A set of files that appears as a whole: written into a hidden folder inside its place, moved out of it at the end.
 /// While it lives, `place`/.building belongs to it, and a second one for the same place is refused. Without publish() nothing is
 /// left behind, not even `place` where it was made for this. What a killed process left is removed by the next one, and published
 /// where it had begun to be.

@@ -31,8 +31,6 @@ Result<TextTable> parse_table(std::string text, char delimiter, const Path& plac
 /// semicolons where the line of names has some and no comma.
 Result<TextTable> read_table(const Path& path);
 
-// Fields of CSV files.
-
 /// RFC 4180: quotes around what holds a comma, a quote or a line break, quotes doubled.
 inline std::string csv_field(std::string_view field) {
     if (field.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(field);
@@ -50,8 +48,6 @@ inline std::string csv_line(const std::vector<std::string>& fields) {
     for (std::size_t i = 0; i < fields.size(); ++i) line += (i == 0 ? "" : ",") + csv_field(fields[i]);
     return line + "\n";
 }
-
-// Tables that are written row by row: CSV, JSON lines or NumPy's .npy.
 
 enum class RowForm : std::uint8_t { csv, json_lines, numpy };
 /// By the ending: .csv, .jsonl or .npy. Refuses others.

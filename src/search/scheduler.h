@@ -97,20 +97,17 @@ base::Result<std::unique_ptr<Scheduler>> make_scheduler(const Space& space, cons
 /// objective means a smaller value.
 base::Result<std::unique_ptr<Scheduler>> make_median_scheduler(const SchedulerOptions& options);
 
-// Population based training: trials run side by side; at each interval the worst quarter goes on from the weights of one of the
-// best quarter, with its parameters changed a little.
-
-/// A trial is compared with all that have a report at its step. It copies only from a feasible trial that is still at that step.
+/// Population based training: trials run side by side; at each interval the worst quarter goes on from the weights of one of the
+/// best quarter, with its parameters changed a little. A trial is compared with all that have a report at its step. It copies
+/// only from a feasible trial that is still at that step.
 base::Result<std::unique_ptr<Scheduler>> make_population_scheduler(const Space& space, const SchedulerOptions& options);
 
 /// Each parameter is drawn anew with probability 1/4, else moved up or down: by a factor of 1.2 (log), a tenth of the range
 /// (uniform, int, at least one step); choices and alternatives stay.
 Configuration perturbed(const Space& space, const Configuration& configuration, Stream& stream);
 
-// Schedulers that pause trials at rungs and promote the best: ASHA (asynchronous successive halving) and Hyperband.
-
-/// A trial pauses at each rung and is promoted as soon as it is among the best 1/factor of all that reached the rung. No trial
-/// waits for others: a lane without a trial to promote starts a new one.
+/// Asynchronous successive halving: a trial pauses at each rung and is promoted as soon as it is among the best 1/factor of all
+/// that reached the rung. No trial waits for others: a lane without a trial to promote starts a new one.
 base::Result<std::unique_ptr<Scheduler>> make_asha(const SchedulerOptions& options);
 
 /// One bracket of Hyperband: how many trials come to each of its rungs, and at which step that is.

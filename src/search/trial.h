@@ -1,6 +1,8 @@
 #pragma once
-// Order among points with several objectives. Smaller is better in each; all points have the same number of objectives, and no
-// value is NaN.
+// What samplers and schedulers see of a study: its trials. They keep no state of their own, so every worker that reads the same
+// trials comes to the same decision, and a resumed study goes on as if it had not stopped. A caller that reads trials from a
+// storage sees to it that all have as many values as the study has objectives, and configurations of the study's space
+// (Parameter::holds).
 
 #include <cstddef>
 #include <cstdint>
@@ -29,10 +31,8 @@ std::vector<double> crowding_distances(std::span<const Objectives> points, std::
 /// Positions of the points, best first: by front, then (with several objectives) the lonelier first, then by position.
 std::vector<size_t> pareto_order(std::span<const Objectives> points);
 
-// What samplers and schedulers see of a study: its trials. They keep no state of their own, so every worker that reads the same
-// trials comes to the same decision, and a resumed study goes on as if it had not stopped. A caller that reads trials from a
-// storage sees to it that all have as many values as the study has objectives, and configurations of the study's space
-// (Parameter::holds).
+// Order among points with several objectives. Smaller is better in each; all points have the same number of objectives, and no
+// value is NaN.
 
 /// `paused`: waits at a rung, may be promoted. `pruned`: ended early for good. `failed`: diverged; the worst of all.
 enum class TrialState { running, paused, complete, pruned, failed };

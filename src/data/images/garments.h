@@ -24,8 +24,7 @@ inline std::uint8_t garment_label(std::uint32_t index) { return static_cast<std:
 /// Draws image `index` of class garment_label(index).
 void draw_garment(std::uint64_t seed, std::uint32_t index, std::span<std::uint8_t, kGarmentPixels> pixels);
 
-// Signed distances of the garments: positive inside, in units of a canvas [-1, 1]^2 with y pointing down.
-
+/// On a canvas [-1, 1]^2 with y pointing down.
 struct Point {
     float x = 0;
     float y = 0;
@@ -58,6 +57,7 @@ public:
     void ellipse(Point center, float rx, float ry, bool cut = false);
     void shade(Shading shading) { shading_ = shading; }
 
+    /// Positive inside.
     [[nodiscard]] float distance(Point at) const;
     [[nodiscard]] float brightness(Point at) const;
 

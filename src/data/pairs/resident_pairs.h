@@ -1,5 +1,5 @@
 #pragma once
-// The sentences of a set of pairs as numbers.
+// A set of pairs whose vectors live in device memory. Shuffling and gathering happen there, inside the step.
 
 #include <array>
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "data/batch_source.h"
 #include "data/fields.h"
 #include "data/pairs/pairs.h"
-#include "data/resident_source.h"
 #include "data/text/tokenizer.h"
 
 namespace millrace::data {
@@ -28,8 +28,6 @@ std::vector<std::string> training_texts(const PairSet& set);
 /// Targets get Tokenizer::kEnd behind them. Rows are as wide as the longest sentence, at most `most`; where `stored` says widths
 /// of input_tokens and target_tokens, those are taken. Longer sentences are cut, their end mark with them.
 PairTokens tokenize(const PairSet& set, const Tokenizer& tokenizer, std::int32_t most, const StoredData& stored = {});
-
-// A set of pairs whose vectors live in device memory. Shuffling and gathering happen there, inside the step.
 
 class PairSource final : public ResidentSource {
 public:

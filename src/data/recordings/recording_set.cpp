@@ -7,7 +7,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "data/resident_source.h"
+#include "data/batch_source.h"
 #include "ops/cpu/thread_pool.h"
 #include "tape/record.h"
 #include "tensor/dtype.h"

@@ -25,6 +25,15 @@ StreamedSet::Rows rows_of(const std::shared_ptr<const RecordingSet>& set, Part p
     return rows;
 }
 
+ops::GatherFeaturesParams gather_params(tape::Builder& builder, std::int32_t samples, std::int32_t mask) {
+    ops::GatherFeaturesParams params;
+    params.samples = static_cast<std::uint32_t>(samples);
+    params.op_number = builder.next_op_number();
+    params.training = params.shuffle = builder.training();
+    if (builder.training()) params.mask = static_cast<std::uint32_t>(mask);
+    return params;
+}
+
 }  // namespace
 
 ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, RecordingOptions options)
@@ -74,12 +83,8 @@ void ResidentRecordings::write_features(tape::Store& store, Part part, const std
 
 std::vector<tensor::View> ResidentRecordings::gather(tape::Builder& builder, Part part, std::int32_t rows,
                                                      std::span<const Wanted> fields) {
-    ops::GatherFeaturesParams params;
-    params.samples = static_cast<std::uint32_t>(samples(part));
-    params.op_number = builder.next_op_number();
-    params.training = params.shuffle = builder.training();
+    ops::GatherFeaturesParams params = gather_params(builder, samples(part), options_.mask);
     params.rows_per_label = static_cast<std::uint32_t>(set_->windows);
-    if (builder.training()) params.mask = static_cast<std::uint32_t>(options_.mask);
     const Resident& from = resident_[index_of(part)];
     return append_gather(builder, params, {from.features, from.labels, scaling_.mean, scaling_.inverse, from.order}, rows,
                          fields);
@@ -93,12 +98,8 @@ StreamedSet streamed(const std::shared_ptr<const RecordingSet>& set, std::int32_
     made.upload = [set, scaling](tape::Store& store) { scaling->upload(store, *set->scaling); };
     made.gather = [set, scaling, mask](tape::Builder& builder, Part part, const StreamedTables& from, std::int32_t rows,
                                        std::span<const Wanted> wanted) {
-        ops::GatherFeaturesParams params;
-        params.samples = static_cast<std::uint32_t>(set->part(part).count * set->windows);
-        params.op_number = builder.next_op_number();
-        params.training = params.shuffle = builder.training();
+        ops::GatherFeaturesParams params = gather_params(builder, set->part(part).count * set->windows, mask);
         params.window = from.window;
-        if (builder.training()) params.mask = static_cast<std::uint32_t>(mask);
         return append_gather(builder, params, {from.inputs, from.answers, scaling->mean, scaling->inverse, {}}, rows, wanted);
     };
     return made;

@@ -4,8 +4,8 @@
 #include <array>
 #include <memory>
 
+#include "data/batch_source.h"
 #include "data/recordings/recording_set.h"
-#include "data/resident_source.h"
 #include "data/stream/streamed_source.h"
 
 namespace millrace::data {

@@ -1,5 +1,11 @@
 #pragma once
-// Which recordings train, select and test: whole recordings, never windows of them, and of every class its share.
+// A set of recordings as mel windows: TRAINING_DATASET.H5, VALIDATION_DATASET.H5 and TESTING_DATASET.H5 in one folder. Each holds
+//   segments_mel       [F, 40, 2, 64, 1] f16  decibels per recording, long window, short window and band
+//   segments_waveform  [F, 40, 2, 512] f32    the samples themselves, where they were asked for
+//   labels             [F] i16
+//   mel_mean, mel_std  [64] f32               per band, of the training part, in all three files; mel_std is at least 0.001
+// and the texts config_json, labels_json (names by label), label2id_json and created_at_utc as attributes. Beside them lie
+// recordings.csv (which recording stands where, and what was skipped why) and dataset.json.
 
 #include <array>
 #include <atomic>
@@ -35,14 +41,7 @@ std::array<std::uint32_t, kSoundParts> share_out(std::uint32_t count, const Shar
 std::array<std::vector<std::uint32_t>, kSoundParts> split_recordings(std::span<const std::uint32_t> labels, std::uint32_t classes,
                                                                      const Shares& shares, std::uint64_t seed);
 
-// A set of recordings as mel windows: TRAINING_DATASET.H5, VALIDATION_DATASET.H5 and TESTING_DATASET.H5 in one folder. Each holds
-//   segments_mel       [F, 40, 2, 64, 1] f16  decibels per recording, long window, short window and band
-//   segments_waveform  [F, 40, 2, 512] f32    the samples themselves, where they were asked for
-//   labels             [F] i16
-//   mel_mean, mel_std  [64] f32               per band, of the training part, in all three files; mel_std is at least 0.001
-// and the texts config_json, labels_json (names by label), label2id_json and created_at_utc as attributes. Beside them lie
-// recordings.csv (which recording stands where, and what was skipped why) and dataset.json.
-
+/// Which recordings train, select and test: whole recordings, never windows of them, and of every class its share.
 static_assert(kRecordingFiles.size() == kSoundParts);
 inline constexpr const char* kRecordingList = "recordings.csv";
 
@@ -92,8 +91,6 @@ Result<SoundSetReport> make_sound_set(const Path& folder, const SoundSource& sou
 /// For people: what was written, padded, cut and skipped.
 std::string summary_of(const Path& folder, const SoundSetReport& report);
 
-// Recordings in class folders as the source of a set.
-
 inline constexpr std::array<std::string_view, 2> kSoundEndings{".wav", ".flac"};
 
 /// One file at kSoundRate: resampled, cut to 10 s or padded with silence, with `repeat` with itself again and again. From several
@@ -103,8 +100,6 @@ Result<Fit> read_recording(const Path& path, Resamplers& resamplers, std::span<f
 /// What find_class_files() gives. Items are read from their files by read_recording() when they are asked for. Errors where there
 /// is no recording at all, and in a build that reads none.
 Result<SoundSource> sound_source(const Path& root, bool repeat = false);
-
-// Many recordings to mel windows, on all processors.
 
 /// Takes SIGINT, SIGTERM and SIGHUP for as long as it lives. Make it before other threads start.
 class StopRequests {
@@ -139,8 +134,6 @@ Result<TransformedRecordings> transform_recordings(const SoundSource& source, in
 /// The samples of some items, [items, kSoundSamples]. An item that cannot be read now is an error: it could before.
 Result<std::vector<float>> read_samples(const SoundSource& source, std::span<const std::uint32_t> items, int threads,
                                         StopRequests& stop);
-
-// The files of a set of recordings: HDF5 per part, and the list of what stands where.
 
 /// Mean and deviation per band.
 struct BandStatistics {

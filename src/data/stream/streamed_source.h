@@ -1,5 +1,6 @@
 #pragma once
-// The rows of one part of a set that is streamed: their table in device memory, and what must be there before a step.
+// A source whose samples are read while steps run: two windows of each part are in device memory (data/stream). A row of their
+// table is the input of a sample, filled up to whole words, and its answer in a word, so that one copy moves both.
 
 #include <array>
 #include <deque>
@@ -55,9 +56,7 @@ private:
     std::deque<Release> releases_;
 };
 
-// A source whose samples are read while steps run: two windows of each part are in device memory (data/stream). A row of their
-// table is the input of a sample, filled up to whole words, and its answer in a word, so that one copy moves both.
-
+/// The rows of one part of a set that is streamed: their table in device memory, and what must be there before a step.
 struct StreamOptions {
     std::uint64_t window_bytes = 256 << 20;  ///< of both halves of training; validation and test get a quarter each
     int threads = 2;                         ///< that read, for each part

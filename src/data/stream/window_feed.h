@@ -1,7 +1,9 @@
 #pragma once
-// The order in which a set that does not fit into device memory is read. Blocks of rows come in an order of their own each epoch,
-// common to all members; `window_blocks` blocks at a time are a window, and each member draws its own order inside a window
-// (ops::window_row). The order depends on seed and epoch alone, so position and epoch are all that a resumed run needs.
+// Keeps two windows of a streamed set in device memory: one that steps read and the next one, which threads fill meanwhile.
+//
+// Windows are numbered over the whole run, epoch after epoch; number n lies in half n % 2. Threads read blocks into memory of
+// their own that the device can copy from, and copy them on queues of their own. Half n % 2 is filled with window n + 2 when the
+// device is done with all steps that read window n.
 
 #include <chrono>
 #include <condition_variable>
@@ -46,12 +48,9 @@ struct WindowMix {
 /// `counts` [blocks][classes] are the rows of each class in each block.
 WindowMix mix_of(const WindowPlan& plan, std::uint32_t epoch, std::span<const std::uint32_t> counts, std::size_t classes);
 
-// Keeps two windows of a streamed set in device memory: one that steps read and the next one, which threads fill meanwhile.
-//
-// Windows are numbered over the whole run, epoch after epoch; number n lies in half n % 2. Threads read blocks into memory of
-// their own that the device can copy from, and copy them on queues of their own. Half n % 2 is filled with window n + 2 when the
-// device is done with all steps that read window n.
-
+/// The order in which a set that does not fit into device memory is read. Blocks of rows come in an order of their own each
+/// epoch, common to all members; `window_blocks` blocks at a time are a window, and each member draws its own order inside a
+/// window (ops::window_row). The order depends on seed and epoch alone, so position and epoch are all that a resumed run needs.
 /// Fills in the rows of a block. From several threads at once.
 using ReadBlock = std::function<base::Status(std::uint32_t block, std::span<std::byte> rows)>;
 

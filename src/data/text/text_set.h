@@ -10,7 +10,6 @@
 
 #include "data/batch_source.h"
 #include "data/folder.h"
-#include "data/resident_source.h"
 #include "data/text/tokenizer.h"
 #include "ops/gather/gather.h"
 
@@ -66,8 +65,6 @@ Result<TextSet> join_texts(const std::vector<TextSet>& texts);
 /// part's perplexity over all tokens but the first, which nothing predicts; 0 without a training part.
 std::vector<TextStatistics> measure_text(const TextSet& set);
 
-// A text whose tokens live in device memory. Windows are cut, shuffled and gathered there, inside the step.
-
 /// How the domains of a set are learned, one after the other, and scored.
 struct TextStages {
     std::int32_t windows = 0;  ///< of an epoch, drawn from all of the domain; 0: as many as the smallest domain has
@@ -75,10 +72,11 @@ struct TextStages {
     std::int32_t scored = 0;   ///< first windows of each domain, or of the one text, that validation and test have; 0: all
 };
 
-/// Samples are windows of T + 1 tokens, of which the first T are inputs and the last T targets; neighbours overlap by one token.
-/// Sample i begins at token i * T + shift. In training each member draws its shift, from 0 to T - 1, anew for every epoch, and
-/// there are as many samples as fit for every shift. In evaluation the shift is 0 and the last window may be shorter: every token
-/// but the first is a target exactly once. No window reaches from one domain into the next.
+/// A text whose tokens live in device memory. Samples are windows of T + 1 tokens, of which the first T are inputs and the last T
+/// targets; neighbours overlap by one token. Sample i begins at token i * T + shift. In training each member draws its shift,
+/// from 0 to T - 1, anew for every epoch, and there are as many samples as fit for every shift. In evaluation the shift is 0 and
+/// the last window may be shorter: every token but the first is a target exactly once. No window reaches from one domain into the
+/// next.
 class ResidentText final : public ResidentSource {
 public:
     /// Fields are tokens [T + 1], zeros behind a short window, and length [1]: how many of the T targets there are. `length` is
