@@ -6,15 +6,64 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "data/batch_source.h"
+#include "data/fields.h"
 #include "data/folder.h"
-#include "data/preparation.h"
 
 namespace millrace::data {
+
+/// A column of a table: a number, or one of some words.
+struct Column {
+    std::string name;
+    bool category = false;
+    std::vector<std::string> words = {};  ///< word i becomes number i + 1; any other, and a missing one, number 0
+    double mean = 0, deviation = 1;       ///< of a number; a missing one becomes the mean
+
+    /// Numbers that it becomes: one, or for a category one for each word and one for those never seen.
+    [[nodiscard]] std::size_t width() const { return category ? words.size() + 1 : 1; }
+    bool operator==(const Column&) const = default;
+};
+
+/// A number that is predicted: a model predicts (number - mean) / deviation.
+struct Target {
+    std::string name;
+    double mean = 0, deviation = 1;
+    bool operator==(const Target&) const = default;
+};
+
+/// How raw data becomes numbers that a model reads: decided by the data of training, kept in checkpoints, and used again on all
+/// other data.
+struct Preparation {
+    Shape shape;                   ///< of images
+    std::string resize;            ///< of pictures: "fit" or "crop"
+    std::vector<float> mean = {};  ///< of images by channel, in shares of 255 where they are bytes; of arrays by column
+    std::vector<float> deviation = {};
+    std::vector<Column> columns = {};           ///< of a table
+    std::string answer = {};                    ///< name of the column of classes or of the target, where it has one
+    std::int32_t classes = 0;                   ///< 0: a number is predicted
+    std::vector<std::string> class_names = {};  ///< one for each class, or none
+    std::optional<Target> target = {};
+
+    /// Elements of an input.
+    [[nodiscard]] std::size_t width() const;
+    bool operator==(const Preparation&) const = default;
+};
+
+/// JSON.
+std::string encode(const Preparation& preparation);
+/// Refuses what encode() cannot have given; `place` names the text in errors.
+base::Result<Preparation> decode_preparation(const std::string& text, const std::string& place);
+
+/// Those of classes whose names are `names`: the number of each, by the stored names where there are some. Refuses a name that
+/// the stored ones lack.
+base::Result<std::vector<std::int32_t>> number_classes(const std::vector<std::string>& names, const Preparation& stored,
+                                                       const std::string& place);
 
 /// Reads the inputs of sample `first` and those that follow it, as many as `inputs` holds. From several threads at once.
 using InputReader = std::function<base::Status(std::int32_t first, std::span<std::byte> inputs)>;
@@ -73,8 +122,8 @@ struct SampleRequest {
     Path path;
     double validation = 0.1, test = 0.1;  ///< shares of what has no parts of its own
     std::uint64_t seed = 42;              ///< of the parts
-    std::string size, resize = "fit", colour = "auto";
-    std::string target, task = "auto", ignore;
+    std::string size = {}, resize = "fit", colour = "auto";
+    std::string target = {}, task = "auto", ignore = {};
     const Preparation* stored = nullptr;  ///< of a checkpoint; null: the data decides
 };
 

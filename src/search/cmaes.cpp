@@ -1,4 +1,4 @@
-#include "search/cmaes.h"
+#include "search/sampler.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 
-#include "search/sampler.h"
 #include "search/stream.h"
 
 namespace millrace::search {

@@ -89,7 +89,7 @@ Status write_journal(const io::Path& path, const StudyDescription& study, std::s
         metrics += (metrics.empty() ? "" : ",") + json_text(objective.metric);
     }
     const auto write = [](io::FileWriter& file, const std::string& line) { return file.write(io::bytes_of(line)); };
-    MILLRACE_TRY(io::write_atomically(path, [&](io::FileWriter& file) -> Status {
+    const auto fill = [&](io::FileWriter& file) -> Status {
         MILLRACE_TRY(write(file, operation(Operation::create_study, fmt::format("\"study_name\":{},\"directions\":[{}]",
                                                                                 json_text(study.name), directions))));
         MILLRACE_TRY(
@@ -97,7 +97,8 @@ Status write_journal(const io::Path& path, const StudyDescription& study, std::s
                                   fmt::format("\"study_id\":0,\"system_attr\":{{\"study:metric_names\":[{}]}}", metrics))));
         for (const StoredTrial& stored : trials) MILLRACE_TRY(write(file, trial_line(study, stored)));
         return base::ok();
-    }));
+    };
+    MILLRACE_TRY(io::write_atomically(path, fill));
     return base::ok();
 }
 

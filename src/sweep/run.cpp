@@ -12,7 +12,7 @@
 #include "base/version.h"
 #include "io/pending_file.h"
 #include "record/run_directory.h"
-#include "search/importance.h"
+#include "search/trial.h"
 #include "storage/study.h"
 #include "sweep/page.h"
 #include "train/trainer.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/preparation.h"
+#include "data/sample_set.h"
 #include "io/table_file.h"
 
 namespace millrace::train {

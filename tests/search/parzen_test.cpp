@@ -1,4 +1,4 @@
-#include "search/tpe.h"
+#include "search/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "search/cmaes.h"
 #include "search/problems.h"
 
 namespace millrace::search {

@@ -13,7 +13,6 @@
 #include "data/folder.h"
 #include "data/pairs/teacher.h"
 #include "io/checksum.h"
-#include "io/json_nesting.h"
 #include "io/safetensors.h"
 
 namespace millrace::data {
@@ -33,7 +32,7 @@ Result<PairsDescription> read_pairs_description(const Path& path) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return description;
     MILLRACE_LET(text, io::read_text(path, kDescriptionCap));
-    if (io::nests_too_deep(text)) return Error{"nests too deep", path.string()};
+    if (base::nests_too_deep(text)) return Error{"nests too deep", path.string()};
     const auto json = base::json_from(text);
     if (!json.is_object())
         return Error{R"(is not a JSON object such as {"name": "pairs", "teacher": "hashed", "dimensions": 768})", path.string()};
@@ -66,7 +65,7 @@ Result<std::string> text_of(const nlohmann::json& line, const char* key, const s
 Result<TextPair> parse_line(std::string_view line, const std::string& place) {
     if (line.size() > kPairLineCap)
         return Error{fmt::format("the line has {} bytes; at most {} are allowed", line.size(), kPairLineCap), place};
-    if (io::nests_too_deep(line)) return Error{"nests too deep", place};
+    if (base::nests_too_deep(line)) return Error{"nests too deep", place};
     const auto json = base::json_from(line);
     if (!json.is_object())
         return Error{R"(is not a JSON object in UTF-8 such as {"input": "The pump leaked.", "target": "The floor was wet."})",

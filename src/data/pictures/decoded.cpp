@@ -142,10 +142,11 @@ Status keep(const Path& path, const std::vector<ClassFile>& files, const Prepara
     const io::TensorView tensors[] = {
         {"pixels", io::ElementType::kU8, {count, width}, nullptr, static_cast<std::size_t>(count * width), pour},
         {"unreadable", io::ElementType::kU8, {count}, marks.data(), marks.size()}};
-    MILLRACE_TRY(io::write_atomically(path, [&](io::FileWriter& writer) -> Status {
+    const auto fill = [&](io::FileWriter& writer) -> Status {
         MILLRACE_TRY(io::write_safetensors(writer, tensors, {}, path));
         return base::ok();
-    }));
+    };
+    MILLRACE_TRY(io::write_atomically(path, fill));
     return base::ok();
 }
 
