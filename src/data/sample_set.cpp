@@ -137,15 +137,17 @@ std::vector<std::int64_t> SampleSet::class_counts(Part of) const {
 }
 
 Moments moments_of(const std::array<std::uint64_t, 256>& histogram) {
-    const auto sum_of = [&](auto&& value_of) {
-        double sum = 0;
-        for (std::size_t level = 0; level < histogram.size(); ++level)
-            sum += static_cast<double>(histogram[level]) * value_of(static_cast<double>(level));
-        return sum;
-    };
-    const double count = std::max(1.0, sum_of([](double) { return 1.0; }));
-    const double mean = sum_of([](double level) { return level; }) / count;
-    const double squares = sum_of([&](double level) { return (level - mean) * (level - mean); });
+    double count = 0, sum = 0, squares = 0;
+    for (std::size_t level = 0; level < histogram.size(); ++level) {
+        count += static_cast<double>(histogram[level]);
+        sum += static_cast<double>(histogram[level]) * static_cast<double>(level);
+    }
+    if (count == 0) return {};
+    const double mean = sum / count;
+    for (std::size_t level = 0; level < histogram.size(); ++level) {
+        const double away = static_cast<double>(level) - mean;
+        squares += static_cast<double>(histogram[level]) * away * away;
+    }
     return {mean / 255, std::sqrt(squares / count) / 255};
 }
 
