@@ -58,8 +58,7 @@ base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::strin
                                  load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe))));
     auto set = std::make_shared<const PairSet>(std::move(loaded));
     LoadedData data;
-    data.identity = {set->name, std::ssize(set->part(Part::train)), std::ssize(set->part(Part::validation)),
-                     0, set->checksum};
+    data.identity = {set->name, std::ssize(set->part(Part::train)), std::ssize(set->part(Part::validation)), 0, set->checksum};
     PairTokens tokens;
     if (!token_keys.empty() && recipe.boolean(token_keys + ".enabled"))
         MILLRACE_SET(tokens, number_texts(recipe, token_keys, *set, stored));

@@ -54,7 +54,8 @@ Hdf5Handle hdf5_file_access();
 /// The little-endian type of the file; invalid for types that are not written. F16 is IEEE half.
 Hdf5Handle hdf5_type_of(ElementType type);
 
-/// What the library says about a data set under Hdf5Lock: a description, and what is needed to read the data set without the library.
+/// What the library says about a data set under Hdf5Lock: a description, and what is needed to read the data set without the
+/// library.
 struct Hdf5Found {
     Hdf5Description description;
     Hdf5Geometry geometry;
