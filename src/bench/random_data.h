@@ -5,7 +5,7 @@
 
 #include "base/recipe.h"
 #include "data/batch_source.h"
-#include "data/data_set.h"
+#include "data/fields.h"
 
 namespace millrace::bench {
 

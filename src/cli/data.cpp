@@ -5,8 +5,8 @@
 #include "base/live_lines.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "data/command.h"
 #include "data/makers.h"
-#include "data/show.h"
 #include "models/registry.h"
 
 namespace millrace::cli {

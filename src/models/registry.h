@@ -13,7 +13,7 @@
 
 #include "base/recipe.h"
 #include "data/command.h"
-#include "data/data_set.h"
+#include "data/fields.h"
 #include "models/capabilities.h"
 #include "record/metric_table.h"
 

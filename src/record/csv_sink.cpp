@@ -5,8 +5,8 @@
 #include <ctime>
 #include <unordered_map>
 
-#include "io/csv.h"
 #include "io/line_file.h"
+#include "io/table_file.h"
 #include "record/sinks.h"
 
 namespace millrace::record {

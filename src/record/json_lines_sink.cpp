@@ -3,7 +3,6 @@
 #include <cmath>
 #include <variant>
 
-#include "io/append_stream.h"
 #include "io/line_file.h"
 #include "record/sinks.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/json.h"
-#include "io/line_splitter.h"
+#include "io/line_file.h"
 
 namespace millrace::record {
 namespace {

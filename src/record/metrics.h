@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "io/append_stream.h"
+#include "io/line_file.h"
 
 namespace millrace::record {
 

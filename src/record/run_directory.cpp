@@ -17,7 +17,6 @@
 
 #include "base/json.h"
 #include "base/version.h"
-#include "io/json_nesting.h"
 
 namespace millrace::record {
 namespace {
@@ -140,7 +139,7 @@ std::optional<int> int_of(const nlohmann::ordered_json& value) {
 }  // namespace
 
 base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path& place) {
-    if (io::nests_too_deep(manifest.recipe)) return base::Error{"the recipe nests too deeply", place.string()};
+    if (base::nests_too_deep(manifest.recipe)) return base::Error{"the recipe nests too deeply", place.string()};
     const auto recipe = base::ordered_json_from(manifest.recipe);
     if (!recipe.is_object()) return base::Error{"the recipe is not a JSON object", place.string()};
     nlohmann::ordered_json json{{"format", manifest.format},          {"millrace", manifest.millrace},
@@ -157,7 +156,7 @@ base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path
 }
 
 base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& place) {
-    if (io::nests_too_deep(text)) return base::Error{"nests too deeply to be the manifest of a run", place.string()};
+    if (base::nests_too_deep(text)) return base::Error{"nests too deeply to be the manifest of a run", place.string()};
     try {
         const auto json = base::ordered_json_or_throw(text);
         Manifest manifest;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "io/file.h"
-#include "io/kept_folder.h"
+#include "io/held_folder.h"
 #include "record/events.h"
 #include "record/metrics.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "io/append_stream.h"
+#include "io/line_file.h"
 #include "record/trace_content.h"
 #include "record/trace_file.h"
 #include "record/trace_frames.h"

@@ -12,8 +12,8 @@
 #include "base/version.h"
 #include "io/pending_file.h"
 #include "record/run_directory.h"
-#include "search/importance.h"
-#include "storage/journal.h"
+#include "search/trial.h"
+#include "storage/study.h"
 #include "sweep/page.h"
 #include "train/trainer.h"
 

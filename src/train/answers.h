@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "data/preparation.h"
-#include "io/row_writer.h"
+#include "data/sample_set.h"
+#include "io/table_file.h"
 
 namespace millrace::train {
 

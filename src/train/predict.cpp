@@ -7,11 +7,11 @@
 #include <limits>
 
 #include "base/log.h"
-#include "data/inputs.h"
+#include "data/forms.h"
 #include "data/load.h"
 #include "data/resident_samples.h"
 #include "io/pending_file.h"
-#include "io/row_writer.h"
+#include "io/table_file.h"
 #include "models/weights.h"
 #include "train/answers.h"
 #include "train/evaluate.h"

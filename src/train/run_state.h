@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "data/data_set.h"
+#include "data/fields.h"
 #include "models/forgetting.h"
 #include "ops/member_state.h"
 #include "tape/store.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "io/line_splitter.h"
+#include "io/line_file.h"
 #include "record/run_directory.h"
 
 namespace millrace::ui {

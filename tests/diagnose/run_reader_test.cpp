@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "io/checkpoint.h"
-#include "io/checkpoint_files.h"
 #include "record/sink_rig.h"
 #include "record/sinks.h"
 #include "temporary_folder.h"

@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "browser_pages.h"
-#include "search/importance.h"
 #include "search/stream.h"
+#include "search/trial.h"
 #include "sweep/page_view.h"
 
 namespace millrace::sweep {

@@ -5,7 +5,7 @@
 
 #include <ctime>
 
-#include "io/kept_folder.h"
+#include "io/held_folder.h"
 #include "ui/made_up_runs.h"
 #include "ui/run_table.h"
 

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/byte_source.h"
+#include "io/packing.h"
 
 namespace millrace::diagnose {
 

@@ -150,7 +150,8 @@ base::Status find_nearest(const base::Recipe& recipe, std::size_t width, const s
     for (std::size_t i = 0; i < answers.size(); ++i) {
         double squares = 0;
         for (std::size_t d = 0; d < width; ++d) squares += vectors[i * width + d] * vectors[i * width + d];
-        for (const std::uint32_t row : set.split.validation) {
+        for (const std::int32_t sample : set.part(data::Part::validation)) {
+            const auto row = static_cast<std::size_t>(sample);
             double dot = 0;
             for (std::size_t d = 0; d < width; ++d) dot += vectors[i * width + d] * double{set.targets[row * width + d]};
             const double cosine = squares > 0 ? dot / std::sqrt(squares) : 0;

@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "data/makers.h"
-#include "data/recordings/pack.h"
-#include "data/sound/folder_source.h"
+#include "data/recordings/recording_set.h"
+#include "data/sound/sound_set.h"
 
 namespace millrace::models {
 namespace {

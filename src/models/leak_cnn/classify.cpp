@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "data/recordings/resident_recordings.h"
-#include "data/sound/folder_source.h"
 #include "data/sound/resample.h"
+#include "data/sound/sound_set.h"
 #include "models/backend_options.h"
 #include "models/leak_cnn/leak_cnn.h"
 #include "models/leak_cnn/ops/mel.h"

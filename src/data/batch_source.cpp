@@ -1,4 +1,4 @@
-#include "data/resident_source.h"
+#include "data/batch_source.h"
 
 #include <fmt/format.h>
 

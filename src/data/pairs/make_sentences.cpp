@@ -1,14 +1,15 @@
-#include "base/json.h"
-#include "data/makers.h"
-
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+#include "data/makers.h"
 #include "data/pairs/pairs.h"
 #include "data/pairs/teacher.h"
+#include "data/text/text_set.h"
 #include "io/safetensors.h"
 
 namespace millrace::data {
@@ -60,6 +61,16 @@ Result<MadeFiles> make_files(const PairsOptions& options) {
     return MadeFiles{{kPairVectors, vectors.text()}, {kPairTexts, texts}, {kDescription, description}};
 }
 
+/// The pair as a line whose words and marks stand apart.
+std::string line_of(const TextPair& pair) {
+    std::string line;
+    for (const char c : pair.input + " " + pair.target + "\n") {
+        if (c == '.' || c == ',') line += ' ';
+        line += c;
+    }
+    return line;
+}
+
 }  // namespace
 
 Result<MakeOutcome> make_pairs(const Path& folder, const PairsOptions& options) {
@@ -69,6 +80,25 @@ Result<MakeOutcome> make_pairs(const Path& folder, const PairsOptions& options) 
         return Error{fmt::format("{} pairs of {} dimensions are {:.1f} GiB; fewer of either, at most {} GiB, would be right",
                                  options.count, options.dimensions, static_cast<double>(bytes) / (1 << 30), kMostBytes >> 30)};
     MILLRACE_LET(files, make_files(options));
+    return write_made_files(folder, files);
+}
+
+Result<MakeOutcome> make_text(const Path& folder, const TextOptions& options) {
+    if (options.words == 0 || options.words > kMostMadeWords)
+        return Error{fmt::format("a text of {} words; 1 to {} would be right", options.words, kMostMadeWords)};
+    const std::uint32_t held_out = std::max(1u, options.words / 10);
+    const std::uint32_t wanted[] = {options.words, held_out, held_out};
+    MadeFiles files;
+    std::uint32_t next = 0;
+    for (std::size_t part = 0; part < kPartCount; ++part) {
+        std::string text;
+        for (std::uint32_t words = 0; words < wanted[part]; ++next) {
+            const std::string line = line_of(sentence_pair(options.seed, next));
+            words += static_cast<std::uint32_t>(std::ranges::count(line, ' ')) + 1;
+            text += line;
+        }
+        files.emplace_back(kTextFiles[part], std::move(text));
+    }
     return write_made_files(folder, files);
 }
 

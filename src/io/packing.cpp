@@ -1,15 +1,79 @@
 #include "io/packing.h"
 
 #include <fmt/format.h>
-
+#include <unistd.h>
 #if defined(MILLRACE_HAVE_ZLIB)
 #include <zlib.h>
+#endif
+#if defined(MILLRACE_HAVE_ZSTD)
+#include <zstd.h>
+#endif
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <limits>
-#include <vector>
 
 namespace millrace::io {
+
+namespace {
+
+class FileSource : public ByteSource {
+public:
+    FileSource(FileDescriptor file, Path place, std::uint64_t size)
+        : file_(std::move(file)), place_(std::move(place)), size_(size) {}
+
+    Result<std::size_t> read(std::span<char> into) override {
+        for (;;) {
+            const ssize_t got = ::read(file_.get(), into.data(), into.size());
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) return system_error("cannot read", place_, errno);
+            taken_ += static_cast<std::uint64_t>(got);
+            return static_cast<std::size_t>(got);
+        }
+    }
+    [[nodiscard]] double progress() const override {
+        return size_ == 0 ? 1 : std::min(1.0, static_cast<double>(taken_) / static_cast<double>(size_));
+    }
+
+private:
+    FileDescriptor file_;
+    Path place_;
+    std::uint64_t size_, taken_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ByteSource>> open_source(const Path& path) {
+    MILLRACE_LET(opened, open_regular(path));
+    auto& [file, size] = opened;
+    std::array<unsigned char, 2> magic{};
+    const bool packed = ::pread(file.get(), magic.data(), magic.size(), 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+    std::unique_ptr<ByteSource> source = std::make_unique<FileSource>(std::move(file), path, size);
+    if (!packed) return source;
+    return unpack_gzip(std::move(source), path);
+}
+
+Result<std::vector<std::byte>> read_unpacked(const Path& path, std::size_t cap) {
+    MILLRACE_LET(source, open_source(path));
+    constexpr std::size_t kFirstPiece = std::size_t{256} << 10;
+    std::vector<std::byte> bytes;
+    for (std::size_t size = 0;;) {
+        if (size == bytes.size()) bytes.resize(std::min(cap + 1, std::max(bytes.size() * 2, kFirstPiece)));
+        const std::span<char> free(reinterpret_cast<char*>(bytes.data()) + size, bytes.size() - size);
+        MILLRACE_LET(got, source->read(free));
+        size += got;
+        if (size > cap)
+            return Error{"has more than " + std::to_string(cap) + " bytes, unpacked; at most that is accepted here",
+                         path.string()};
+        if (got > 0) continue;
+        if (!source->damage().empty()) return Error{std::string(source->damage()), path.string()};
+        bytes.resize(size);
+        return bytes;
+    }
+}
+
+#if defined(MILLRACE_HAVE_ZLIB)
 
 namespace {
 
@@ -139,11 +203,7 @@ Result<std::vector<std::byte>> inflate_raw(Bytes packed, std::uint64_t size, con
     return bytes;
 }
 
-}  // namespace millrace::io
-
 #else
-
-namespace millrace::io {
 
 bool have_gzip() { return false; }
 
@@ -157,6 +217,83 @@ Result<std::vector<std::byte>> inflate_raw(Bytes, std::uint64_t, const Path& pla
     return Error{"is packed, and this program was built without zlib", place.string()};
 }
 
-}  // namespace millrace::io
+#endif
+#if defined(MILLRACE_HAVE_ZSTD)
+
+namespace {
+
+class ZstdSink final : public PackingSink {
+public:
+    ZstdSink(ByteSink& out, int level) : out_(out), context_(ZSTD_createCCtx()), buffer_(ZSTD_CStreamOutSize()) {
+        MILLRACE_ASSERT(context_ != nullptr, "no memory for a compressor");
+        ZSTD_CCtx_setParameter(context_, ZSTD_c_compressionLevel, level);
+        ZSTD_CCtx_setParameter(context_, ZSTD_c_checksumFlag, 1);
+    }
+    ~ZstdSink() override { ZSTD_freeCCtx(context_); }
+    Status write(Bytes bytes) override { return push(bytes, ZSTD_e_continue); }
+    Status finish() override { return push({}, ZSTD_e_end); }
+
+private:
+    Status push(Bytes bytes, ZSTD_EndDirective directive) {
+        ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+        std::size_t left = 0;
+        do {
+            ZSTD_outBuffer to{buffer_.data(), buffer_.size(), 0};
+            left = ZSTD_compressStream2(context_, &to, &in, directive);
+            if (ZSTD_isError(left) != 0) return Error{fmt::format("cannot compress: {}", ZSTD_getErrorName(left))};
+            MILLRACE_TRY(out_.write({buffer_.data(), to.pos}));
+        } while (in.pos < in.size || (directive == ZSTD_e_end && left > 0));
+        return base::ok();
+    }
+
+    ByteSink& out_;
+    ZSTD_CCtx* context_;
+    std::vector<std::byte> buffer_;
+};
+
+}  // namespace
+
+bool have_zstd() { return true; }
+
+std::unique_ptr<PackingSink> pack_zstd(ByteSink& out, int level) { return std::make_unique<ZstdSink>(out, level); }
+
+Result<std::vector<std::byte>> decompress_zstd(Bytes bytes, std::uint64_t size, const Path& place) {
+    std::vector<std::byte> out;
+    try {
+        out.resize(size);
+    } catch (const std::exception&) {
+        return Error{fmt::format("not enough memory to unpack {} bytes", size), place.string(), 1};
+    }
+    const std::size_t got = ZSTD_decompress(out.data(), out.size(), bytes.data(), bytes.size());
+    if (ZSTD_isError(got) != 0) return Error{fmt::format("cannot unpack: {}", ZSTD_getErrorName(got)), place.string()};
+    if (got != size) return Error{fmt::format("unpacks to {} bytes instead of {}", got, size), place.string()};
+    return out;
+}
+
+#else
+
+namespace {
+
+class PlainSink final : public PackingSink {
+public:
+    explicit PlainSink(ByteSink& out) : out_(out) {}
+    Status write(Bytes bytes) override { return out_.write(bytes); }
+    Status finish() override { return base::ok(); }
+
+private:
+    ByteSink& out_;
+};
+
+}  // namespace
+
+bool have_zstd() { return false; }
+
+std::unique_ptr<PackingSink> pack_zstd(ByteSink& out, int) { return std::make_unique<PlainSink>(out); }
+
+Result<std::vector<std::byte>> decompress_zstd(Bytes, std::uint64_t, const Path& place) {
+    return Error{"is compressed with zstd, which this build does not have; unpack it with `zstd -d`", place.string(), 1};
+}
 
 #endif
+
+}  // namespace millrace::io

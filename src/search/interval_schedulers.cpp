@@ -1,8 +1,9 @@
-#include "search/population.h"
-
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
+
+#include "search/scheduler.h"
 
 namespace millrace::search {
 namespace {
@@ -11,19 +12,32 @@ constexpr double kDrawnAnew = 0.25;
 constexpr double kMove = 0.1;    // of the range
 constexpr double kFactor = 1.2;  // of values searched in the logarithm
 
-class PopulationScheduler final : public Scheduler {
+/// Decides every so many steps.
+class IntervalScheduler : public Scheduler {
 public:
-    PopulationScheduler(Space space, const SchedulerOptions& options)
-        : Scheduler(options.rungs, options.objective), space_(std::move(space)), options_(options) {}
+    explicit IntervalScheduler(const SchedulerOptions& options)
+        : Scheduler(options.rungs, options.objective), options_(options) {}
 
     [[nodiscard]] int64_t next_step(std::span<const Trial> trials, size_t index) const override {
         return std::min(last_step(trials, index) + options_.interval, rungs_.last);
     }
 
     [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
-        const auto running = std::count_if(trials.begin(), trials.end(), [](const Trial& trial) { return trial.is_pending(); });
-        if (!may_start || running >= options_.population) return std::nullopt;
+        if (!may_start) return std::nullopt;
         return Assignment{std::nullopt, next_step(trials, trials.size())};
+    }
+
+protected:
+    SchedulerOptions options_;
+};
+
+class PopulationScheduler final : public IntervalScheduler {
+public:
+    PopulationScheduler(Space space, const SchedulerOptions& options) : IntervalScheduler(options), space_(std::move(space)) {}
+
+    [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
+        const auto running = std::count_if(trials.begin(), trials.end(), [](const Trial& trial) { return trial.is_pending(); });
+        return IntervalScheduler::next(trials, may_start && running < options_.population);
     }
 
 private:
@@ -47,7 +61,34 @@ private:
     }
 
     Space space_;
-    SchedulerOptions options_;
+};
+
+class MedianScheduler final : public IntervalScheduler {
+    using IntervalScheduler::IntervalScheduler;
+
+    [[nodiscard]] Decision judge(std::span<const Trial> trials, size_t index) const override {
+        const int64_t step = trials[index].last_step();
+        if (step < options_.warmup) return {};
+        std::vector<Objectives> points = {values_at(trials[index], step, objective_)};
+        int64_t others = 0, infeasible = 0;
+        const bool is_feasible = trials[index].violation() <= 0;
+        for (size_t i = 0; i < trials.size(); ++i) {
+            Objectives values = values_at(trials[i], step, objective_);
+            if (i == index || values.empty()) continue;
+            ++others;
+            if (trials[i].violation() > 0)
+                ++infeasible;
+            else
+                points.push_back(std::move(values));
+        }
+        if (others < options_.least_known) return {};
+        int64_t better = others - infeasible;
+        if (is_feasible) {
+            const std::vector<size_t> ranks = front_ranks(points);
+            better = std::count_if(ranks.begin(), ranks.end(), [&](size_t rank) { return rank < ranks.front(); });
+        }
+        return {2 * better > others ? Action::prune : Action::proceed, -1, {}};
+    }
 };
 
 }  // namespace
@@ -76,6 +117,10 @@ Configuration perturbed(const Space& space, const Configuration& configuration, 
 
 base::Result<std::unique_ptr<Scheduler>> make_population_scheduler(const Space& space, const SchedulerOptions& options) {
     return std::unique_ptr<Scheduler>{std::make_unique<PopulationScheduler>(space, options)};
+}
+
+base::Result<std::unique_ptr<Scheduler>> make_median_scheduler(const SchedulerOptions& options) {
+    return std::unique_ptr<Scheduler>{std::make_unique<MedianScheduler>(options)};
 }
 
 }  // namespace millrace::search
