@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/nearest.h"
-#include "models/families.h"
+#include "models/registry.h"
 
 namespace millrace::models {
 namespace {

@@ -9,6 +9,8 @@
 #include <span>
 #include <string_view>
 
+#include "models/backend_options.h"
+
 namespace millrace::models {
 namespace {
 
@@ -212,6 +214,15 @@ const io::TensorView* find_tensor(const io::SafetensorsFile& file, const std::st
     return nullptr;
 }
 
+base::Result<std::int32_t> stored_rows(const io::SafetensorsFile& file, const std::string& name, std::int32_t beside) {
+    constexpr std::int64_t kMostRows = 1 << 20;
+    const io::TensorView* tensor = find_tensor(file, name);
+    if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] <= beside || tensor->shape[0] > kMostRows)
+        return base::Error{fmt::format("tensor {} is missing or of another shape; the file is of another model", name),
+                           file.place()};
+    return static_cast<std::int32_t>(tensor->shape[0]) - beside;
+}
+
 std::vector<io::MemberTensors> stored_tensors(tape::Store& store, std::int64_t batches,
                                               const std::vector<Attachment>& attachments) {
     const std::vector<Moment> moments = moments_of(store);
@@ -281,6 +292,38 @@ base::Status load_initial(tape::Store& store, const io::LoadedCheckpoint& checkp
                                  false, attachments));
     store.refresh_copies();
     return base::ok();
+}
+
+base::Result<std::unique_ptr<TrainedModel>> TrainedModel::create(const CheckpointRequest& request, std::unique_ptr<Model> model,
+                                                                 const std::string& program,
+                                                                 const std::function<base::Status(tape::Store&)>& declare,
+                                                                 const std::function<void(tape::Builder&)>& build) {
+    auto made = std::make_unique<TrainedModel>();
+    made->model_ = std::move(model);
+    MILLRACE_SET(made->backend_,
+                 ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
+    const std::size_t members = request.checkpoint.members.size();
+    tape::StoreOptions options{static_cast<int>(members), request.precision};
+    options.ring_capacity = 1;
+    options.first_moment = options.second_moment = false;
+    made->store_ = std::make_unique<tape::Store>(*made->backend_, options);
+    tape::Store& store = *made->store_;
+    MILLRACE_TRY(made->model_->declare(store));
+    MILLRACE_TRY(declare(store));
+    MILLRACE_TRY(store.allocate());
+    store.initialize(std::vector<std::uint64_t>(members, 1));
+    MILLRACE_TRY(load_weights(store, request.checkpoint, false, made->model_->attachments()));
+    tape::Builder builder(store, {.training = false});
+    build(builder);
+    made->arena_ = std::make_unique<tape::Arena>(*made->backend_);
+    made->program_ = std::make_unique<tape::Program>(program, store, std::move(builder), *made->arena_);
+    MILLRACE_TRY(made->arena_->allocate());
+    MILLRACE_TRY(made->program_->prepare());
+    return made;
+}
+
+std::string TrainedModel::device() const {
+    return fmt::format("{}: {}", ops::name_of(backend_->kind()), backend_->description());
 }
 
 }  // namespace millrace::models

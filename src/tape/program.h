@@ -1,6 +1,7 @@
 #pragma once
 // A built step program: records bound to memory, prepared as kernels, run eagerly, record by record with checks, or replayed.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -142,5 +143,8 @@ private:
     std::vector<std::vector<std::unique_ptr<ops::Kernel>>> kernels_;  ///< per section
     std::unique_ptr<ops::Replay> replay_;
 };
+
+/// Programs that this process has captured: what must stay as it is while trials come and go.
+std::uint64_t captures_so_far();
 
 }  // namespace millrace::tape

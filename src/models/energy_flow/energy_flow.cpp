@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/energy_flow/flow_paths.h"
+#include "models/energy_flow/flow_trace.h"
 #include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/text_scoring.h"
+#include "models/energy_flow/scoring.h"
 #include "nn/losses.h"
 #include "ops/dense/dense.h"
 #include "ops/pointwise/pointwise.h"

@@ -2,6 +2,9 @@
 // The energy flow model: a mapper puts a sentence vector on the middle plane as energy, the cube carries it to the surface, and
 // the surface is compared with the answer's vector, mapped there by a frozen isometry.
 
+#include <memory>
+
+#include "models/capabilities.h"
 #include "models/energy_flow/cube.h"
 #include "models/energy_flow/flow_trace.h"
 #include "models/energy_flow/mapper.h"
@@ -71,5 +74,18 @@ private:
     tape::ParameterId target_map_ = tape::kNoParameter;
     tape::Value energies_;
 };
+
+/// Of a sample: its surface, and the paths of its flows. `model` is an EnergyFlow and outlives the pictures.
+std::unique_ptr<Pictures> flow_pictures(Model& model);
+
+// Text in, text out: the text bridge and the cube of trained weights.
+/// The tokenizer and the widths of the token fields, by which a run that goes on, or is scored, numbers its texts; nothing where
+/// the model has no text bridge.
+base::Result<data::StoredData> stored_texts(const io::LoadedCheckpoint& checkpoint);
+
+/// Refuses a model without a text bridge, and texts that are empty, wholly unknown or longer than any sentence the bridge has
+/// seen. Needs nothing but the checkpoint, unless the nearest target is asked for; data that cannot be loaded then leaves it out,
+/// with a warning.
+base::Result<TextReport> answer_texts(const TextRequest& request);
 
 }  // namespace millrace::models

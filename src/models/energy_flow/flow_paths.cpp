@@ -1,4 +1,4 @@
-#include "models/energy_flow/flow_paths.h"
+#include "models/energy_flow/flow_trace.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/k1/ops/mix.h"
+#include "models/k1/ops/nodes.h"
 #include "nn/pointwise.h"
 #include "tape/record.h"
 

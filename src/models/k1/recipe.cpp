@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "base/split.h"
-#include "models/families.h"
-#include "models/go_on.h"
 #include "models/k1/k1.h"
 #include "models/k1/node_report.h"
-#include "models/k1/structure.h"
+#include "models/language_model.h"
+#include "models/registry.h"
 
 namespace millrace::models {
 namespace {
@@ -46,15 +45,26 @@ base::Result<std::vector<ChoosePolicy>> policies_of(const std::string& text) {
     return policies;
 }
 
+/// Those of single numbers; lists and the policies are read where they are checked.
+void k1_keys(Keys& keys, K1Config& c) {
+    language_keys(keys, c.language);
+    keys.add_choice("topology", c.topology, {{"tree", Topology::tree}, {"level", Topology::level}},
+                    "tree: a node reads its parent; level: the mean over the level above");
+    keys.add("k", c.count, "nodes that topk and random_k take").between(1, ops::kMostNodes);
+    keys.add_choice("update", c.zero_grad, {{"freeze", false}, {"zero_grad", true}},
+                    "nodes not chosen keep their bits, or get a gradient of zero");
+    keys.add("cooldown", c.cooldown, "path_cooldown, path_balance: steps before a node is updated again").at_least(0);
+    keys.add("explore", c.explore, "path_cooldown: share of steps that take a random child").between(0, 1);
+}
+
 base::Schema k1_schema(const std::string& preset) {
     using Counts = std::vector<std::int64_t>;
-    base::Schema keys;
-    add_language_keys(keys);
     const bool debug = preset == "debug";
-    if (debug) {
-        keys.at("width").initial = std::int64_t{32};
-        keys.at("inner").initial = std::int64_t{64};
-    }
+    K1Config config;
+    if (debug) config.language.width = 32, config.language.inner = 64, config.count = 3;
+    Keys bound;
+    k1_keys(bound, config);
+    base::Schema& keys = bound.schema();
     keys.integers("branching",
                   debug              ? Counts{2, 2}
                   : preset == "deep" ? Counts{4, 3, 2}
@@ -68,15 +78,10 @@ base::Schema k1_schema(const std::string& preset) {
     keys.reals("weights", {}, "weight of every node in the mean over siblings; empty: all alike")
         .above(0)
         .length(0, ops::kMostNodes);
-    keys.choice("topology", "tree", {"tree", "level"}, "tree: a node reads its parent; level: the mean over the level above");
     keys.text("policy", "topk",
               "which nodes a step updates: " + policy_names() +
                   "; dense and random_k are controls. One for all members, or one of each, with commas")
         .by_member();
-    keys.integer("k", debug ? 3 : 5, "nodes that topk and random_k take").between(1, ops::kMostNodes);
-    keys.choice("update", "freeze", {"freeze", "zero_grad"}, "nodes not chosen keep their bits, or get a gradient of zero");
-    keys.integer("cooldown", 50, "path_cooldown, path_balance: steps before a node is updated again").at_least(0);
-    keys.real("explore", 0.15, "path_cooldown: share of steps that take a random child").between(0, 1);
     return keys;
 }
 
@@ -110,15 +115,12 @@ void set_labels(K1Config& config, const base::Recipe& recipe) {
 
 base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const data::Fields& fields) {
     K1Config config;
-    config.language = language_config(recipe, fields);
+    Keys keys(&recipe);
+    k1_keys(keys, config);
+    take_fields(config.language, fields);
     MILLRACE_TRY(check(config.language));
     MILLRACE_SET(config.tree, tree_of(recipe));
-    config.topology = recipe.text("model.topology") == "level" ? Topology::level : Topology::tree;
     MILLRACE_SET(config.policy, policies_of(recipe.text("model.policy")));
-    config.count = static_cast<std::int32_t>(recipe.integer("model.k"));
-    config.zero_grad = recipe.text("model.update") == "zero_grad";
-    config.cooldown = static_cast<std::uint32_t>(recipe.integer("model.cooldown"));
-    config.explore = static_cast<float>(recipe.real("model.explore"));
     set_labels(config, recipe);
     return std::unique_ptr<Model>(std::make_unique<K1>(std::move(config)));
 }
@@ -130,7 +132,6 @@ Family k1_family() {
     family.presets = {"debug", "base", "deep", "continual"};
     family.schema = k1_schema;
     family.make = make_k1;
-    family.go_on = [](const PromptRequest& request) { return go_on(request, make_k1); };
     family.structure = tree_structure();
     family.run_report = report_nodes;
     return family;

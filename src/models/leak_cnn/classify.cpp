@@ -1,5 +1,5 @@
 #include "base/processors.h"
-#include "models/leak_cnn/recipe.h"
+#include "models/leak_cnn/leak_cnn.h"
 
 #include <fmt/format.h>
 
@@ -15,13 +15,9 @@
 #include "data/recordings/resident_recordings.h"
 #include "data/sound/folder_source.h"
 #include "data/sound/resample.h"
-#include "models/backend_options.h"
 #include "models/leak_cnn/leak_cnn.h"
-#include "models/leak_cnn/ops/mel.h"
-#include "models/leak_cnn/stored.h"
-#include "models/leak_cnn/voting.h"
+#include "models/leak_cnn/ops/sounds.h"
 #include "models/weights.h"
-#include "tape/program.h"
 #include "tape/record.h"
 
 namespace millrace::models {
@@ -74,7 +70,7 @@ void hear(const std::vector<fs::path>& files, std::size_t first, data::Resampler
     work();
 }
 
-/// A model with a store, and one program over the windows of kBatch recordings.
+/// A program over the windows of kBatch recordings.
 class Detector {
 public:
     static base::Result<std::unique_ptr<Detector>> create(const ClassifyRequest& request, const RecordingData& stored);
@@ -82,18 +78,12 @@ public:
     [[nodiscard]] Batch batch() const;
     /// The votes of every recording, one after the other.
     std::vector<double> votes(const Batch& batch);
-    [[nodiscard]] const std::string& device() const { return device_; }
+    [[nodiscard]] const TrainedModel& trained() const { return *trained_; }
     [[nodiscard]] const VotingRules& rules() const { return rules_; }
-    base::Status check() { return backend_->check(); }
 
 private:
-    std::string device_;
-    std::unique_ptr<ops::Backend> backend_;
-    std::unique_ptr<tape::Store> store_;
     std::unique_ptr<data::ResidentRecordings> source_;
-    std::unique_ptr<LeakCnn> model_;
-    std::unique_ptr<tape::Arena> arena_;
-    std::unique_ptr<tape::Program> program_;
+    std::unique_ptr<TrainedModel> trained_;
     std::vector<tensor::View> kept_;
     tensor::View samples_;  ///< f32 [1, 1, windows, 512] where the program begins with them; else absent
     VotingRules rules_;
@@ -124,43 +114,27 @@ base::Result<std::unique_ptr<Detector>> Detector::create(const ClassifyRequest& 
     std::unique_ptr<Detector> made(new Detector);
     made->source_ = std::make_unique<data::ResidentRecordings>(placeholders(stored));
     MILLRACE_LET(config, leak_cnn_config(request.recipe, made->source_->fields()));
-    made->model_ = std::make_unique<LeakCnn>(std::move(config));
-    MILLRACE_LET(backend, ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
-    made->backend_ = std::move(backend);
-    made->device_ = fmt::format("{}: {}", ops::name_of(request.device), made->backend_->description());
-    tape::StoreOptions store_options;
-    store_options.members = static_cast<int>(request.checkpoint.members.size());
-    store_options.precision = request.precision;
-    store_options.ring_capacity = 1;
-    store_options.first_moment = store_options.second_moment = false;
-    made->store_ = std::make_unique<tape::Store>(*made->backend_, store_options);
-    tape::Store& store = *made->store_;
-    MILLRACE_TRY(made->model_->declare(store));
-    MILLRACE_TRY(made->source_->declare(store));
+    auto detecting = std::make_unique<LeakCnn>(std::move(config));
+    LeakCnn& model = *detecting;
     constexpr auto windows = static_cast<std::int32_t>(kBatch * data::kLongs * data::kShorts);
-    if (request.device == ops::DeviceKind::cuda)
-        made->samples_ = store.add_data("samples", tensor::DType::f32, windows, data::kShortWindow);
-    MILLRACE_TRY(store.allocate());
-    store.initialize(std::vector<std::uint64_t>(request.checkpoint.members.size(), 1));
-    MILLRACE_TRY(made->source_->upload(store));
-    MILLRACE_TRY(load_weights(store, request.checkpoint, false, made->model_->attachments()));
-
-    tape::BuildOptions build;
-    build.training = false;
-    tape::Builder builder(store, build);
-    if (made->samples_.present())
-        builder.append(tape::record_of(&ops::mel_bands::kDef, ops::MelBandsParams{}, "mel",
-                                       {made->samples_, made->source_->features(data::Part::test)}));
-    made->kept_ = made->model_->build(builder, *made->source_, data::Part::test, windows).kept;
+    const auto declare = [&](tape::Store& store) {
+        if (request.device == ops::DeviceKind::cuda)
+            made->samples_ = store.add_data("samples", tensor::DType::f32, windows, data::kShortWindow);
+        return made->source_->declare(store);
+    };
+    const auto build = [&](tape::Builder& builder) {
+        if (made->samples_.present())
+            builder.append(tape::record_of(&ops::mel_bands::kDef, ops::MelBandsParams{}, "mel",
+                                           {made->samples_, made->source_->features(data::Part::test)}));
+        made->kept_ = model.build(builder, *made->source_, data::Part::test, windows).kept;
+    };
+    MILLRACE_SET(made->trained_, TrainedModel::create(request, std::move(detecting), "classify", declare, build));
+    MILLRACE_TRY(made->source_->upload(made->trained_->store()));
     for (tensor::View& view : made->kept_) {
         view.offset += static_cast<std::int64_t>(request.member) * view.stride_k;
         view.k = 1;
     }
-    made->arena_ = std::make_unique<tape::Arena>(*made->backend_);
-    made->program_ = std::make_unique<tape::Program>("classify", store, std::move(builder), *made->arena_);
-    MILLRACE_TRY(made->arena_->allocate());
-    MILLRACE_TRY(made->program_->prepare());
-    made->rules_ = made->model_->rules(data::Part::test, static_cast<int>(request.member));
+    made->rules_ = model.rules(data::Part::test, static_cast<int>(request.member));
     return made;
 }
 
@@ -171,11 +145,12 @@ Batch Detector::batch() const {
 
 std::vector<double> Detector::votes(const Batch& batch) {
     if (samples_.present())
-        store_->write(samples_, batch.samples.data(), batch.samples.size() * sizeof(float));
+        trained_->store().write(samples_, batch.samples);
     else
-        source_->write_features(*store_, data::Part::test, batch.features);
-    program_->run();
-    const std::vector<double> logits = program_->read(kept_[0]), leak = program_->read(kept_[1]);
+        source_->write_features(trained_->store(), data::Part::test, batch.features);
+    tape::Program& program = trained_->program();
+    program.run();
+    const std::vector<double> logits = program.read(kept_[0]), leak = program.read(kept_[1]);
     const std::size_t classes = logits.size() / leak.size();
     std::vector<double> windows;
     for (std::size_t i = 0; i < leak.size(); ++i)
@@ -214,7 +189,7 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
     MILLRACE_LET(stored, stored_recordings(request.checkpoint));
     MILLRACE_LET(detector, Detector::create(request, stored));
     ClassifyReport report;
-    report.device = detector->device();
+    report.device = detector->trained().device();
     const auto begin = std::chrono::steady_clock::now();
     data::Resamplers resamplers(data::kSoundRate);
     Batch batch = detector->batch();
@@ -224,7 +199,7 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
         std::vector<Heard> heard(std::min(kBatch, files.size() - first));
         hear(files, first, resamplers, stored.classes.repeats, heard, batch);
         const std::vector<double> votes = detector->votes(batch);
-        MILLRACE_TRY(detector->check());
+        MILLRACE_TRY(detector->trained().check());
         for (std::size_t i = 0; i < heard.size(); ++i) {
             const std::string path = files[first + i].string();
             const std::span own = std::span(votes).subspan(i * data::kLongs, data::kLongs);

@@ -2,29 +2,35 @@
 
 #include <fmt/format.h>
 
-#include "models/families.h"
-#include "models/go_on.h"
+#include "models/language_model.h"
+#include "models/registry.h"
 
 namespace millrace::models {
 namespace {
 
+void transformer_keys(Keys& keys, LanguageConfig& config, std::int32_t& depth) {
+    language_keys(keys, config);
+    keys.add("depth", depth, "layers").between(1, 256);
+}
+
 base::Schema transformer_schema(const std::string& preset) {
-    base::Schema keys;
-    add_language_keys(keys);
-    keys.integer("depth", 4, "layers").between(1, 256);
-    if (preset == "debug") {
-        keys.at("width").initial = std::int64_t{32};
-        keys.at("inner").initial = std::int64_t{64};
-        keys.at("depth").initial = std::int64_t{2};
-    }
-    return keys;
+    const bool debug = preset == "debug";
+    LanguageConfig config;
+    std::int32_t depth = debug ? 2 : 4;
+    if (debug) config.width = 32, config.inner = 64;
+    Keys keys;
+    transformer_keys(keys, config, depth);
+    return keys.schema();
 }
 
 base::Result<std::unique_ptr<Model>> make_transformer(const base::Recipe& recipe, const data::Fields& fields) {
-    LanguageConfig config = language_config(recipe, fields);
+    LanguageConfig config;
+    std::int32_t depth = 0;
+    Keys keys(&recipe);
+    transformer_keys(keys, config, depth);
+    take_fields(config, fields);
     MILLRACE_TRY(check(config));
-    return std::unique_ptr<Model>(
-        std::make_unique<Transformer>(std::move(config), static_cast<std::int32_t>(recipe.integer("model.depth"))));
+    return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(config), depth));
 }
 
 }  // namespace
@@ -54,7 +60,6 @@ Family transformer_family() {
     family.presets = {"debug", "base"};
     family.schema = transformer_schema;
     family.make = make_transformer;
-    family.go_on = [](const PromptRequest& request) { return go_on(request, make_transformer); };
     return family;
 }
 

@@ -1,4 +1,4 @@
-#include "models/k1/ops/choose.h"
+#include "models/k1/ops/nodes.h"
 
 #include "ops/kernels.h"
 
@@ -33,6 +33,22 @@ void choose_nodes::check(Checker& c) {
     c.that(p.policy.size() == 1 || p.policy.size() == static_cast<std::size_t>(k), "one policy for all members, or one of each");
     c.that(is_tree(p, cols), "nodes, parents or pieces do not form a tree over the parameters");
     c.that(p.labels.count >= 1 && p.labels.samples >= 1, "a label and a sample at least");
+}
+
+MILLRACE_OPERATOR(mix_groups, {}, {"in"}, {"out", add});
+
+void mix_groups::check(Checker& c) {
+    const auto& p = c.params<MixParams>();
+    const Shape from = c.shape(in), to = c.shape(out);
+    c.require({in}, real, {to.k, 1, to.rows, from.cols}).require({out}, real, {to.k, 1, to.rows, to.cols});
+    c.that(p.cols > 0 && from.cols % p.cols == 0 && to.cols % p.cols == 0, "the columns of a group must divide both widths");
+    bool right = p.terms.size() <= kMostTerms;
+    for (std::size_t i = 0; right && i < p.terms.size(); ++i) {
+        const MixTerm& term = p.terms[i];
+        right = term.out >= (i > 0 ? p.terms[i - 1].out : 0) && term.in >= 0 && std::int64_t{term.out + 1} * p.cols <= to.cols &&
+                std::int64_t{term.in + 1} * p.cols <= from.cols;
+    }
+    c.that(right, "terms must be in ascending order of the groups that they reach, at most 4096, inside both widths");
 }
 
 }  // namespace millrace::ops

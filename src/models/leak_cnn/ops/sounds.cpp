@@ -1,8 +1,18 @@
-#include "models/leak_cnn/ops/weighted.h"
+#include "models/leak_cnn/ops/sounds.h"
 
+#include "data/sound/mel.h"
+#include "ops/conv/conv.h"
 #include "ops/kernels.h"
 
 namespace millrace::ops {
+
+MILLRACE_OPERATOR(mel_bands, Phase::data, {"x"}, {"y", write});
+
+void mel_bands::check(Checker& c) {
+    const auto [k, g, rows, cols] = c.shape(y);
+    c.require({x}, stat, {k, 1, rows, data::kShortWindow});
+    c.require({y}, c[y].dtype == tensor::DType::f16 ? f16 : stat, {k, 1, rows, data::kMelBands});
+}
 
 MILLRACE_OPERATOR(weighted_cross_entropy, Phase::loss, {"logits"}, {"labels"}, {"weights"}, {"gamma"}, {"state", update},
                   {"dlogits", write}, {"total"});
@@ -20,5 +30,8 @@ void binary_cross_entropy::check(Checker& c) {
     check_classes(c, logit, labels, state, dlogit).params<BinaryLossParams>();
     c.require({weight}, stat, {k, 1, 1, 1}).that(cols == 1, "there is one logit a row");
 }
+
+MILLRACE_REWRITE(line_forward, conv_forward, 0);
+MILLRACE_REWRITE(line_backward, conv_backward, 0);
 
 }  // namespace millrace::ops
