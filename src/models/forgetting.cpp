@@ -108,17 +108,22 @@ std::string with_error(const Estimate& value) {
 
 Json estimate_json(const Estimate& value) { return {{"mean", value.mean}, {"standard_error", value.error}}; }
 
+template <class Each, class Describe>
+Json list_json(const std::vector<Each>& all, const Describe& describe) {
+    Json list = Json::array();
+    for (const Each& each : all) list.push_back(describe(each));
+    return list;
+}
+Json estimates_json(const std::vector<Estimate>& all) { return list_json(all, estimate_json); }
+
 Json course_member_json(const Course& course, std::size_t k) {
     Json json{{"member", k}, {"group", course.groups[k]}, {"seed", course.seeds[k]}};
-    json["loss"] = Json::array();
-    json["perplexity"] = Json::array();
+    json["loss"] = json["perplexity"] = Json::array();
     for (std::size_t stage = 0; stage < course.domains.size(); ++stage) {
         const DomainLosses* after = course.after(stage);
         if (after == nullptr) break;
-        Json perplexities = Json::array();
-        for (const double loss : after->losses[k]) perplexities.push_back(std::exp(loss));
         json["loss"].push_back(after->losses[k]);
-        json["perplexity"].push_back(std::move(perplexities));
+        json["perplexity"].push_back(list_json(after->losses[k], [](double loss) { return std::exp(loss); }));
     }
     if (!course.complete()) return json;
     json["forgetting"] = Json::array();
@@ -128,15 +133,9 @@ Json course_member_json(const Course& course, std::size_t k) {
 }
 
 Json group_json(const GroupForgetting& group, bool complete) {
-    Json json{{"group", group.name}};
-    json["loss"] = Json::array();
-    for (const auto& stage : group.losses) {
-        json["loss"].push_back(Json::array());
-        for (const Estimate& loss : stage) json["loss"].back().push_back(estimate_json(loss));
-    }
+    Json json{{"group", group.name}, {"loss", list_json(group.losses, estimates_json)}};
     if (!complete) return json;
-    json["forgetting"] = Json::array();
-    for (const Estimate& domain : group.by_domain) json["forgetting"].push_back(estimate_json(domain));
+    json["forgetting"] = estimates_json(group.by_domain);
     json["mean_forgetting"] = estimate_json(group.mean);
     json["final_loss"] = estimate_json(group.final_loss);
     return json;

@@ -32,8 +32,12 @@ public:
             return read(schema_.real(name, std::strtod(fmt::format("{}", value).c_str(), nullptr), help), value, first_real);
         else if constexpr (std::is_integral_v<T>)
             return read(schema_.integer(name, value, help), value, first_integer);
+        else if constexpr (std::is_same_v<T, std::string>)
+            return read(schema_.text(name, value, help), value, &base::Recipe::text);
+        else if constexpr (std::is_same_v<T, std::vector<double>>)
+            return read(schema_.reals(name, value, help), value, &base::Recipe::reals);
         else
-            return read(schema_.integers(name, {value.begin(), value.end()}, help), value, whole_numbers);
+            return read(schema_.integers(name, {value.begin(), value.end()}, help), value, whole_numbers<T>);
     }
     /// A number of which each member may have its own: one value, or as many as there are members.
     base::RecipeKey& add_per_member(const std::string& name, std::vector<double>& values, std::string_view help) {
@@ -59,9 +63,10 @@ public:
 private:
     static double first_real(const base::Recipe& recipe, const std::string& name) { return recipe.real(name); }
     static std::int64_t first_integer(const base::Recipe& recipe, const std::string& name) { return recipe.integer(name); }
-    static std::vector<std::int32_t> whole_numbers(const base::Recipe& recipe, const std::string& name) {
+    template <class T>
+    static T whole_numbers(const base::Recipe& recipe, const std::string& name) {
         const std::vector<std::int64_t>& given = recipe.integers(name);
-        return {given.begin(), given.end()};
+        return T(given.begin(), given.end());
     }
     template <class T, class Get>
     base::RecipeKey& read(base::RecipeKey& key, T& value, Get get) {
@@ -72,5 +77,21 @@ private:
     base::Schema schema_;
     const base::Recipe* recipe_;
 };
+
+/// The keys that a list declares with the values of `config` as defaults.
+template <class Config>
+base::Schema schema_of(void (*list)(Keys& keys, Config& config), Config config) {
+    Keys keys;
+    list(keys, config);
+    return keys.schema();
+}
+/// What a recipe says about the keys of a list.
+template <class Config>
+Config read_keys(void (*list)(Keys& keys, Config& config), const base::Recipe& recipe) {
+    Config config;
+    Keys keys(&recipe);
+    list(keys, config);
+    return config;
+}
 
 }  // namespace millrace::models

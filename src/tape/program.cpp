@@ -70,7 +70,7 @@ std::string record_text(const ops::Record& record) {
     for (int slot = record.slot_count() - 1; slot >= 0; --slot) {
         const tensor::View& v = record.slots[static_cast<std::size_t>(slot)];
         if (!v.present() || !record.writes(slot)) continue;
-        return text + fmt::format(" [{},{},{},{}]{}", v.k, v.g, v.rows, v.cols, tensor::name_of(v.dtype));
+        return text + " " + shape_text(v);
     }
     return text;
 }
@@ -188,8 +188,7 @@ std::optional<NonFinite> Program::scan(const ops::Record& record) const {
         if (!v.present() || !record.writes(slot) || v.dtype == DType::u8 || v.dtype == DType::i32) continue;
         const ops::FusedParams* fused = ops::fused_params(record);
         if (fused != nullptr && fused->slots[static_cast<std::size_t>(slot)].unwritten) continue;
-        std::vector<std::byte> host(static_cast<std::size_t>(extent(v)) * tensor::size_of(v.dtype));
-        store_.backend().download(host.data(), address(v), host.size());
+        const std::vector<std::byte> host = download(v);
         std::optional<NonFinite> found;
         for_each(v, [&](int k, int g, int r, int c, std::int64_t at) {
             if (found) return;
@@ -305,9 +304,14 @@ std::string Program::listing() const {
     return out;
 }
 
-std::vector<double> Program::read(const View& view) const {
+std::vector<std::byte> Program::download(const View& view) const {
     std::vector<std::byte> host(static_cast<std::size_t>(extent(view)) * tensor::size_of(view.dtype));
     store_.backend().download(host.data(), address(view), host.size());
+    return host;
+}
+
+std::vector<double> Program::read(const View& view) const {
+    const std::vector<std::byte> host = download(view);
     std::vector<double> values;
     values.reserve(static_cast<std::size_t>(view.count()));
     for_each(view,
@@ -317,8 +321,7 @@ std::vector<double> Program::read(const View& view) const {
 
 void Program::write(const View& view, const std::vector<double>& values) const {
     MILLRACE_ASSERT(static_cast<std::int64_t>(values.size()) == view.count(), "wrong number of values");
-    std::vector<std::byte> host(static_cast<std::size_t>(extent(view)) * tensor::size_of(view.dtype));
-    store_.backend().download(host.data(), address(view), host.size());
+    std::vector<std::byte> host = download(view);
     std::size_t i = 0;
     for_each(view,
              [&](int, int, int, int, std::int64_t at) { tensor::write_element(host.data() + at, view.dtype, values[i++]); });

@@ -127,6 +127,7 @@ private:
     [[nodiscard]] std::byte* address(const tensor::View& view) const;
     [[nodiscard]] tensor::Operand bind(const tensor::View& view) const;
     void bind_records();
+    [[nodiscard]] std::vector<std::byte> download(const tensor::View& view) const;  ///< from its first element to its last
     std::optional<NonFinite> scan(const ops::Record& record) const;
     std::optional<NonFinite> find_new_mark(const ops::Record& record, std::vector<bool>& marked) const;
 

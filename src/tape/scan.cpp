@@ -13,17 +13,12 @@ using tensor::View;
 
 namespace {
 
-bool same_place(const View& a, const View& b) {
-    return a.buffer == b.buffer && a.offset == b.offset && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
-           a.stride_k == b.stride_k && a.stride_g == b.stride_g && a.stride_row == b.stride_row;
-}
-
 /// Whether the rows of `below` follow those of `above`.
 bool follows(const View& above, const View& below) {
     View next = above;
     next.offset += above.rows * above.stride_row;
     next.rows = below.rows;
-    return (above.g == 1 || above.stride_g < above.stride_row) && same_place(next, below);
+    return (above.g == 1 || above.stride_g < above.stride_row) && next == below;
 }
 
 /// Makes `sum` the record over the rows of both, `record` being the step before it.
@@ -31,7 +26,7 @@ bool join(ops::Record& sum, const ops::Record& record) {
     if (sum.op != record.op || sum.layer != record.layer) return false;
     for (int slot = 0; slot < sum.op->slot_count(); ++slot) {
         const View &a = record.slots[static_cast<std::size_t>(slot)], &b = sum.slots[static_cast<std::size_t>(slot)];
-        if (!(sum.op->slot(slot).written() ? same_place(a, b) : follows(a, b))) return false;
+        if (!(sum.op->slot(slot).written() ? a == b : follows(a, b))) return false;
     }
     for (int slot = 0; slot < sum.op->slot_count(); ++slot) {
         if (sum.op->slot(slot).written()) continue;
@@ -65,8 +60,6 @@ Scan::State Scan::state(std::int32_t rows, std::int32_t cols, std::string name) 
     return state;
 }
 
-View Scan::condition_of(std::int32_t first) const { return options_.condition ? options_.condition(first) : View{}; }
-
 void Scan::run(const std::function<void(std::int32_t t)>& body) {
     MILLRACE_ASSERT(builder_.scan_ == nullptr, "a scan inside a scan");
     for (const auto& [first, end] : options_.chunks) {
@@ -89,13 +82,6 @@ void Scan::run(const std::function<void(std::int32_t t)>& body) {
     if (builder_.training()) builder_.on_backward([self = shared_from_this()] { self->backward(); });
 }
 
-void Scan::begin_step(std::int32_t t) {
-    step_ = t;
-    occurrences_.clear();
-}
-
-std::string Scan::key(const std::string& name) { return fmt::format("{} #{}", name, occurrences_[name]++); }
-
 Value Scan::activation(std::int32_t rows, std::int32_t cols, const std::string& name, bool needs_gradient) {
     Stack& stack = stacks_[key(name)];
     MILLRACE_ASSERT(stack.rows == 0 || (stack.rows == rows && stack.cols == cols), name + ": another shape in every step");
@@ -114,8 +100,6 @@ Value Scan::activation(std::int32_t rows, std::int32_t cols, const std::string& 
     }
     return {stack.kept.row_window(std::int64_t{step_} * rows, rows), needs_gradient};
 }
-
-void Scan::drop(const View& intermediate) { dropped_[intermediate.buffer] = {intermediate, {}, true, {}}; }
 
 View Scan::gradient_window(std::int32_t rows, std::int32_t cols, const std::string& name) {
     View& stack = gradient_stacks_[key(name)];

@@ -20,6 +20,13 @@ namespace {
 constexpr std::int64_t kBufferAlign = 256;
 constexpr std::int64_t kTensorAlign = 64;  // elements: 128 bytes in bf16, so that rows of weights can be read 16 bytes at a time
 
+template <class Each, class Count>
+std::int64_t sum_of(const std::vector<Each>& all, const Count& count) {
+    std::int64_t sum = 0;
+    for (const Each& each : all) sum += count(each);
+    return sum;
+}
+
 }  // namespace
 
 Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), options_(options), buffers_(kFixedCount) {
@@ -280,30 +287,17 @@ void Store::write_states(const std::vector<ops::MemberState>& states) {
     write(state(), states);
 }
 
-namespace {
-
-BufferId buffer_for(Store& store, ParameterId id, Store::Arena arena) {
-    switch (arena) {
-        case Store::Arena::value: return store.parameter(id).buffer;
-        case Store::Arena::gradient: return store.gradient(id).buffer;
-        case Store::Arena::first_moment: return store.first_moment().buffer;
-        case Store::Arena::second_moment: return store.second_moment().buffer;
-    }
-    return tensor::kNoBuffer;
-}
-
-View matrix_window(Store& store, ParameterId id, int matrix, int member, Store::Arena arena) {
-    View v = store.parameter(id);
-    v.buffer = buffer_for(store, id, arena);
-    MILLRACE_ASSERT(v.buffer != tensor::kNoBuffer, "the arena was not asked for");
+View Store::matrix_window(ParameterId id, int matrix, int member, Arena arena) const {
+    constexpr Fixed kBuffers[] = {kParams, kGrads, kFirst, kSecond};
+    View v = parameter(id);
+    if (arena != Arena::value) v.buffer = kBuffers[static_cast<int>(arena)];
+    MILLRACE_ASSERT(buffers_[static_cast<std::size_t>(v.buffer)].elements > 0, "the arena was not asked for");
     v.offset += matrix * v.stride_g + member * v.stride_k;
     return v;
 }
 
-}  // namespace
-
 std::vector<float> Store::read_parameter(ParameterId id, int matrix, int member, Arena arena) {
-    const View v = matrix_window(*this, id, matrix, member, arena);
+    const View v = matrix_window(id, matrix, member, arena);
     std::vector<float> values(static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols));
     read_stat(v, values);
     return values;
@@ -311,7 +305,7 @@ std::vector<float> Store::read_parameter(ParameterId id, int matrix, int member,
 
 void Store::write_parameter(ParameterId id, int matrix, int member, const std::vector<float>& values, Arena arena,
                             std::int64_t first) {
-    View v = matrix_window(*this, id, matrix, member, arena);
+    View v = matrix_window(id, matrix, member, arena);
     MILLRACE_ASSERT(first + static_cast<std::int64_t>(values.size()) <= std::int64_t{v.rows} * v.cols, "too many values");
     v.offset += first;
     write_stat(v, values);
@@ -340,23 +334,15 @@ void Store::write_copies(std::int64_t first, const std::vector<float>& values) {
 const ops::MetricsRow* Store::ring_rows() const { return reinterpret_cast<const ops::MetricsRow*>(address(kRing)); }
 
 std::int64_t Store::trainable_count() const {
-    std::int64_t n = 0;
-    for (const Parameter& p : parameters_)
-        if (!p.fixed) n += p.count();
-    return n;
+    return sum_of(parameters_, [](const Parameter& p) { return p.fixed ? 0 : p.count(); });
 }
 
 std::int64_t Store::bytes(Role role) const {
-    std::int64_t n = 0;
-    for (const Buffer& b : buffers_)
-        if (b.role == role) n += b.bytes();
-    return n;
+    return sum_of(buffers_, [role](const Buffer& b) { return b.role == role ? b.bytes() : 0; });
 }
 
 std::int64_t Store::allocated_bytes() const {
-    std::int64_t n = 0;
-    for (const auto& memory : memory_) n += static_cast<std::int64_t>(memory->size());
-    return n;
+    return sum_of(memory_, [](const auto& memory) { return static_cast<std::int64_t>(memory->size()); });
 }
 
 }  // namespace millrace::tape

@@ -186,6 +186,7 @@ private:
     void write_copies(std::int64_t first, const std::vector<float>& values);
     tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
     tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
+    [[nodiscard]] tensor::View matrix_window(ParameterId id, int matrix, int member, Arena arena) const;
     void describe_buffers();  ///< the fixed ones, by what is declared so far
 
     ops::Backend& backend_;

@@ -52,8 +52,8 @@ nn::DenseOptions linear_options(std::int32_t in, std::int32_t out) {
 // Parameters of the collective (r1) that a preset is matched to.
 constexpr std::int64_t kDebugTarget = 559738, kPhase1Target = 2884042;
 
-void baseline_keys(Keys& keys, BaselineConfig& c, std::int64_t& target) {
-    keys.add("target_parameters", target, "number of parameters that the width is solved for").between(1, 1e12);
+void baseline_keys(Keys& keys, BaselineConfig& c) {
+    keys.add("target_parameters", c.target_parameters, "number of parameters that the width is solved for").between(1, 1e12);
     keys.add("widths", c.widths, "widths of the hidden layers; empty: solved for target_parameters")
         .between(1, 1 << 20)
         .length(0, 256);
@@ -61,23 +61,16 @@ void baseline_keys(Keys& keys, BaselineConfig& c, std::int64_t& target) {
 }
 
 base::Schema baseline_schema(const std::string& preset) {
-    BaselineConfig config;
-    std::int64_t target = preset == "debug" ? kDebugTarget : kPhase1Target;
-    Keys keys;
-    baseline_keys(keys, config, target);
-    return keys.schema();
+    return schema_of(baseline_keys, {.widths = {}, .target_parameters = preset == "debug" ? kDebugTarget : kPhase1Target});
 }
 
 base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, const data::Fields& fields) {
     const BaselineKind kind = *std::ranges::find(kBaselines, recipe.text("model.name"), name_of);
-    BaselineConfig config;
-    std::int64_t target = 0;
-    Keys keys(&recipe);
-    baseline_keys(keys, config, target);
+    BaselineConfig config = read_keys(baseline_keys, recipe);
     config.residual = is_residual(kind);
     MILLRACE_SET(config.task, task_of(recipe, fields));
     if (config.widths.empty()) {
-        auto solved = solve_widths(kind, target, config.task.input.width, config.task.outputs);
+        auto solved = solve_widths(kind, config.target_parameters, config.task.input.width, config.task.outputs);
         if (!solved.ok()) return recipe.bad("model.target_parameters", solved.error().message);
         config.widths = std::move(solved).value();
     }

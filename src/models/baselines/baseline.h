@@ -34,6 +34,7 @@ struct BaselineConfig {
     bool residual = false;
     Task task = {};
     float dropout = 0.1f;
+    std::int64_t target_parameters = 0;  ///< that widths are solved for where there are none
 };
 
 class Baseline final : public TaskModel {

@@ -18,17 +18,11 @@ void cnn_keys(Keys& keys, CnnConfig& c) {
 }
 
 base::Schema cnn_schema(const std::string& preset) {
-    CnnConfig config;
-    if (preset == "debug") config = {.channels = {8, 16}, .hidden = 32};
-    Keys keys;
-    cnn_keys(keys, config);
-    return keys.schema();
+    return schema_of(cnn_keys, preset == "debug" ? CnnConfig{.channels = {8, 16}, .hidden = 32} : CnnConfig{});
 }
 
 base::Result<std::unique_ptr<Model>> make_cnn(const base::Recipe& recipe, const data::Fields& fields) {
-    CnnConfig config;
-    Keys keys(&recipe);
-    cnn_keys(keys, config);
+    CnnConfig config = read_keys(cnn_keys, recipe);
     MILLRACE_SET(config.task, task_of(recipe, fields));
     if (config.task.input.shape.size() == 0)
         return recipe.bad("model.name", fmt::format("cnn needs images; the data has {}", data::text_of(fields)));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "models/collective/collective.h"
 #include "models/keys.h"
@@ -11,14 +12,6 @@ namespace millrace::models {
 namespace {
 
 std::int32_t floor_to_int(double value) { return static_cast<std::int32_t>(std::floor(value)); }
-
-/// Widths that vary are cut by a fifth.
-base::Status check_unit(const char* role, const UnitShape& shape, bool varies) {
-    for (std::int32_t width : shape.hidden)
-        if (varies && width < 2)
-            return base::Error{fmt::format("model.{}_hidden holds the width {}, which is too small", role, width)};
-    return base::ok();
-}
 
 constexpr double kWidest = 1 << 20;
 
@@ -67,15 +60,11 @@ base::Schema collective_schema(const std::string& preset) {
         choice.config.expert = {{512, 256}, 128};
         choice.config.analyst = {{256, 128}, 64};
     }
-    Keys keys;
-    collective_keys(keys, choice);
-    return keys.schema();
+    return schema_of(collective_keys, choice);
 }
 
 base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe, const data::Fields& fields) {
-    CollectiveChoice choice;
-    Keys keys(&recipe);
-    collective_keys(keys, choice);
+    CollectiveChoice choice = read_keys(collective_keys, recipe);
     CollectiveConfig& config = choice.config;
     MILLRACE_SET(config.task, task_of(recipe, fields));
     config.experts = choice.experts > 0 ? choice.experts : expert_count(choice.total, choice.ratio, config.revision);
@@ -134,8 +123,11 @@ base::Status validate(const CollectiveConfig& config) {
     if (task.input.width < 1 || (!task.regression && task.outputs < 2))
         return base::Error{fmt::format("the data has {} features and {} classes; at least 1 and 2 would be right",
                                        task.input.width, task.outputs)};
-    MILLRACE_TRY(check_unit("expert", config.expert, config.vary_experts));
-    MILLRACE_TRY(check_unit("analyst", config.analyst, config.vary_analysts));
+    for (const auto& [role, shape, varies] : {std::tuple{"expert", &config.expert, config.vary_experts},
+                                              std::tuple{"analyst", &config.analyst, config.vary_analysts}})
+        for (const std::int32_t width : shape->hidden)
+            if (varies && width < 2)  // it is cut by a fifth
+                return base::Error{fmt::format("model.{}_hidden holds the width {}, which is too small", role, width)};
     if (config.summary_width() < 1)
         return base::Error{fmt::format("model.expert_compression is {}, which leaves no column of the {} the experts give",
                                        config.expert_compression, config.opinions_width())};

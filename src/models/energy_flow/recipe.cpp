@@ -130,10 +130,8 @@ void energy_keys(Keys& keys, EnergyFlowConfig& c) {
 
 base::Schema energy_schema(const std::string& preset) {
     const Profile& p = profile_of(preset);
-    EnergyFlowConfig config{.width = p.width, .height = p.height, .depth = p.depth, .hidden = p.hidden, .layers = p.layers};
-    Keys keys;
-    energy_keys(keys, config);
-    return keys.schema();
+    return schema_of(energy_keys,
+                     {.width = p.width, .height = p.height, .depth = p.depth, .hidden = p.hidden, .layers = p.layers});
 }
 
 void set_energy_defaults(const std::string& preset, base::Schema& keys) {
@@ -143,9 +141,7 @@ void set_energy_defaults(const std::string& preset, base::Schema& keys) {
 }
 
 base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe, const data::Fields& fields) {
-    EnergyFlowConfig config;
-    Keys keys(&recipe);
-    energy_keys(keys, config);
+    EnergyFlowConfig config = read_keys(energy_keys, recipe);
     const data::Field *vector = data::find_field(fields, "vector"), *inputs = data::find_field(fields, "input_tokens"),
                       *targets = data::find_field(fields, "target_tokens");
     if (vector != nullptr) config.embedding = vector->width;
@@ -184,24 +180,22 @@ std::int32_t EnergyFlowConfig::rows(std::int32_t samples) const {
 }
 
 base::Status validate(const EnergyFlowConfig& c) {
-    if (c.width < 2 || c.height < 2)
-        return base::Error{
-            fmt::format("model.width = {} and model.height = {}: a surface needs at least 2 x 2 cells", c.width, c.height)};
-    if (c.step_count() < 1)
-        return base::Error{fmt::format("model.depth = {} gives no step; model.depth = 2 would be the least", c.depth)};
-    if (!(c.arrive * c.step_count() > 0.5))
-        return base::Error{
-            fmt::format("model.arrive = {} of {} steps is less than half a step; a larger model.arrive would be right", c.arrive,
-                        c.step_count())};
-    if (c.hidden % 2 != 0)
-        return base::Error{fmt::format("model.hidden = {} must be even: the energy head has half of it", c.hidden)};
-    if (c.headroom > 0 && !(c.spawn_length > 0))
-        return base::Error{fmt::format("model.spawn_length = {} must be positive when model.headroom > 0", c.spawn_length)};
-    if (const TextBridgeConfig& t = c.text_bridge; t.enabled && (t.heads < 1 || t.width % t.heads != 0))
-        return base::Error{
-            fmt::format("model.text_bridge.width = {} must be a multiple of model.text_bridge.heads = {}", t.width, t.heads)};
-    if (c.gradient_budget < 0)
-        return base::Error{fmt::format("model.gradient_budget = {} must not be negative", c.gradient_budget)};
+    const TextBridgeConfig& t = c.text_bridge;
+    const std::pair<bool, std::string> rules[] = {
+        {c.width >= 2 && c.height >= 2,
+         fmt::format("model.width = {} and model.height = {}: a surface needs at least 2 x 2 cells", c.width, c.height)},
+        {c.step_count() >= 1, fmt::format("model.depth = {} gives no step; model.depth = 2 would be the least", c.depth)},
+        {c.arrive * c.step_count() > 0.5,
+         fmt::format("model.arrive = {} of {} steps is less than half a step; a larger model.arrive would be right", c.arrive,
+                     c.step_count())},
+        {c.hidden % 2 == 0, fmt::format("model.hidden = {} must be even: the energy head has half of it", c.hidden)},
+        {!(c.headroom > 0) || c.spawn_length > 0,
+         fmt::format("model.spawn_length = {} must be positive when model.headroom > 0", c.spawn_length)},
+        {!t.enabled || (t.heads >= 1 && t.width % t.heads == 0),
+         fmt::format("model.text_bridge.width = {} must be a multiple of model.text_bridge.heads = {}", t.width, t.heads)},
+        {c.gradient_budget >= 0, fmt::format("model.gradient_budget = {} must not be negative", c.gradient_budget)}};
+    for (const auto& [obeyed, message] : rules)
+        if (!obeyed) return base::Error{message};
     return base::ok();
 }
 

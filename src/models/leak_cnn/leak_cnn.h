@@ -82,7 +82,7 @@ struct LeakCnnConfig {
     std::vector<double> alpha{0.75};     ///< focal: weight of the positive class; the others share what is left of 1
     std::vector<double> auxiliary{0.5};  ///< weight of the second head's loss; 0: it has no part in training and voting
     data::Classes classes{{"NOLEAK", "LEAK"}, {}, 1, {40, 2}};
-    std::shared_ptr<const data::Scaling> scaling;
+    std::shared_ptr<const data::Scaling> scaling = {};
 };
 
 class LeakCnn final : public Model {

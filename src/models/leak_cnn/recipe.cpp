@@ -47,14 +47,7 @@ void leak_keys(Keys& keys, LeakCnnConfig& c) {
 }
 
 base::Schema leak_schema(const std::string& preset) {
-    LeakCnnConfig config;
-    if (preset == "debug") {
-        config.channels = {4, 8, 8};
-        config.hidden = 16;
-    }
-    Keys keys;
-    leak_keys(keys, config);
-    return keys.schema();
+    return schema_of(leak_keys, preset == "debug" ? LeakCnnConfig{.hidden = 16, .channels = {4, 8, 8}} : LeakCnnConfig{});
 }
 
 void set_leak_defaults(const std::string&, base::Schema& keys) {
@@ -112,50 +105,45 @@ base::Result<std::string> build(const data::CommandOptions& given, const data::C
 
 /// `millrace data build-leak`: the family's data from recordings in class folders.
 data::DataCommand build_leak_command() {
-    const data::SoundSetOptions usual;
-    data::DataCommand command{
-        "build-leak", "mel windows of WAV and FLAC recordings in class folders, split by recording", {}, {}, build};
-    command.options = {{"WAV_DIR", "folder with a folder of recordings per class", std::string(), {}, true},
-                       {"--out", "folder to write", std::string(), "PATH", true},
-                       {"--positive", "make it binary: this class against all others", std::string(), "CLASS"},
-                       {"--split", "shares of training, validation and test", std::string("0.7,0.2,0.1")},
-                       {"--seed", "decides which recordings go where", usual.seed},
-                       {"--threads", "0: one per processor", std::uint32_t{0}},
-                       {"--waveform", "store the samples beside the mel windows", false},
-                       {"--repeat", "repeat recordings shorter than 10 s instead of padding them with silence", false}};
-    command.examples =
-        "Examples:\n  millrace data build-leak recordings --out data/leak\n"
-        "  millrace data build-leak recordings --out data/binary --positive LEAK --split 0.8,0.1,0.1";
-    return command;
+    return {"build-leak",
+            "mel windows of WAV and FLAC recordings in class folders, split by recording",
+            "Examples:\n  millrace data build-leak recordings --out data/leak\n"
+            "  millrace data build-leak recordings --out data/binary --positive LEAK --split 0.8,0.1,0.1",
+            {{"WAV_DIR", "folder with a folder of recordings per class", std::string(), {}, true},
+             {"--out", "folder to write", std::string(), "PATH", true},
+             {"--positive", "make it binary: this class against all others", std::string(), "CLASS"},
+             {"--split", "shares of training, validation and test", std::string("0.7,0.2,0.1")},
+             {"--seed", "decides which recordings go where", data::SoundSetOptions().seed},
+             {"--threads", "0: one per processor", std::uint32_t{0}},
+             {"--waveform", "store the samples beside the mel windows", false},
+             {"--repeat", "repeat recordings shorter than 10 s instead of padding them with silence", false}},
+            build};
 }
 
 /// `millrace data pack`: a set mixed for streaming.
 data::DataCommand pack_command() {
-    data::DataCommand command{
-        "pack", "copy a set of recordings with its training part in random order, for streaming", {}, {}, {}};
-    command.options = {{"FOLDER", "folder with TRAINING_DATASET.H5", std::string(), {}, true},
-                       {"--out", "folder to write", std::string(), "PATH", true},
-                       {"--seed", "decides the order", data::kMakerSeed}};
-    command.examples = "Examples:\n  millrace data pack data/leak --out data/leak-packed";
-    command.run = [](const data::CommandOptions& given, const data::CommandProgress& progress) {
-        return data::pack_recordings(given[0].as<std::string>(), given[1].as<std::string>(), given[2].as<std::uint64_t>(),
-                                     progress);
-    };
-    return command;
+    return {"pack",
+            "copy a set of recordings with its training part in random order, for streaming",
+            "Examples:\n  millrace data pack data/leak --out data/leak-packed",
+            {{"FOLDER", "folder with TRAINING_DATASET.H5", std::string(), {}, true},
+             {"--out", "folder to write", std::string(), "PATH", true},
+             {"--seed", "decides the order", data::kMakerSeed}},
+            [](const data::CommandOptions& given, const data::CommandProgress& progress) {
+                return data::pack_recordings(given[0].as<std::string>(), given[1].as<std::string>(), given[2].as<std::uint64_t>(),
+                                             progress);
+            }};
 }
 
 }  // namespace
 
 base::Result<LeakCnnConfig> leak_cnn_config(const base::Recipe& recipe, const data::Fields& fields) {
-    LeakCnnConfig config;
+    LeakCnnConfig config = read_keys(leak_keys, recipe);
     const data::Field *features = data::find_field(fields, "features"), *label = data::find_field(fields, "label");
     if (features != nullptr) {
         config.bands = features->width;
         config.scaling = features->scaling;
     }
     if (label != nullptr && label->classes != nullptr) config.classes = *label->classes;
-    Keys keys(&recipe);
-    leak_keys(keys, config);
     MILLRACE_LET(balanced, class_weights(recipe, fields));
     config.balanced = !balanced.empty();
     if (config.balanced && config.loss != LossKind::plain)
@@ -167,21 +155,19 @@ base::Result<LeakCnnConfig> leak_cnn_config(const base::Recipe& recipe, const da
 }
 
 Family leak_cnn_family() {
-    Family family;
-    family.name = "leak_cnn";
-    family.presets = {"debug", "base"};
-    family.schema = leak_schema;
-    family.make = make_leak_cnn;
-    family.set_general_defaults = set_leak_defaults;
-    family.data = data::DataKind::recordings;
-    family.usual = {{"features", data::Field::Kind::real, 64}, {"label", data::Field::Kind::integer, 1, 2}};
-    family.stored_data = stored_data_of;
-    family.data_commands = {build_leak_command(), pack_command()};
-    family.classify = classify_sounds;
-    family.metrics = kLeakMetrics;
-    family.weighs_classes = true;
-    family.measures = {"file_f1", "validation_loss", "file_mcc", "segment_f1", "validation_accuracy"};
-    return family;
+    return {.name = "leak_cnn",
+            .presets = {"debug", "base"},
+            .schema = leak_schema,
+            .make = make_leak_cnn,
+            .set_general_defaults = set_leak_defaults,
+            .data = data::DataKind::recordings,
+            .usual = {{"features", data::Field::Kind::real, 64}, {"label", data::Field::Kind::integer, 1, 2}},
+            .measures = {"file_f1", "validation_loss", "file_mcc", "segment_f1", "validation_accuracy"},
+            .weighs_classes = true,
+            .metrics = kLeakMetrics,
+            .stored_data = stored_data_of,
+            .classify = classify_sounds,
+            .data_commands = {build_leak_command(), pack_command()}};
 }
 
 std::string encode(const RecordingData& data) {

@@ -8,29 +8,26 @@
 namespace millrace::models {
 namespace {
 
-void transformer_keys(Keys& keys, LanguageConfig& config, std::int32_t& depth) {
-    language_keys(keys, config);
-    keys.add("depth", depth, "layers").between(1, 256);
+struct TransformerChoice {
+    LanguageConfig language;
+    std::int32_t depth = 4;
+};
+
+void transformer_keys(Keys& keys, TransformerChoice& choice) {
+    language_keys(keys, choice.language);
+    keys.add("depth", choice.depth, "layers").between(1, 256);
 }
 
 base::Schema transformer_schema(const std::string& preset) {
-    const bool debug = preset == "debug";
-    LanguageConfig config;
-    std::int32_t depth = debug ? 2 : 4;
-    if (debug) config.width = 32, config.inner = 64;
-    Keys keys;
-    transformer_keys(keys, config, depth);
-    return keys.schema();
+    const TransformerChoice debug{.language = {.width = 32, .inner = 64}, .depth = 2};
+    return schema_of(transformer_keys, preset == "debug" ? debug : TransformerChoice{});
 }
 
 base::Result<std::unique_ptr<Model>> make_transformer(const base::Recipe& recipe, const data::Fields& fields) {
-    LanguageConfig config;
-    std::int32_t depth = 0;
-    Keys keys(&recipe);
-    transformer_keys(keys, config, depth);
-    take_fields(config, fields);
-    MILLRACE_TRY(check(config));
-    return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(config), depth));
+    TransformerChoice choice = read_keys(transformer_keys, recipe);
+    take_fields(choice.language, fields);
+    MILLRACE_TRY(check(choice.language));
+    return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(choice.language), choice.depth));
 }
 
 }  // namespace
