@@ -38,67 +38,59 @@ base::Result<Numbered> number(const TextRequest& request, const TextShape& sente
     return all;
 }
 
-/// A program that answers `rows` texts at once.
-class Answering {
-public:
-    static base::Result<std::unique_ptr<Answering>> create(const TextRequest& request, const TextShape& texts, std::int32_t rows);
-    /// ids and vectors [count, E] of texts [first, first + count).
-    void run(const Numbered& texts, std::size_t first, std::size_t count, Numbered& answers, std::vector<double>& vectors);
-    [[nodiscard]] const TrainedModel& trained() const { return *trained_; }
-    [[nodiscard]] std::size_t width() const { return width_; }
-
-private:
-    std::unique_ptr<TrainedModel> trained_;
-    nn::Sequences inputs_;
-    std::vector<tensor::View> kept_;
-    std::size_t width_ = 0;
+/// A program that answers some texts at once.
+struct Answering {
+    std::unique_ptr<TrainedModel> trained = {};
+    nn::Sequences inputs = {};
+    std::vector<tensor::View> kept = {};
+    std::size_t width = 0;  ///< of a vector
 };
 
-base::Result<std::unique_ptr<Answering>> Answering::create(const TextRequest& request, const TextShape& texts,
-                                                           std::int32_t rows) {
-    std::unique_ptr<Answering> made(new Answering);
+base::Result<Answering> begin_answering(const TextRequest& request, const TextShape& texts, std::int32_t rows) {
+    Answering made;
     const io::SafetensorsFile& file = request.checkpoint.members.front().model;
     const io::TensorView* map = file.find("target_map");
     if (map == nullptr || map->shape.size() != 2)
         return base::Error{"tensor target_map is missing or of another shape; the file is of another model", file.place()};
-    made->width_ = static_cast<std::size_t>(map->shape[1]);
+    made.width = static_cast<std::size_t>(map->shape[1]);
     constexpr auto kReal = data::Field::Kind::real, kInteger = data::Field::Kind::integer;
     MILLRACE_LET(model, make(request.recipe, {{"vector", kReal, static_cast<std::int32_t>(map->shape[1])},
                                               {"input_tokens", kInteger, texts.input_tokens, 0, texts.tokenizer},
                                               {"target_tokens", kInteger, texts.target_tokens, 0, texts.tokenizer}}));
     auto& flow = dynamic_cast<EnergyFlow&>(*model);
     const auto declare = [&](tape::Store& store) {
-        made->inputs_.ids = store.add_data("texts", tensor::DType::i32, rows, texts.input_tokens);
-        made->inputs_.lengths = store.add_data("lengths", tensor::DType::i32, rows, 1);
+        made.inputs.ids = store.add_data("texts", tensor::DType::i32, rows, texts.input_tokens);
+        made.inputs.lengths = store.add_data("lengths", tensor::DType::i32, rows, 1);
         return base::ok();
     };
-    const auto build = [&](tape::Builder& builder) { made->kept_ = flow.build_answer(builder, made->inputs_).kept; };
-    MILLRACE_SET(made->trained_, TrainedModel::create(request, std::move(model), "answer", declare, build));
+    const auto build = [&](tape::Builder& builder) { made.kept = flow.build_answer(builder, made.inputs).kept; };
+    MILLRACE_SET(made.trained, TrainedModel::create(request, std::move(model), "answer", declare, build));
     return made;
 }
 
-void Answering::run(const Numbered& texts, std::size_t first, std::size_t count, Numbered& answers,
-                    std::vector<double>& vectors) {
-    const auto columns = static_cast<std::size_t>(inputs_.ids.cols), rows = static_cast<std::size_t>(inputs_.ids.rows);
+/// ids and vectors [count, E] of texts [first, first + count).
+void answer(const Answering& with, const Numbered& texts, std::size_t first, std::size_t count, Numbered& answers,
+            std::vector<double>& vectors) {
+    const auto columns = static_cast<std::size_t>(with.inputs.ids.cols), rows = static_cast<std::size_t>(with.inputs.ids.rows);
     std::vector<std::int32_t> ids(rows * columns), lengths(rows);  // rows behind the last text stay empty and reach nothing
     for (std::size_t i = 0; i < count; ++i) {
         const std::vector<std::int32_t>& text = texts[first + i];
         std::copy(text.begin(), text.end(), ids.begin() + static_cast<std::ptrdiff_t>(i * columns));
         lengths[i] = static_cast<std::int32_t>(text.size());
     }
-    trained_->store().write(inputs_.ids, ids);
-    trained_->store().write(inputs_.lengths, lengths);
-    tape::Program& program = trained_->program();
+    with.trained->store().write(with.inputs.ids, ids);
+    with.trained->store().write(with.inputs.lengths, lengths);
+    tape::Program& program = with.trained->program();
     program.run();
-    const std::vector<double> answered = program.read(kept_[0]), answer_lengths = program.read(kept_[1]),
-                              found = program.read(kept_[2]);
+    const std::vector<double> answered = program.read(with.kept[0]), answer_lengths = program.read(with.kept[1]),
+                              found = program.read(with.kept[2]);
     const std::size_t most = answered.size() / rows;
     for (std::size_t i = 0; i < count; ++i) {
         std::vector<std::int32_t>& answer = answers.emplace_back();
         for (std::size_t t = 0; t < static_cast<std::size_t>(answer_lengths[i]); ++t)
             answer.push_back(static_cast<std::int32_t>(answered[i * most + t]));
     }
-    vectors.insert(vectors.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count * width_));
+    vectors.insert(vectors.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count * with.width));
 }
 
 /// Fills in the nearest of the targets set aside; `vectors` [answers, width].
@@ -148,15 +140,15 @@ base::Result<TextReport> answer_texts(const TextRequest& request) {
     MILLRACE_LET(texts, number(request, shape));
 
     const auto rows = std::min<std::size_t>(texts.size(), static_cast<std::size_t>(request.recipe.integer("eval.batch")));
-    MILLRACE_LET(answering, Answering::create(request, shape, static_cast<std::int32_t>(rows)));
+    MILLRACE_LET(answering, begin_answering(request, shape, static_cast<std::int32_t>(rows)));
     TextReport report;
-    report.device = answering->trained().device();
+    report.device = answering.trained->device();
     const auto begin = std::chrono::steady_clock::now();
     Numbered answers;
     std::vector<double> vectors;
     for (std::size_t first = 0; first < texts.size(); first += rows)
-        answering->run(texts, first, std::min(rows, texts.size() - first), answers, vectors);
-    MILLRACE_TRY(answering->trained().check());
+        answer(answering, texts, first, std::min(rows, texts.size() - first), answers, vectors);
+    MILLRACE_TRY(answering.trained->check());
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     for (std::size_t i = 0; i < texts.size(); ++i) {
         const auto unknown = std::count(texts[i].begin(), texts[i].end(), data::Tokenizer::kUnknown);
@@ -168,7 +160,7 @@ base::Result<TextReport> answer_texts(const TextRequest& request) {
                                   {}});
     }
     if (request.nearest)
-        if (const base::Status found = find_nearest(request.recipe, answering->width(), vectors, report.answers); !found.ok())
+        if (const base::Status found = find_nearest(request.recipe, answering.width, vectors, report.answers); !found.ok())
             MILLRACE_LOG(warn, "the nearest target is not looked for: {}", found.error().text());
     return report;
 }

@@ -218,22 +218,22 @@ base::Status check_capacity(const EnergyFlowConfig& c, std::int32_t samples) {
 }
 
 Family energy_flow_family() {
-    Family family;
-    family.name = "energy_flow";
-    for (const Profile& profile : kProfiles) family.presets.emplace_back(profile.name);
-    family.schema = energy_schema;
-    family.make = make_energy_flow;
-    family.set_general_defaults = set_energy_defaults;
-    family.data = data::DataKind::pairs;
-    family.usual = {{"vector", data::Field::Kind::real, kTeacherWidth}, {"goal", data::Field::Kind::real, kTeacherWidth}};
-    family.token_keys = "model.text_bridge";
-    family.stored_data = stored_texts;
-    family.pictures = flow_pictures;
-    family.picture_options = {{"--plot-flows", "N", "how many flows to draw; 48, or all where there are fewer, unless given"}};
-    family.answer = answer_texts;
-    family.metrics = kEnergyMetrics;
-    family.measures = {"validation_loss", "validation_cosine", "retrieval_at_1"};
-    return family;
+    std::vector<std::string> presets;
+    for (const Profile& profile : kProfiles) presets.emplace_back(profile.name);
+    return {.name = "energy_flow",
+            .presets = std::move(presets),
+            .schema = energy_schema,
+            .make = make_energy_flow,
+            .set_general_defaults = set_energy_defaults,
+            .data = data::DataKind::pairs,
+            .usual = {{"vector", data::Field::Kind::real, kTeacherWidth}, {"goal", data::Field::Kind::real, kTeacherWidth}},
+            .token_keys = "model.text_bridge",
+            .measures = {"validation_loss", "validation_cosine", "retrieval_at_1"},
+            .metrics = kEnergyMetrics,
+            .stored_data = stored_texts,
+            .pictures = flow_pictures,
+            .picture_options = {{"--plot-flows", "N", "how many flows to draw; 48, or all where there are fewer, unless given"}},
+            .answer = answer_texts};
 }
 
 }  // namespace millrace::models
