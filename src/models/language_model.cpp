@@ -105,7 +105,7 @@ std::unique_ptr<Scoring> LanguageModel::scoring(data::Part part, int /*member*/)
 }
 
 tape::Value LanguageModel::build_step(tape::Builder& builder, const nn::Sequences& token, const tensor::View& position_row) {
-    const tape::Value x = body(builder, embedding_.forward_at(builder, token, position_row), token);
+    const tape::Value x = body(builder, embedding_.forward(builder, token, {}, position_row), token);
     return head_.logits(builder, norm_.forward(builder, x));
 }
 

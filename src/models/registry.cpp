@@ -6,6 +6,7 @@
 
 #include "base/nearest.h"
 #include "models/registry.h"
+#include "models/weights.h"
 
 namespace millrace::models {
 namespace {
@@ -79,8 +80,7 @@ base::Result<data::StoredData> stored_data(const base::Recipe& recipe, const io:
     const io::SafetensorsFile& file = checkpoint.members.front().model;
     const io::TensorView* tensor = file.find(kPreparation);
     if (tensor == nullptr || tensor->type != io::ElementType::kU8) return stored;
-    MILLRACE_LET(bytes, file.read(*tensor));
-    stored.preparation.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    MILLRACE_SET(stored.preparation, read_text(file, *tensor));
     return stored;
 }
 

@@ -161,10 +161,9 @@ base::Status load_tensor(tape::Store& store, const io::SafetensorsFile& file, co
 base::Status check_attachment(const io::SafetensorsFile& file, const Attachment& attachment) {
     const io::TensorView* tensor = file.find(attachment.name);
     if (tensor == nullptr && attachment.name == kPreparation) return base::ok();
-    std::vector<std::byte> bytes;
-    if (tensor != nullptr) MILLRACE_SET(bytes, file.read(*tensor));
-    if (tensor == nullptr || tensor->type != io::ElementType::kU8 ||
-        std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()) != attachment.bytes)
+    std::string bytes;
+    if (tensor != nullptr) MILLRACE_SET(bytes, read_text(file, *tensor));
+    if (tensor == nullptr || tensor->type != io::ElementType::kU8 || bytes != attachment.bytes)
         return base::Error{fmt::format("tensor {} is {}; the file is of another model", attachment.name,
                                        tensor == nullptr ? "missing" : "another"),
                            file.place()};
@@ -206,6 +205,11 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
 }
 
 }  // namespace
+
+base::Result<std::string> read_text(const io::SafetensorsFile& file, const io::TensorView& tensor) {
+    MILLRACE_LET(bytes, file.read(tensor));
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
 
 const io::TensorView* find_tensor(const io::SafetensorsFile& file, const std::string& name) {
     if (const io::TensorView* tensor = file.find(name)) return tensor;

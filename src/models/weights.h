@@ -26,6 +26,9 @@ constexpr std::size_t kWindowBytes = std::size_t{4} << 20;
 /// "nodes.0.norm1.bias" for a transformer's "layers.0.norm1.bias"); null when the file has neither.
 const io::TensorView* find_tensor(const io::SafetensorsFile& file, const std::string& name);
 
+/// The bytes of a tensor of U8, such as an attachment's.
+base::Result<std::string> read_text(const io::SafetensorsFile& file, const io::TensorView& tensor);
+
 /// How many rows the table of that name has besides some; refuses one that is missing or has no more.
 base::Result<std::int32_t> stored_rows(const io::SafetensorsFile& file, const std::string& name, std::int32_t beside = 0);
 

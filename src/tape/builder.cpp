@@ -98,8 +98,6 @@ void Builder::on_gradient(const Value& value, std::function<void(const View& gra
     });
 }
 
-bool Builder::merges_weight_gradients() const { return scan_ != nullptr; }
-
 void Builder::append_weight_gradient(ops::Record record) {
     require_rule(record);
     if (scan_ != nullptr)

@@ -50,10 +50,6 @@ void for_each(const View& v, F f) {
                 for (int c = 0; c < v.cols; ++c) f(k, g, r, c, (k * v.stride_k + g * v.stride_g + r * v.stride_row + c) * size);
 }
 
-tensor::Operand operand(const View& v, void* data) {
-    return {data, v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
-}
-
 std::string shape_text(const View& v) { return fmt::format("[{},{},{},{}]{}", v.k, v.g, v.rows, v.cols, name_of(v.dtype)); }
 
 std::string line_of(const ops::Record& record) {
@@ -78,12 +74,13 @@ std::string record_text(const ops::Record& record) {
 }  // namespace
 
 std::string NonFinite::text() const {
+    const std::string writer = op + " of " + (layer.empty() ? "the program" : layer);
     if (slot == "state")
         return fmt::format(
-            "{} of {} marked the step of member {} as not finite: a loss or norm is too large, or a label or index out of range",
-            op, layer.empty() ? "the program" : layer, member);
-    return fmt::format("{} of {} wrote {} into {}[member {}, group {}, row {}, column {}]", op,
-                       layer.empty() ? "the program" : layer, value, slot, member, group, row, col);
+            "{} marked the step of member {} as not finite: a loss or norm is too large, or a label or index out of range",
+            writer, member);
+    return fmt::format("{} wrote {} into {}[member {}, group {}, row {}, column {}]", writer, value, slot, member, group, row,
+                       col);
 }
 
 std::int64_t Arena::reserve(std::int64_t activations, std::int64_t scratch) {
@@ -136,7 +133,7 @@ std::byte* Program::address(const View& view) const {
 
 tensor::Operand Program::bind(const View& v) const {
     if (!v.present()) return {};
-    return operand(v, address(v));
+    return {address(v), v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
 }
 
 void Program::bind_records() {
@@ -189,12 +186,11 @@ std::optional<NonFinite> Program::scan(const ops::Record& record) const {
         const ops::FusedParams* fused = ops::fused_params(record);
         if (fused != nullptr && fused->slots[static_cast<std::size_t>(slot)].unwritten) continue;
         const std::vector<std::byte> host = download(v);
+        const ops::Record& writer = ops::writer_of(record, slot);
         std::optional<NonFinite> found;
         for_each(v, [&](int k, int g, int r, int c, std::int64_t at) {
-            if (found) return;
             const double value = tensor::read_element(host.data() + at, v.dtype);
-            const ops::Record& writer = ops::writer_of(record, slot);
-            if (!std::isfinite(value))
+            if (!found && !std::isfinite(value))
                 found = NonFinite{writer.op->name, writer.layer, record.slot(slot).name, k, g, r, c, value};
         });
         if (found) return found;
@@ -265,9 +261,8 @@ std::string Program::text_of(const ops::Kernel& kernel) const {
     std::vector<const ops::Record*> all;
     for (std::size_t r = kernel.first; r < kernel.first + kernel.count; ++r)
         for (const ops::Record* part : ops::parts_of(records_[r])) all.push_back(part);
-    std::string text;
-    for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 2); ++i)
-        text += fmt::format("{}{} {}", text.empty() ? "" : " + ", all[i]->op->name, all[i]->layer);
+    std::string text = fmt::format("{} {}", all[0]->op->name, all[0]->layer);
+    if (all.size() > 1) text += fmt::format(" + {} {}", all[1]->op->name, all[1]->layer);
     if (all.size() > 2) text += fmt::format(" + {} more", all.size() - 2);
     return text;
 }

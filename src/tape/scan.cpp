@@ -47,7 +47,6 @@ Scan::Scan(Builder& builder, ScanOptions options) : builder_(builder), options_(
 Value Scan::State::before(std::int32_t t) const {
     return {windows_.row_window(std::int64_t{training_ ? t : t % 2} * rows_, rows_), training_ && t > 0};
 }
-Value Scan::State::after(std::int32_t t) const { return before(t + 1); }
 
 Scan::State Scan::state(std::int32_t rows, std::int32_t cols, std::string name) {
     State state;

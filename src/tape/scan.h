@@ -54,7 +54,7 @@ public:
     class State {
     public:
         [[nodiscard]] Value before(std::int32_t t) const;  ///< as step t finds it; that of step 0 has no gradient
-        [[nodiscard]] Value after(std::int32_t t) const;   ///< as step t leaves it
+        [[nodiscard]] Value after(std::int32_t t) const { return before(t + 1); }  ///< as step t leaves it
     private:
         friend class Scan;
         tensor::View windows_;  ///< steps + 1 windows; two in turn in evaluation programs

@@ -171,14 +171,6 @@ const char* name_of(Recompute recompute) {
     return kNames[static_cast<int>(recompute)];
 }
 
-std::int32_t EnergyFlowConfig::least_steps() const {
-    return min_steps > 0 ? min_steps : static_cast<std::int32_t>(std::ceil(arrive * step_count()));
-}
-
-std::int32_t EnergyFlowConfig::rows(std::int32_t samples) const {
-    return static_cast<std::int32_t>(static_cast<double>(samples) * cells() * (1 + headroom));
-}
-
 base::Status validate(const EnergyFlowConfig& c) {
     const TextBridgeConfig& t = c.text_bridge;
     const std::pair<bool, std::string> rules[] = {

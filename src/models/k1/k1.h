@@ -37,8 +37,9 @@ public:
     void append_before_update(tape::Builder& builder) override;
     [[nodiscard]] std::vector<std::int32_t> cached_widths() const override;
 
-    static std::string group_of(std::int32_t node);   ///< of parameters: "node.4"
-    static std::string prefix_of(std::int32_t node);  ///< of the names of a node's tensors: "nodes.4."
+    static std::string group_of(std::int32_t node) { return "node." + std::to_string(node); }  ///< of parameters: "node.4"
+    /// Of the names of a node's tensors: "nodes.4."
+    static std::string prefix_of(std::int32_t node) { return "nodes." + std::to_string(node) + "."; }
     [[nodiscard]] const K1Config& config() const { return config_; }
     /// What the steps of a run counted of each node, the rows of choose_nodes: one vector per node. After declare().
     [[nodiscard]] tape::ParameterId statistics() const { return statistics_; }

@@ -112,9 +112,6 @@ std::string summary_of(const NodeReport& report) {
 
 }  // namespace
 
-double NodeStatistics::chosen_steps() const { return std::accumulate(chosen.begin(), chosen.end(), 0.0); }
-double NodeStatistics::steps() const { return std::accumulate(seen.begin(), seen.end(), 0.0); }
-
 std::vector<NodeStatistics> read_statistics(const K1& model, tape::Store& store, int member) {
     const std::vector<ops::GroupState> table = store.read_groups();
     const std::size_t first = static_cast<std::size_t>(member) * store.groups().size();

@@ -4,6 +4,7 @@
 // tree, nodes.svg (of the second member nodes-001.svg). docs/trees.md says what the keys mean.
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "models/capabilities.h"
@@ -17,8 +18,8 @@ struct NodeStatistics {
     double worst = 0;                  ///< steps whose path of largest norms ended here
     std::vector<double> chosen, seen;  ///< by label: steps that chose the node, and all since the node was made
 
-    [[nodiscard]] double chosen_steps() const;
-    [[nodiscard]] double steps() const;
+    [[nodiscard]] double chosen_steps() const { return std::accumulate(chosen.begin(), chosen.end(), 0.0); }
+    [[nodiscard]] double steps() const { return std::accumulate(seen.begin(), seen.end(), 0.0); }
     [[nodiscard]] double rate() const { return steps() > 0 ? chosen_steps() / steps() : 0; }  ///< share of steps that chose it
 };
 

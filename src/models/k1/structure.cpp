@@ -1,4 +1,4 @@
-// What the nodes of a changed tree take over from those before.
+// Which changes of a tree are proposed, and what the nodes of a changed tree take over from those before.
 #include "models/k1/k1.h"
 
 #include <fmt/format.h>

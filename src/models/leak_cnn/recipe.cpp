@@ -13,6 +13,7 @@
 #include "models/leak_cnn/leak_cnn.h"
 #include "models/registry.h"
 #include "models/task.h"
+#include "models/weights.h"
 
 namespace millrace::models {
 namespace {
@@ -206,9 +207,8 @@ base::Result<RecordingData> stored_recordings(const io::LoadedCheckpoint& checkp
     if (bytes == nullptr || bytes->type != io::ElementType::kU8)
         return base::Error{fmt::format("tensor {} with the description of the recordings is missing", kRecordingData),
                            file.place()};
-    MILLRACE_LET(text, file.read(*bytes));
-    return decode(std::string(reinterpret_cast<const char*>(text.data()), text.size()),
-                  fmt::format("{}: {}", file.place().string(), kRecordingData));
+    MILLRACE_LET(text, read_text(file, *bytes));
+    return decode(text, fmt::format("{}: {}", file.place().string(), kRecordingData));
 }
 
 }  // namespace millrace::models
