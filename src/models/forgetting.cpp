@@ -118,7 +118,8 @@ Json estimates_json(const std::vector<Estimate>& all) { return list_json(all, es
 
 Json course_member_json(const Course& course, std::size_t k) {
     Json json{{"member", k}, {"group", course.groups[k]}, {"seed", course.seeds[k]}};
-    json["loss"] = json["perplexity"] = Json::array();
+    json["loss"] = Json::array();
+    json["perplexity"] = Json::array();
     for (std::size_t stage = 0; stage < course.domains.size(); ++stage) {
         const DomainLosses* after = course.after(stage);
         if (after == nullptr) break;
