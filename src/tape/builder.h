@@ -164,7 +164,6 @@ private:
     };
     tensor::BufferId add_buffer(Buffer buffer);
     void push(ops::Record record);
-    void place_deferred(const ops::Record& before);
     void defer_weight_gradient(ops::Record record);
     Gradient& gradient_of(tensor::BufferId activation);
     [[nodiscard]] tensor::View gradient_view(const Gradient& gradient, tensor::View value) const;

@@ -203,10 +203,26 @@ void Scan::backward() {
                         home.stack->name + " is read outside of the scan: let the step write it into an activation from outside");
     builder_.scan_ = this;
     backward_ = true;
-    if (options_.condition) begin_sums();
+    if (options_.condition) {  // sums begin as zeros
+        const auto zero = [&](const View& view) {
+            builder_.append(record_of(&ops::fill::kDef, ops::FillParams{}, "scan", {view}));
+        };
+        step_ = -1;
+        for (const State& state : states_) zero(builder_.claim_rolling(state.windows_).view);
+        if (!builder_.parameter_gradient(options_.first_parameter).accumulate)
+            zero(builder_.store().gradient_span(options_.first_parameter, options_.last_parameter));
+        for (ParameterId id = options_.first_parameter + 1; id <= options_.last_parameter; ++id)
+            (void)builder_.parameter_gradient(id);
+    }
     for (std::size_t chunk = options_.chunks.size(); chunk-- > 0;) {
         const auto [first, end] = options_.chunks[chunk];
-        begin_chunk(first, end - first);
+        first_ = first;
+        count_ = end - first;
+        gradient_stacks_.clear();
+        for (auto& [name, stack] : stacks_) {
+            stack.gradient = stack.again = {};
+            if (stack.kept.present()) builder_.forget_gradient(stack.kept.buffer);
+        }
         const View condition = condition_of(first);
         builder_.only_if(condition);
         for (std::int32_t t = end - 1; t >= first; --t) {
@@ -222,26 +238,6 @@ void Scan::backward() {
         if (condition.present()) end_skipped_chunk(chunk);
     }
     builder_.scan_ = nullptr;
-}
-
-void Scan::begin_sums() {
-    const auto zero = [&](const View& view) { builder_.append(record_of(&ops::fill::kDef, ops::FillParams{}, "scan", {view})); };
-    step_ = -1;
-    for (const State& state : states_) zero(builder_.claim_rolling(state.windows_).view);
-    if (!builder_.parameter_gradient(options_.first_parameter).accumulate)
-        zero(builder_.store().gradient_span(options_.first_parameter, options_.last_parameter));
-    for (ParameterId id = options_.first_parameter + 1; id <= options_.last_parameter; ++id)
-        (void)builder_.parameter_gradient(id);
-}
-
-void Scan::begin_chunk(std::int32_t first, std::int32_t count) {
-    first_ = first;
-    count_ = count;
-    gradient_stacks_.clear();
-    for (auto& [name, stack] : stacks_) {
-        stack.gradient = stack.again = {};
-        if (stack.kept.present()) builder_.forget_gradient(stack.kept.buffer);
-    }
 }
 
 void Scan::end_skipped_chunk(std::size_t chunk) {

@@ -112,8 +112,6 @@ private:
         occurrences_.clear();
     }
     void backward();
-    void begin_sums();
-    void begin_chunk(std::int32_t first, std::int32_t count);
     void append_weight_gradients();
     void end_skipped_chunk(std::size_t chunk);
     [[nodiscard]] tensor::View condition_of(std::int32_t first) const {

@@ -143,19 +143,19 @@ base::Status Baseline::declare(tape::Store& store) {
     return base::ok();
 }
 
-tape::Value Baseline::residual_layer(tape::Builder& builder, const Layer& layer, const tape::Value& x, std::size_t index) const {
-    const std::string name = fmt::format("layers.{}", index);
-    const tape::Value straight = layer.linear.forward(builder, x);
-    const tape::Value around = layer.skip ? layer.skip->forward(builder, x) : x;
-    const tape::Value sum = nn::add(builder, straight, around, name + ".sum");
-    return nn::pointwise(builder, sum, {ops::Activation::relu, config_.dropout}, name + ".relu");
-}
-
 Outputs Baseline::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
     tape::Value value = builder.activation(rows, config_.task.input.width, "x", false);
     const tensor::View answers = config_.task.gather(builder, source, part, rows, value.view);
-    for (std::size_t i = 0; i < layers_.size(); ++i)
-        value = config_.residual ? residual_layer(builder, layers_[i], value, i) : layers_[i].linear.forward(builder, value);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        const tape::Value straight = layers_[i].linear.forward(builder, value);
+        if (config_.residual) {
+            const tape::Value around = layers_[i].skip ? layers_[i].skip->forward(builder, value) : value;
+            const tape::Value sum = nn::add(builder, straight, around, fmt::format("layers.{}.sum", i));
+            value = nn::pointwise(builder, sum, {ops::Activation::relu, config_.dropout}, fmt::format("layers.{}.relu", i));
+        } else {
+            value = straight;
+        }
+    }
     return config_.task.judge(builder, out_.forward(builder, value), answers);
 }
 

@@ -51,7 +51,6 @@ private:
         nn::Dense linear;
         std::optional<nn::Dense> skip;
     };
-    tape::Value residual_layer(tape::Builder& builder, const Layer& layer, const tape::Value& x, std::size_t index) const;
 
     BaselineConfig config_;
     std::vector<Layer> layers_;
