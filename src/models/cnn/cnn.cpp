@@ -17,10 +17,6 @@ void cnn_keys(Keys& keys, CnnConfig& c) {
     keys.add("dropout", c.dropout, "behind the last convolution and the hidden layer").at_least(0).below(1);
 }
 
-base::Schema cnn_schema(const std::string& preset) {
-    return schema_of(cnn_keys, preset == "debug" ? CnnConfig{.channels = {8, 16}, .hidden = 32} : CnnConfig{});
-}
-
 base::Result<std::unique_ptr<Model>> make_cnn(const base::Recipe& recipe, const data::Fields& fields) {
     CnnConfig config = read_keys(cnn_keys, recipe);
     MILLRACE_SET(config.task, task_of(recipe, fields));
@@ -70,6 +66,11 @@ Outputs Cnn::build(tape::Builder& builder, data::BatchSource& source, data::Part
     return config_.task.judge(builder, out_.forward(builder, hidden_.forward(builder, value)), answers);
 }
 
-Family cnn_family() { return task_family("cnn", {"debug", "base"}, cnn_schema, make_cnn); }
+Family cnn_family() {
+    const auto schema = [](const std::string& preset) {
+        return schema_of(cnn_keys, preset == "debug" ? CnnConfig{.channels = {8, 16}, .hidden = 32} : CnnConfig{});
+    };
+    return task_family("cnn", {"debug", "base"}, schema, make_cnn);
+}
 
 }  // namespace millrace::models

@@ -128,18 +128,6 @@ void energy_keys(Keys& keys, EnergyFlowConfig& c) {
         "model.recompute");
 }
 
-base::Schema energy_schema(const std::string& preset) {
-    const Profile& p = profile_of(preset);
-    return schema_of(energy_keys,
-                     {.width = p.width, .height = p.height, .depth = p.depth, .hidden = p.hidden, .layers = p.layers});
-}
-
-void set_energy_defaults(const std::string& preset, base::Schema& keys) {
-    const Profile& p = profile_of(preset);
-    keys.at("train.batch").initial = std::int64_t{p.batch};
-    keys.at("eval.batch").initial = kEvaluationBatch;
-}
-
 base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe, const data::Fields& fields) {
     EnergyFlowConfig config = read_keys(energy_keys, recipe);
     const data::Field *vector = data::find_field(fields, "vector"), *inputs = data::find_field(fields, "input_tokens"),
@@ -214,9 +202,19 @@ Family energy_flow_family() {
     for (const Profile& profile : kProfiles) presets.emplace_back(profile.name);
     return {.name = "energy_flow",
             .presets = std::move(presets),
-            .schema = energy_schema,
+            .schema =
+                [](const std::string& preset) {
+                    const Profile& p = profile_of(preset);
+                    return schema_of(
+                        energy_keys,
+                        {.width = p.width, .height = p.height, .depth = p.depth, .hidden = p.hidden, .layers = p.layers});
+                },
             .make = make_energy_flow,
-            .set_general_defaults = set_energy_defaults,
+            .set_general_defaults =
+                [](const std::string& preset, base::Schema& keys) {
+                    keys.at("train.batch").initial = std::int64_t{profile_of(preset).batch};
+                    keys.at("eval.batch").initial = kEvaluationBatch;
+                },
             .data = data::DataKind::pairs,
             .usual = {{"vector", data::Field::Kind::real, kTeacherWidth}, {"goal", data::Field::Kind::real, kTeacherWidth}},
             .token_keys = "model.text_bridge",

@@ -126,10 +126,6 @@ std::vector<std::int32_t> leaves_of(const Tree& tree) {
     return leaves;
 }
 
-std::size_t siblings_of(const Tree& tree, std::int32_t node) {
-    return tree.children(tree.parent[static_cast<std::size_t>(node)]).size() - 1;
-}
-
 StructureChange grow(const Tree& tree, const Statistics& statistics, std::int64_t most, double noise) {
     if (tree.nodes() >= most) return nothing(fmt::format("the tree has {} nodes, structure.most_nodes = {}", tree.nodes(), most));
     const auto recent = [&](std::int32_t n) { return statistics[static_cast<std::size_t>(n)].recent; };
@@ -148,7 +144,8 @@ StructureChange prune(const Tree& tree, const Statistics& statistics, std::int64
         return nothing(fmt::format("the tree has {} nodes, structure.least_nodes = {}", tree.nodes(), least));
     std::vector<std::int32_t> leaves = leaves_of(tree);
     std::erase_if(leaves, [&](std::int32_t n) {
-        return siblings_of(tree, n) == 0 || statistics[static_cast<std::size_t>(n)].steps() == 0;
+        return tree.children(tree.parent[static_cast<std::size_t>(n)]).size() == 1 ||
+               statistics[static_cast<std::size_t>(n)].steps() == 0;
     });
     if (leaves.empty()) return nothing("no leaf with siblings was counted yet");
     const std::int32_t leaf =

@@ -128,12 +128,6 @@ base::Result<Detector> make_detector(const ClassifyRequest& request, const Recor
     return made;
 }
 
-/// Room for what votes_by() takes.
-Batch batch_of(const Detector& detector) {
-    if (detector.samples.present()) return {std::vector<float>(kBatch * data::kSoundSamples), {}};
-    return {{}, std::vector<std::uint16_t>(kBatch * data::kRecordingMels)};
-}
-
 /// The votes of every recording, one after the other.
 std::vector<double> votes_by(const Detector& detector, const Batch& batch) {
     if (detector.samples.present())
@@ -184,7 +178,9 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
     report.device = detector.trained->device();
     const auto begin = std::chrono::steady_clock::now();
     data::Resamplers resamplers(data::kSoundRate);
-    Batch batch = batch_of(detector);
+    const bool sounds = detector.samples.present();
+    Batch batch{std::vector<float>(sounds ? kBatch * data::kSoundSamples : 0),
+                std::vector<std::uint16_t>(sounds ? 0 : kBatch * data::kRecordingMels)};
     std::uint64_t positives = 0;
     MILLRACE_TRY(request.rows.begin(columns_of(stored.classes), files.size(), 1));
     for (std::size_t first = 0; first < files.size(); first += kBatch) {

@@ -47,29 +47,6 @@ void leak_keys(Keys& keys, LeakCnnConfig& c) {
         .at_least(0);
 }
 
-base::Schema leak_schema(const std::string& preset) {
-    return schema_of(leak_keys, preset == "debug" ? LeakCnnConfig{.hidden = 16, .channels = {4, 8, 8}} : LeakCnnConfig{});
-}
-
-void set_leak_defaults(const std::string&, base::Schema& keys) {
-    keys.at("optim.name").initial = std::string("adamw");
-    keys.at("optim.weight_decay").initial = std::vector<double>{0.01};
-    keys.at("optim.clip_norm").initial = std::vector<double>{1.0};
-    keys.at("train.batch").initial = std::int64_t{512};
-}
-
-base::Result<data::StoredData> stored_data_of(const io::LoadedCheckpoint& checkpoint) {
-    MILLRACE_LET(recorded, stored_recordings(checkpoint));
-    data::StoredData stored;
-    stored.scaling = std::make_shared<const data::Scaling>(std::move(recorded.scaling));
-    return stored;
-}
-
-base::Result<std::unique_ptr<Model>> make_leak_cnn(const base::Recipe& recipe, const data::Fields& fields) {
-    MILLRACE_LET(config, leak_cnn_config(recipe, fields));
-    return std::unique_ptr<Model>(std::make_unique<LeakCnn>(std::move(config)));
-}
-
 bool sound(const RecordingData& d) {
     bool fine = !d.classes.names.empty() && d.classes.positive >= 0 &&
                 static_cast<std::size_t>(d.classes.positive) < d.classes.names.size() && !d.scaling.mean.empty() &&
@@ -158,15 +135,33 @@ base::Result<LeakCnnConfig> leak_cnn_config(const base::Recipe& recipe, const da
 Family leak_cnn_family() {
     return {.name = "leak_cnn",
             .presets = {"debug", "base"},
-            .schema = leak_schema,
-            .make = make_leak_cnn,
-            .set_general_defaults = set_leak_defaults,
+            .schema =
+                [](const std::string& preset) {
+                    return schema_of(leak_keys,
+                                     preset == "debug" ? LeakCnnConfig{.hidden = 16, .channels = {4, 8, 8}} : LeakCnnConfig{});
+                },
+            .make = [](const base::Recipe& recipe, const data::Fields& fields) -> base::Result<std::unique_ptr<Model>> {
+                MILLRACE_LET(config, leak_cnn_config(recipe, fields));
+                return std::unique_ptr<Model>(std::make_unique<LeakCnn>(std::move(config)));
+            },
+            .set_general_defaults =
+                [](const std::string&, base::Schema& keys) {
+                    keys.at("optim.name").initial = std::string("adamw");
+                    keys.at("optim.weight_decay").initial = std::vector<double>{0.01};
+                    keys.at("optim.clip_norm").initial = std::vector<double>{1.0};
+                    keys.at("train.batch").initial = std::int64_t{512};
+                },
             .data = data::DataKind::recordings,
             .usual = {{"features", data::Field::Kind::real, 64}, {"label", data::Field::Kind::integer, 1, 2}},
             .measures = {"file_f1", "validation_loss", "file_mcc", "segment_f1", "validation_accuracy"},
             .weighs_classes = true,
             .metrics = kLeakMetrics,
-            .stored_data = stored_data_of,
+            .stored_data = [](const io::LoadedCheckpoint& checkpoint) -> base::Result<data::StoredData> {
+                MILLRACE_LET(recorded, stored_recordings(checkpoint));
+                data::StoredData stored;
+                stored.scaling = std::make_shared<const data::Scaling>(std::move(recorded.scaling));
+                return stored;
+            },
             .classify = classify_sounds,
             .data_commands = {build_leak_command(), pack_command()}};
 }
