@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "models/confusion_svg.h"
+#include "models/class_report.h"
 
 namespace millrace::train {
 

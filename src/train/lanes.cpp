@@ -9,8 +9,8 @@
 #include "base/processors.h"
 #include "models/registry.h"
 #include "optim/update.h"
-#include "tape/captures.h"
 #include "tape/initial.h"
+#include "tape/program.h"
 #include "train/lanes_impl.h"
 #include "train/recipe_keys.h"
 

@@ -1,11 +1,28 @@
+#include "models/leak_cnn/ops/sounds.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "models/leak_cnn/ops/weighted.h"
+#include "data/sound/mel.h"
+#include "ops/conv/conv.h"
 #include "ops/host_kernels.h"
+#include "ops/kernels.h"
 
 namespace millrace::ops {
 namespace {
+
+/// One row of the slots; T is what they are computed in, and stored in unless y is f16.
+template <class T>
+void bands_of_row(const Bound& b, int member, int row) {
+    std::array<T, data::kMelBands> decibels;
+    data::mel_bands_of<T, T>(std::span<const T, data::kShortWindow>(b[mel_bands::x].at<T>(member, 0, row), data::kShortWindow),
+                             decibels);
+    if (b[mel_bands::y].dtype == tensor::DType::f16)
+        std::ranges::transform(decibels, b[mel_bands::y].at<std::uint16_t>(member, 0, row),
+                               [](T value) { return tensor::to_f16(static_cast<float>(value)); });
+    else
+        std::ranges::copy(decibels, b[mel_bands::y].at<T>(member, 0, row));
+}
 
 using tensor::Operand;
 
@@ -99,6 +116,36 @@ void weighted_of_member(const Bound& b, int member) noexcept {
 }
 
 }  // namespace
+
+MILLRACE_OPERATOR(mel_bands, Phase::data, {"x"}, {"y", write});
+
+void mel_bands::check(Checker& c) {
+    const auto [k, g, rows, cols] = c.shape(y);
+    c.require({x}, stat, {k, 1, rows, data::kShortWindow});
+    c.require({y}, c[y].dtype == tensor::DType::f16 ? f16 : stat, {k, 1, rows, data::kMelBands});
+}
+
+MILLRACE_OPERATOR(weighted_cross_entropy, Phase::loss, {"logits"}, {"labels"}, {"weights"}, {"gamma"}, {"state", update},
+                  {"dlogits", write}, {"total"});
+MILLRACE_OPERATOR(binary_cross_entropy, Phase::loss, {"logit"}, {"labels"}, {"weight"}, {"state", update}, {"dlogit", write});
+
+void weighted_cross_entropy::check(Checker& c) {
+    const auto [k, g, rows, cols] = c.shape(logits);
+    check_classes(c, logits, labels, state, dlogits).params<WeightedLossParams>();
+    c.require({weights}, stat, {k, 1, 1, cols}).require({gamma}, stat, {k, 1, 1, 1}).allow({total}, stat, {k, 1, 1, 2});
+    c.that(!c[total].present() || !c.params<WeightedLossParams>().by_rows, "rows are counted without a total");
+}
+
+void binary_cross_entropy::check(Checker& c) {
+    const auto [k, g, rows, cols] = c.shape(logit);
+    check_classes(c, logit, labels, state, dlogit).params<BinaryLossParams>();
+    c.require({weight}, stat, {k, 1, 1, 1}).that(cols == 1, "there is one logit a row");
+}
+
+MILLRACE_REWRITE(line_forward, conv_forward, 0);
+MILLRACE_REWRITE(line_backward, conv_backward, 0);
+
+MILLRACE_HOST_ROWS(mel_bands, y, data::kShortWindow, bands_of_row);
 
 MILLRACE_HOST_MEMBERS(weighted_cross_entropy, logits, 256, weighted_of_member);
 MILLRACE_HOST_MEMBERS(binary_cross_entropy, logit, 256, binary_of_member);
