@@ -1,4 +1,4 @@
-#include "bench/random_data.h"
+#include "bench/row_recipe.h"
 
 #include <fmt/format.h>
 

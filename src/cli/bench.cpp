@@ -4,8 +4,7 @@
 #include <memory>
 
 #include "base/log.h"
-#include "bench/points.h"
-#include "bench/product_ceiling.h"
+#include "bench/bench.h"
 #include "bench/row_recipe.h"
 #include "bench/rows.h"
 #include "cli/commands.h"

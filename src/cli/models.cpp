@@ -43,8 +43,7 @@ base::Result<int> run_show(const ShowArguments& given) {
     if (!given.device.empty()) overrides.flags.push_back("device=" + given.device);
     MILLRACE_LET(recipe, train::load_recipe(given.recipe, overrides));
     MILLRACE_LET(setup, train::set_up(recipe, true));
-    const train::ModelReport report = train::report_model(setup, given.recipe);
-    say(given.json ? train::model_json(report) : train::model_text(report));
+    say(train::model_report(setup, given.recipe, given.json));
     return 0;
 }
 

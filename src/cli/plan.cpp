@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "train/plan_report.h"
+#include "train/model_report.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::cli {
@@ -20,8 +20,8 @@ base::Result<int> run_plan(const PlanArguments& given) {
     if (!given.device.empty()) overrides.flags.push_back("device=" + given.device);
     MILLRACE_LET(recipe, train::load_recipe(given.recipe, overrides));
     MILLRACE_LET(setup, train::set_up(recipe, true));
-    MILLRACE_LET(report, train::report_plan(setup, given.recipe, given.timed));
-    say(given.json ? train::plan_json(report) : train::plan_text(report));
+    MILLRACE_LET(report, train::plan_report(setup, given.recipe, given.timed, given.json));
+    say(report);
     return 0;
 }
 

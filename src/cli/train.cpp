@@ -13,7 +13,7 @@
 #include "comm/group.h"
 #include "report/terminal_screen.h"
 #include "sweep/slurm.h"
-#include "train/idle_keys.h"
+#include "train/memory_plan.h"
 #include "train/recipe_keys.h"
 #include "train/run_signals.h"
 #include "train/trainer.h"
@@ -113,9 +113,7 @@ base::Result<int> run_train(const TrainArguments& given, const Context& context)
         // Rank 0 speaks and ends first; who has nothing to say waits until mpirun ends it.
         if (leads || !trained.error().message.empty()) group->abandon();
         if (leads || trained.error().message.empty()) return trained.error();
-        const std::string host = group->hosts()[static_cast<std::size_t>(group->rank())];
-        return base::Error{fmt::format("rank {} on {}", group->rank(), host), {}, trained.error().exit_status}.because(
-            trained.error());
+        return base::Error{group->name_of(group->rank()), {}, trained.error().exit_status}.because(trained.error());
     }
     const train::RunResult& result = *trained;
     // A run is as good without it.

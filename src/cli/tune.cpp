@@ -10,7 +10,7 @@
 #include "io/pending_file.h"
 #include "report/progress_line.h"
 #include "train/recipe_keys.h"
-#include "tune/report.h"
+#include "tune/tune.h"
 
 namespace millrace::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "bench/random_data.h"
+#include "bench/row_recipe.h"
 #include "data/pairs/resident_pairs.h"
 #include "data/recordings/resident_recordings.h"
 #include "models/backend_options.h"

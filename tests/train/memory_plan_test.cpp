@@ -21,24 +21,18 @@ namespace {
 /// Rank 1 of three, beside rank 0 on its host, which has room for 64 MiB; the other host has none.
 class RankOnAHost final : public comm::Group {
 public:
-    RankOnAHost() {
-        rank_ = local_rank_ = 1;
-        size_ = 3;
-        local_size_ = 2;
-        hosts_ = {"here", "here", "there"};
-    }
-    base::Result<std::unique_ptr<comm::Group>> split(int) override { return comm::single_group(); }
+    RankOnAHost() : Group(&kTable, {1, 3, 1, 2}, {"here", "here", "there"}) {}
 
 private:
-    base::Status do_all_gather(const void* send, void* receive, std::size_t) override {
-        const std::int64_t all[] = {std::int64_t{64} << 20, *static_cast<const std::int64_t*>(send), 0};
-        std::ranges::copy(all, static_cast<std::int64_t*>(receive));
-        return base::ok();
-    }
-    base::Status do_all_to_all(const void*, void*, std::size_t) override { return base::ok(); }
-    base::Status do_broadcast(void*, std::size_t, int) override { return base::ok(); }
-    base::Status do_barrier() override { return base::ok(); }
-    base::Status do_all_reduce(float*, std::size_t) override { return base::ok(); }
+    static constexpr comm::MpiTable kTable = {
+        .version = comm::kMpiTableVersion,
+        .all_gather = [](int, const void* send, void* receive, std::size_t) -> const char* {
+            const std::int64_t all[] = {std::int64_t{64} << 20, *static_cast<const std::int64_t*>(send), 0};
+            std::ranges::copy(all, static_cast<std::int64_t*>(receive));
+            return nullptr;
+        },
+        .close = []() -> const char* { return nullptr; },
+    };
 };
 
 TEST(HostMemory, RanksOfAHostShareIt) {
