@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "base/live_lines.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "data/makers.h"

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include "base/live_lines.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "train/predict.h"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/live_lines.h"
+#include "base/log.h"
 #include "sweep/worker.h"
 #include "train/console.h"
 

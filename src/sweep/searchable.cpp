@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/recipe_source.h"
 #include "base/recipe_value.h"
 #include "train/recipe_keys.h"
 

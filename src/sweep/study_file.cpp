@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/recipe_source.h"
 #include "base/recipe_toml.h"
 #include "base/recipe_value.h"
 #include "base/units.h"
