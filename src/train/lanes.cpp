@@ -27,6 +27,7 @@ struct SliceHeader {
 
 }  // namespace
 
+Lanes::Lanes() = default;
 Lanes::Lanes(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Lanes::~Lanes() = default;
 

@@ -36,8 +36,10 @@ struct LaneScore {
     bool diverged = false;    ///< a loss is not finite, or every step of the epoch was dropped
 };
 
+/// Tests derive from it: they drive a search with functions whose minimum is known.
 class Lanes {
 public:
+    using Scores = std::vector<std::optional<LaneScore>>;  ///< by lane
     using Adapter = std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)>;
     /// Builds one program of `lanes` members for recipes of the structure of `recipe`: plans and captures once. All lanes are
     /// empty. `adapt` wraps the source of the data, for tests.
@@ -46,34 +48,37 @@ public:
     static std::vector<std::string> fusible_keys(const base::Recipe& recipe);
     /// Equal for recipes that share a program.
     static std::string structure(const base::Recipe& recipe);
-    ~Lanes();
+    virtual ~Lanes();
 
     /// A fresh trial: parameters drawn from the recipe's seed, moments and state reset, hyper-parameters of the recipe. Refuses
     /// another structure and names the key. Many are drawn side by side when the next epoch begins.
-    base::Status fill(int lane, const base::Recipe& recipe);
+    virtual base::Status fill(int lane, const base::Recipe& recipe);
     /// Of a filled lane.
-    base::Result<LaneSlice> save(int lane);
+    virtual base::Result<LaneSlice> save(int lane);
     /// To any lane of a program of the same structure. The trial goes on to the bit.
-    base::Status restore(int lane, const LaneSlice& slice);
+    virtual base::Status restore(int lane, const LaneSlice& slice);
     /// Weights, moments and statistics of `from` to `to` on the device; hyper-parameters, seed and progress of `to` stay (PBT).
-    base::Status copy(int from, int to);
+    virtual base::Status copy(int from, int to);
     /// New hyper-parameters for the trial in the lane; weights and progress stay (PBT).
-    base::Status set(int lane, const base::Recipe& recipe);
+    virtual base::Status set(int lane, const base::Recipe& recipe);
     /// The lane is empty: it does not update and is not scored.
-    void clear(int lane);
+    virtual void clear(int lane);
 
     /// One epoch of all lanes, then validation of the filled ones; empty lanes have no score. No elements when `stop` was set
     /// before the end: the filled lanes then hold part of an epoch and refuse everything but fill(), restore() and clear().
-    base::Result<std::vector<std::optional<LaneScore>>> run_epoch(const std::atomic<int>* stop = nullptr);
+    virtual base::Result<Scores> run_epoch(const std::atomic<int>* stop = nullptr);
     /// The names of what run_epoch() measures, by validation of the filled lanes as they are: none where all are empty.
-    base::Result<std::vector<std::string>> metrics();
+    virtual base::Result<std::vector<std::string>> metrics();
     /// test_loss, test_accuracy, what the family measures there: of the filled lanes as they are, for finalists.
-    base::Result<std::vector<std::optional<LaneScore>>> test();
+    virtual base::Result<Scores> test();
 
     [[nodiscard]] int lanes() const;
-    [[nodiscard]] std::uint64_t captures() const;    ///< of this process so far; refilling adds none
-    [[nodiscard]] double step_ms() const;            ///< of the program, in the newest epoch
-    [[nodiscard]] std::int64_t memory_used() const;  ///< bytes that setting up took
+    [[nodiscard]] std::uint64_t captures() const;            ///< of this process so far; refilling adds none
+    [[nodiscard]] double step_ms() const;                    ///< of the program, in the newest epoch
+    [[nodiscard]] virtual std::int64_t memory_used() const;  ///< bytes that setting up took
+
+protected:
+    Lanes();
 
 private:
     struct Impl;

@@ -83,7 +83,6 @@ base::Result<std::vector<std::string>> Lanes::metrics() {
 }
 
 base::Result<std::vector<std::optional<LaneScore>>> Lanes::run_epoch(const std::atomic<int>* stop) {
-    using Scores = std::vector<std::optional<LaneScore>>;
     for (int lane = 0; lane < lanes(); ++lane)
         if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->settle(lane));
     if (!impl_->any_filled()) return Scores(impl_->table.size());
