@@ -5,18 +5,15 @@
 #include <sys/random.h>
 
 #include <array>
+#include <charconv>
+
+#include "base/split.h"
+#include "base/units.h"
 
 namespace millrace::ui {
 namespace {
 
 constexpr const char* kPlain = "text/plain; charset=utf-8";
-
-std::optional<int> digit_of(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return std::nullopt;
-}
 
 /// In a time that does not depend on where they differ.
 bool are_equal(std::string_view a, std::string_view b) {
@@ -46,23 +43,20 @@ std::optional<std::string> percent_decoded(std::string_view text) {
             out += text[i];
             continue;
         }
-        if (i + 2 >= text.size()) return std::nullopt;
-        const auto high = digit_of(text[i + 1]), low = digit_of(text[i + 2]);
-        if (!high || !low || (*high == 0 && *low == 0)) return std::nullopt;
-        out += static_cast<char>(*high * 16 + *low);
+        const std::string_view digits = text.substr(i + 1, 2);
+        unsigned char byte = 0;
+        const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+        if (code != std::errc{} || end != text.data() + i + 3 || byte == 0) return std::nullopt;
+        out += static_cast<char>(byte);
         i += 2;
     }
     return out;
 }
 
 std::optional<std::string> query_value(std::string_view query, std::string_view key) {
-    while (!query.empty()) {
-        const std::size_t end = query.find('&');
-        const std::string_view part = query.substr(0, end);
+    for (const std::string& part : base::split(query, '&'))
         if (part.size() > key.size() && part.starts_with(key) && part[key.size()] == '=')
-            return percent_decoded(part.substr(key.size() + 1));
-        query.remove_prefix(end == std::string_view::npos ? query.size() : end + 1);
-    }
+            return percent_decoded(std::string_view(part).substr(key.size() + 1));
     return std::nullopt;
 }
 
@@ -80,14 +74,9 @@ bool Guard::knows_host(std::string_view host) const {
 }
 
 bool Guard::has_cookie(const record::HttpRequest& request, const std::string& name) const {
-    const std::string wanted = name + "=";
-    std::string_view rest = request.header("Cookie").value_or("");
-    while (!rest.empty()) {
-        const std::size_t end = rest.find(';');
-        std::string_view part = rest.substr(0, end);
-        while (part.starts_with(' ')) part.remove_prefix(1);
-        if (part.starts_with(wanted) && are_equal(part.substr(wanted.size()), token_)) return true;
-        rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    for (const std::string& part : base::split(request.header("Cookie").value_or(""), ';')) {
+        const std::string_view cookie = base::trimmed(part);
+        if (cookie.starts_with(name + "=") && are_equal(cookie.substr(name.size() + 1), token_)) return true;
     }
     return false;
 }

@@ -2,17 +2,139 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "plot/page.h"
 #include "ui/embedded.h"
 #include "ui/guard.h"
-#include "ui/site.h"
+#include "ui/stream_rows.h"
 
 namespace millrace::ui {
 namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::milliseconds kBetweenLooks{500};
+constexpr std::size_t kFileCap = std::size_t{32} << 20;
+constexpr std::size_t kMostPictures = 50;
+
+constexpr const char* kCommonHeaders =
+    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+    "Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Resource-Policy: same-origin\r\n";
+constexpr const char* kPagePolicy =
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; frame-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n";
+/// A page from the folder may be anybody's: it runs without an origin, so it can ask this server for nothing.
+constexpr const char* kForeignPolicy =
+    "Content-Security-Policy: sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'\r\n";
+
+struct FileType {
+    std::string_view ending;
+    const char* type;
+};
+constexpr std::array<FileType, 3> kServed{
+    {{".html", "text/html; charset=utf-8"}, {".svg", "image/svg+xml"}, {".png", "image/png"}}};
+
+record::HttpReply reply(int status, const char* type, std::string body, const char* policy = kPagePolicy) {
+    return {status, type, std::move(body), std::string(kCommonHeaders) + policy};
+}
+
+record::HttpReply json_reply(std::string text) { return reply(200, "application/json", std::move(text)); }
+record::HttpReply nothing(const std::string& what) { return reply(404, "text/plain; charset=utf-8", what + "\n"); }
+
+std::int64_t whole_number(const std::optional<std::string>& text) {
+    return text ? static_cast<std::int64_t>(std::strtoll(text->c_str(), nullptr, 10)) : -1;
+}
+
+bool is_picture(std::string_view name) { return name.ends_with(".svg") || name.ends_with(".png"); }
 
 // A page has six connections at most, and a picture of 32 MiB takes ten seconds on a slow network.
 constexpr record::HttpLimits kLimits{.connections = 32, .life = std::chrono::seconds{30}};
 
 }  // namespace
+
+record::HttpReply Site::answer(const record::HttpRequest& request) {
+    if (request.path == "/") return reply(200, "text/html; charset=utf-8", std::string(live_page()));
+    if (request.path == "/page.css") return reply(200, "text/css", std::string(plot::page_style()) + std::string(page_look()));
+    if (request.path == "/page.js") return reply(200, "text/javascript; charset=utf-8", std::string(live_script()));
+    if (request.path == "/api/runs") return runs_since(request);
+    if (request.path == "/api/run") return run_since(request);
+    if (request.path.starts_with("/files/")) return file(request.path.substr(7));
+    return nothing("there is nothing of this name");
+}
+
+void Site::look() {
+    const auto now = clock_.now();
+    if (folder_.looks() > 0 && now - looked_ < kBetweenLooks) return;
+    folder_.look();
+    looked_ = clock_.now();  // a folder that takes long to look at is looked at less often
+}
+
+record::HttpReply Site::runs_since(const record::HttpRequest& request) {
+    look();
+    const std::int64_t asked = whole_number(query_value(request.query, "after"));
+    // A number of another server, which was here before.
+    const std::uint64_t after =
+        asked < 0 || static_cast<std::uint64_t>(asked) > folder_.looks() ? 0 : static_cast<std::uint64_t>(asked);
+    Json json{{"now", folder_.looks()}, {"folder", folder_.folder().path().string()}, {"runs", Json::array()}};
+    for (const auto& [name, run] : folder_.runs()) {
+        if (run.changed <= after) continue;
+        json["runs"].push_back(run_json(run.follower.summary(), false));
+    }
+    if (after == 0 || folder_.list_changed() > after) {
+        json["names"] = Json::array();
+        for (const auto& [name, run] : folder_.runs()) json["names"].push_back(name);
+        json["pages"] = Json::array();
+        for (const FoundPage& page : folder_.pages())
+            json["pages"].push_back({{"name", page.name}, {"title", page.title}, {"modified", page.modified / 1'000'000}});
+    }
+    json["problems"] = folder_.problems();
+    json["cut"] = folder_.was_cut();
+    return json_reply(base::json_text(json));
+}
+
+std::vector<std::string> Site::pictures_of(const std::string& run) const {
+    std::vector<std::string> found;
+    const auto entries = folder_.folder().list(run == "." ? "" : run, 1000);
+    if (!entries.ok()) return found;
+    for (const io::HeldFolder::Entry& entry : *entries)
+        if (!entry.is_folder && is_picture(entry.name) && found.size() < kMostPictures && !entry.name.starts_with('.'))
+            found.push_back(below(run, entry.name));
+    return found;
+}
+
+record::HttpReply Site::run_since(const record::HttpRequest& request) {
+    look();
+    const auto name = query_value(request.query, "name");
+    const auto run = name ? folder_.runs().find(*name) : folder_.runs().end();
+    if (run == folder_.runs().end()) return nothing("there is no run of this name");
+    Json pages = Json::array();
+    for (const char* page : {"sweep.html", "report.html"})
+        if (const auto found = folder_.folder().open_file(below(*name, page)); found.ok())
+            pages.push_back({{"name", below(*name, page)}, {"modified", found->modified / 1'000'000}});
+    std::string text =
+        fmt::format(R"({{"run":{},"pictures":{},"pages":{})", base::json_text(run_json(run->second.follower.summary())),
+                    base::json_text(Json(pictures_of(*name))), base::json_text(pages));
+    for (const char* stream : {"metrics", "events", "samples"})
+        text += fmt::format(R"(,"{}":{})", stream,
+                            stream_json(folder_.folder(), below(*name, std::string(stream) + ".jsonl"),
+                                        whole_number(query_value(request.query, stream))));
+    return json_reply(text + "}");
+}
+
+record::HttpReply Site::file(std::string_view path) const {
+    const auto name = percent_decoded(path);
+    if (!name) return nothing("there is no such file");
+    const auto type = std::ranges::find_if(kServed, [&](const FileType& one) { return name->ends_with(one.ending); });
+    if (type == kServed.end()) return nothing("only pictures and pages are shown");
+    auto text = folder_.folder().read_text(*name, kFileCap);
+    if (!text.ok()) return nothing("there is no such file, or it is too large to be shown");
+    return reply(200, type->type, std::move(text).value(), kForeignPolicy);
+}
 
 base::Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
     if (!has_charts())

@@ -1,11 +1,41 @@
 #pragma once
+// The live page and its server, which answers: the page, and what is new in the folder.
+//
+//     /, /page.css, /page.js
+//     /api/runs?after=N                 runs that changed after look N, names and pages where those changed, and the number of
+//                                       this look
+//     /api/run?name=RUN&metrics=N&events=N&samples=N
+//                                       the run, and rows of its streams behind byte N of each (-1: of the newest part)
+//     /files/NAME                       a picture or a page in the folder, which may do nothing with this origin
+
+#include <chrono>
 #include <memory>
 #include <string>
 
-#include "io/file.h"
+#include "base/clock.h"
 #include "record/http_responder.h"
+#include "ui/run_folder.h"
 
 namespace millrace::ui {
+
+class Site {
+public:
+    /// `clock` is borrowed. The folder is looked at now, and when somebody asks, twice a second at most.
+    Site(RunFolder folder, const base::Clock& clock) : folder_(std::move(folder)), clock_(clock) { look(); }
+
+    record::HttpReply answer(const record::HttpRequest& request);
+
+private:
+    void look();
+    [[nodiscard]] record::HttpReply runs_since(const record::HttpRequest& request);
+    [[nodiscard]] record::HttpReply run_since(const record::HttpRequest& request);
+    [[nodiscard]] record::HttpReply file(std::string_view path) const;
+    [[nodiscard]] std::vector<std::string> pictures_of(const std::string& run) const;
+
+    RunFolder folder_;
+    const base::Clock& clock_;
+    std::chrono::nanoseconds looked_{};
+};
 
 struct ServerOptions {
     io::Path folder;

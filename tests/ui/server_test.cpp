@@ -14,7 +14,6 @@
 #include "ui/embedded.h"
 #include "ui/guard.h"
 #include "ui/made_up_runs.h"
-#include "ui/site.h"
 
 namespace millrace::ui {
 namespace {
