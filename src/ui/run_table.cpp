@@ -119,22 +119,17 @@ std::vector<double> curve_epochs(const RunSummary& before, const RunSummary& aft
     return chosen;
 }
 
-std::vector<std::string> differing_keys(const RunSummary& before, const RunSummary& after) {
-    std::set<std::string> keys;
-    for (const RunSummary* run : {&before, &after})
-        for (const auto& [key, value] : run->recipe) keys.insert(key);
-    std::vector<std::string> differing;
-    for (const std::string& key : keys) {
-        const auto left = before.recipe.find(key), right = after.recipe.find(key);
-        const bool both = left != before.recipe.end() && right != after.recipe.end();
-        if (!both || left->second != right->second) differing.push_back(key);
-    }
-    return differing;
-}
-
 std::string recipe_value(const RunSummary& run, const std::string& key) {
     const auto found = run.recipe.find(key);
     return found == run.recipe.end() ? "absent" : found->second;
+}
+
+std::vector<std::string> differing_keys(const RunSummary& before, const RunSummary& after) {
+    std::set<std::string> keys;
+    for (const RunSummary* run : {&before, &after})
+        for (const auto& [key, value] : run->recipe)
+            if (recipe_value(before, key) != recipe_value(after, key)) keys.insert(key);
+    return {keys.begin(), keys.end()};
 }
 
 /// Rows in columns.

@@ -12,7 +12,6 @@
 
 #include "fake_clock.h"
 #include "ui/embedded.h"
-#include "ui/guard.h"
 #include "ui/made_up_runs.h"
 
 namespace millrace::ui {
