@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/live_lines.h"
+#include "base/log.h"
 #include "train/listener.h"
 
 namespace millrace::train {

@@ -11,8 +11,8 @@
 #include "models/registry.h"
 #include "optim/update.h"
 #include "tape/initial.h"
-#include "tape/program.h"
-#include "train/lanes_impl.h"
+#include "tape/slices.h"
+#include "train/metrics_reader.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::train {
@@ -26,27 +26,100 @@ struct SliceHeader {
     std::uint64_t precision = 0, recipe_bytes = 0, member_bytes = 0;
 };
 
-}  // namespace
+/// Of one engine.
+class EngineLanes final : public Lanes {
+public:
+    EngineLanes(Setup setup, base::Recipe structure)
+        : setup_(std::move(setup)),
+          structure_(std::move(structure)),
+          slices_(store()),
+          reader_(store().ring_rows(), store().options().ring_capacity, store().members()),
+          table_(static_cast<std::size_t>(store().members())) {
+        for (int lane = 0; lane < lanes(); ++lane) set_trainable(lane, false);
+    }
 
-base::Result<std::unique_ptr<Lanes>> Lanes::create(const base::Recipe& recipe, int lanes, const SourceAdapter& adapt) {
-    if (lanes < 1 || lanes > kMostLanes)
-        return base::Error{fmt::format("{} lanes; from 1 to {} would be right", lanes, kMostLanes)};
-    MILLRACE_TRY(check_trial(recipe));
-    MILLRACE_LET(several, with_members(recipe, lanes));
-    // As one batch: a trial alone is not split either where it fits, and other micro-batches round differently.
-    MILLRACE_LET(
-        setup, set_up(several, true, {.adapt = adapt, .micro_batch = static_cast<std::int32_t>(recipe.integer("train.batch"))}));
-    if (setup.engine->source().loader_counts(0))
-        return base::Error{
-            fmt::format("the data is {}, but lanes stand at different epochs and need all of it; fewer lanes or "
-                        "smaller data would be right",
-                        setup.loading)};
-    std::unique_ptr<Lanes> made(new Lanes(std::move(setup), structural_part(recipe)));
-    for (int lane = 0; lane < lanes; ++lane) made->set_trainable(lane, false);
-    return made;
-}
+    base::Status fill(int lane, const base::Recipe& recipe) override;
+    base::Result<LaneSlice> save(int lane) override;
+    base::Status restore(int lane, const LaneSlice& slice) override;
+    base::Status copy(int from, int to) override;
+    base::Status set(int lane, const base::Recipe& recipe) override;
+    void clear(int lane) override {
+        MILLRACE_ASSERT(check_lane(lane, false).ok(), "no such lane");
+        forget(lane);
+        set_trainable(lane, false);
+        at(lane) = {};
+    }
+    base::Result<Scores> run_epoch(const std::atomic<int>* stop) override;
+    base::Result<std::vector<std::string>> metrics() override;
+    base::Result<Scores> test() override;
+    [[nodiscard]] int lanes() const override { return static_cast<int>(table_.size()); }
+    [[nodiscard]] double step_ms() const override { return step_ms_; }
+    [[nodiscard]] std::int64_t memory_used() const override { return engine().memory_used(); }
 
-base::Status Lanes::check_lane(int lane, bool filled) const {
+private:
+    /// Values that a recipe sets in a parameter of the group kSettings.
+    struct Setting {
+        tape::ParameterId id = tape::kNoParameter;
+        std::vector<std::vector<float>> matrices;
+        friend bool operator==(const Setting&, const Setting&) = default;
+    };
+    struct Lane {
+        std::optional<base::Recipe> recipe;  ///< absent: empty
+        std::vector<Setting> settings;
+        bool partial = false;  ///< an epoch was stopped
+    };
+    /// A recipe that was checked against the program, and what follows from it.
+    struct Trial {
+        RunSettings settings;
+        std::unique_ptr<tape::Store> declared;  ///< one member, never allocated
+    };
+
+    /// A fresh trial that is not on the device yet.
+    struct Fresh {
+        int lane = 0;
+        std::unique_ptr<tape::Store> declared;
+        ops::MemberState state;
+    };
+
+    [[nodiscard]] Engine& engine() const { return *setup_.engine; }
+    [[nodiscard]] tape::Store& store() const { return engine().store(); }
+    Lane& at(int lane) { return table_.at(static_cast<std::size_t>(lane)); }
+    base::Status check_lane(int lane, bool filled) const;
+    /// Puts all trials on the device.
+    base::Status settle();
+    /// The same; refuses an empty lane, and one that holds part of an epoch.
+    base::Status settle(int lane);
+    base::Status settle_filled() {
+        for (int lane = 0; lane < lanes(); ++lane)
+            if (at(lane).recipe) MILLRACE_TRY(settle(lane));
+        return base::ok();
+    }
+    void forget(int lane) {
+        std::erase_if(fresh_, [lane](const Fresh& trial) { return trial.lane == lane; });
+    }
+    base::Result<Trial> trial_of(const base::Recipe& recipe) const;
+    static std::vector<Setting> settings_of(const tape::Store& declared);
+    void write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const;
+    void set_trainable(int lane, bool trainable) const;
+    [[nodiscard]] bool any_filled() const {
+        return std::ranges::any_of(table_, [](const Lane& lane) { return lane.recipe.has_value(); });
+    }
+    base::Result<StepSums> train(const std::atomic<int>* stop, bool& stopped);
+    base::Result<Scores> score(data::Part part, const std::atomic<int>* stop);
+    [[nodiscard]] std::map<std::string, double> training_metrics(const MemberSums& sums) const;
+
+    Setup setup_;
+    const base::Recipe structure_;
+    tape::MemberSlices slices_;
+    std::vector<Fresh> fresh_;
+    std::vector<std::unique_ptr<ops::Memory>> drawn_;  ///< slices whose moments are zero; one stays
+    MetricsReader reader_;
+    std::vector<Lane> table_;
+    std::uint64_t launched_ = 0;  ///< steps, equal to pushes into the ring
+    double step_ms_ = 0;
+};
+
+base::Status EngineLanes::check_lane(int lane, bool filled) const {
     if (lane < 0 || lane >= static_cast<int>(table_.size()))
         return base::Error{fmt::format("there is no lane {} among {}", lane, table_.size())};
     const Lane& of = table_[static_cast<std::size_t>(lane)];
@@ -57,7 +130,7 @@ base::Status Lanes::check_lane(int lane, bool filled) const {
 }
 
 /// Trials are drawn side by side: numbers take a core some ten milliseconds for each, and a search begins with hundreds.
-base::Status Lanes::settle() {
+base::Status EngineLanes::settle() {
     const auto cores = static_cast<std::size_t>(base::usable_processors());
     while (!fresh_.empty()) {
         const std::size_t count = std::min(fresh_.size(), cores);
@@ -78,12 +151,12 @@ base::Status Lanes::settle() {
     return engine().backend().check();
 }
 
-base::Status Lanes::settle(int lane) {
+base::Status EngineLanes::settle(int lane) {
     MILLRACE_TRY(check_lane(lane, true));
     return settle();
 }
 
-base::Result<Lanes::Trial> Lanes::trial_of(const base::Recipe& recipe) const {
+base::Result<EngineLanes::Trial> EngineLanes::trial_of(const base::Recipe& recipe) const {
     if (const auto differences = structure_.differences(structural_part(recipe)); !differences.empty()) {
         const base::RecipeDifference& first = differences.front();
         const std::string what = fmt::format(
@@ -103,7 +176,7 @@ base::Result<Lanes::Trial> Lanes::trial_of(const base::Recipe& recipe) const {
     return trial;
 }
 
-std::vector<Lanes::Setting> Lanes::settings_of(const tape::Store& declared) {
+std::vector<EngineLanes::Setting> EngineLanes::settings_of(const tape::Store& declared) {
     std::vector<Setting> settings;
     for (std::size_t i = 0; i < declared.parameters().size(); ++i) {
         const tape::Parameter& p = declared.parameters()[i];
@@ -115,7 +188,7 @@ std::vector<Lanes::Setting> Lanes::settings_of(const tape::Store& declared) {
     return settings;
 }
 
-void Lanes::write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const {
+void EngineLanes::write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const {
     for (std::size_t i = 0; i < now.size(); ++i) {
         if (now[i] == before[i]) continue;  // what training put there stays
         for (std::size_t matrix = 0; matrix < now[i].matrices.size(); ++matrix)
@@ -123,13 +196,13 @@ void Lanes::write_settings(int lane, const std::vector<Setting>& now, const std:
     }
 }
 
-void Lanes::set_trainable(int lane, bool trainable) const {
+void EngineLanes::set_trainable(int lane, bool trainable) const {
     std::vector<ops::GroupState> groups = slices_.read_groups(lane);
     for (std::size_t i = 0; i < groups.size(); ++i) groups[i].trainable = trainable && !store().groups()[i].fixed ? 1 : 0;
     slices_.write_groups(lane, groups);
 }
 
-base::Status Lanes::fill(int lane, const base::Recipe& recipe) {
+base::Status EngineLanes::fill(int lane, const base::Recipe& recipe) {
     MILLRACE_TRY(check_lane(lane, false));
     MILLRACE_LET(trial, trial_of(recipe));
     std::vector<ops::MemberState> state(1);
@@ -142,7 +215,7 @@ base::Status Lanes::fill(int lane, const base::Recipe& recipe) {
     return base::ok();
 }
 
-base::Result<LaneSlice> Lanes::save(int lane) {
+base::Result<LaneSlice> EngineLanes::save(int lane) {
     MILLRACE_TRY(settle(lane));
     const std::string recipe = at(lane).recipe->to_toml();
     SliceHeader header;
@@ -158,7 +231,7 @@ base::Result<LaneSlice> Lanes::save(int lane) {
     return slice;
 }
 
-base::Status Lanes::restore(int lane, const LaneSlice& slice) {
+base::Status EngineLanes::restore(int lane, const LaneSlice& slice) {
     MILLRACE_TRY(check_lane(lane, false));
     SliceHeader header;
     if (slice.bytes.size() >= sizeof header) std::memcpy(&header, slice.bytes.data(), sizeof header);
@@ -179,7 +252,7 @@ base::Status Lanes::restore(int lane, const LaneSlice& slice) {
     return engine().backend().check();
 }
 
-base::Status Lanes::copy(int from, int to) {
+base::Status EngineLanes::copy(int from, int to) {
     for (const int lane : {from, to}) MILLRACE_TRY(settle(lane));
     const ops::MemberState source = slices_.read_state(from);
     ops::MemberState state = slices_.read_state(to);
@@ -191,7 +264,7 @@ base::Status Lanes::copy(int from, int to) {
     return engine().backend().check();
 }
 
-base::Status Lanes::set(int lane, const base::Recipe& recipe) {
+base::Status EngineLanes::set(int lane, const base::Recipe& recipe) {
     MILLRACE_TRY(settle(lane));
     MILLRACE_LET(trial, trial_of(recipe));
     std::vector<ops::MemberState> state{slices_.read_state(lane)};
@@ -205,7 +278,7 @@ base::Status Lanes::set(int lane, const base::Recipe& recipe) {
 }
 
 /// Launches the steps of an epoch and sums what they leave in the ring, which is host memory.
-base::Result<StepSums> Lanes::train(const std::atomic<int>* stop, bool& stopped) {
+base::Result<StepSums> EngineLanes::train(const std::atomic<int>* stop, bool& stopped) {
     Engine& engine = *setup_.engine;
     StepSums sums(engine.members());
     std::uint64_t first_clock = 0, last_clock = 0;
@@ -233,7 +306,7 @@ base::Result<StepSums> Lanes::train(const std::atomic<int>* stop, bool& stopped)
     return sums;
 }
 
-base::Result<Lanes::Scores> Lanes::score(data::Part part, const std::atomic<int>* stop) {
+base::Result<EngineLanes::Scores> EngineLanes::score(data::Part part, const std::atomic<int>* stop) {
     Engine& engine = *setup_.engine;
     std::vector<bool> filled;
     for (const Lane& lane : table_) filled.push_back(lane.recipe.has_value());
@@ -257,7 +330,7 @@ base::Result<Lanes::Scores> Lanes::score(data::Part part, const std::atomic<int>
 }
 
 /// What run_epoch() adds to a score: of the training alone.
-std::map<std::string, double> Lanes::training_metrics(const MemberSums& sums) const {
+std::map<std::string, double> EngineLanes::training_metrics(const MemberSums& sums) const {
     std::map<std::string, double> metrics{{"train_loss", sums.mean_loss()},
                                           {"parameters", static_cast<double>(store().trainable_count())},
                                           {"step_ms", step_ms_ / static_cast<double>(table_.size())}};
@@ -265,7 +338,7 @@ std::map<std::string, double> Lanes::training_metrics(const MemberSums& sums) co
     return metrics;
 }
 
-base::Result<std::vector<std::string>> Lanes::metrics() {
+base::Result<std::vector<std::string>> EngineLanes::metrics() {
     MILLRACE_TRY(settle_filled());
     std::vector<std::string> names;
     if (!any_filled()) return names;
@@ -276,7 +349,7 @@ base::Result<std::vector<std::string>> Lanes::metrics() {
     return names;
 }
 
-base::Result<Lanes::Scores> Lanes::run_epoch(const std::atomic<int>* stop) {
+base::Result<EngineLanes::Scores> EngineLanes::run_epoch(const std::atomic<int>* stop) {
     MILLRACE_TRY(settle_filled());
     if (!any_filled()) return Scores(table_.size());
     bool stopped = stop != nullptr && stop->load(std::memory_order_relaxed) != 0;
@@ -297,10 +370,28 @@ base::Result<Lanes::Scores> Lanes::run_epoch(const std::atomic<int>* stop) {
     return scores;
 }
 
-base::Result<Lanes::Scores> Lanes::test() {
+base::Result<EngineLanes::Scores> EngineLanes::test() {
     if (engine().source().samples(data::Part::test) == 0) return Scores(table_.size());
     MILLRACE_TRY(settle_filled());
     return score(data::Part::test, nullptr);
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Lanes>> Lanes::create(const base::Recipe& recipe, int lanes, const SourceAdapter& adapt) {
+    if (lanes < 1 || lanes > kMostLanes)
+        return base::Error{fmt::format("{} lanes; from 1 to {} would be right", lanes, kMostLanes)};
+    MILLRACE_TRY(check_trial(recipe));
+    MILLRACE_LET(several, with_members(recipe, lanes));
+    // As one batch: a trial alone is not split either where it fits, and other micro-batches round differently.
+    MILLRACE_LET(
+        setup, set_up(several, true, {.adapt = adapt, .micro_batch = static_cast<std::int32_t>(recipe.integer("train.batch"))}));
+    if (setup.engine->source().loader_counts(0))
+        return base::Error{
+            fmt::format("the data is {}, but lanes stand at different epochs and need all of it; fewer lanes or "
+                        "smaller data would be right",
+                        setup.loading)};
+    return std::make_unique<EngineLanes>(std::move(setup), structural_part(recipe));
 }
 
 }  // namespace millrace::train

@@ -3,7 +3,6 @@
 // go and change between epochs, and nothing is planned or captured again for it. A trial equals a run of its recipe alone: to the
 // bit on the CPU, and on a GPU with `deterministic = true`.
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +14,7 @@
 #include <vector>
 
 #include "base/recipe.h"
-#include "tape/captures.h"
-#include "tape/slices.h"
-#include "train/metrics_reader.h"
+#include "tape/program.h"
 #include "train/setup.h"
 
 namespace millrace::train {
@@ -54,9 +51,11 @@ struct LaneScore {
     bool diverged = false;    ///< a loss is not finite, or every step of the epoch was dropped
 };
 
+/// An interface, so that tests drive a search with functions whose minimum is known.
 class Lanes {
 public:
-    using Scores = std::vector<std::optional<LaneScore>>;
+    using Scores = std::vector<std::optional<LaneScore>>;  ///< by lane
+    virtual ~Lanes() = default;
 
     /// Builds one program of `lanes` members for recipes of the structure of `recipe`: plans and captures once. All lanes are
     /// empty. `adapt` wraps the source of the data, for tests.
@@ -68,104 +67,30 @@ public:
 
     /// A fresh trial: parameters drawn from the recipe's seed, moments and state reset, hyper-parameters of the recipe. Refuses
     /// another structure and names the key. Many are drawn side by side when the next epoch begins.
-    base::Status fill(int lane, const base::Recipe& recipe);
+    virtual base::Status fill(int lane, const base::Recipe& recipe) = 0;
     /// Of a filled lane.
-    base::Result<LaneSlice> save(int lane);
+    virtual base::Result<LaneSlice> save(int lane) = 0;
     /// To any lane of a program of the same structure. The trial goes on to the bit.
-    base::Status restore(int lane, const LaneSlice& slice);
+    virtual base::Status restore(int lane, const LaneSlice& slice) = 0;
     /// Weights, moments and statistics of `from` to `to` on the device; hyper-parameters, seed and progress of `to` stay (PBT).
-    base::Status copy(int from, int to);
+    virtual base::Status copy(int from, int to) = 0;
     /// New hyper-parameters for the trial in the lane; weights and progress stay (PBT).
-    base::Status set(int lane, const base::Recipe& recipe);
+    virtual base::Status set(int lane, const base::Recipe& recipe) = 0;
     /// The lane is empty: it does not update and is not scored.
-    void clear(int lane) {
-        MILLRACE_ASSERT(check_lane(lane, false).ok(), "no such lane");
-        forget(lane);
-        set_trainable(lane, false);
-        at(lane) = {};
-    }
+    virtual void clear(int lane) = 0;
 
     /// One epoch of all lanes, then validation of the filled ones; empty lanes have no score. No elements when `stop` was set
     /// before the end: the filled lanes then hold part of an epoch and refuse everything but fill(), restore() and clear().
-    base::Result<Scores> run_epoch(const std::atomic<int>* stop = nullptr);
+    virtual base::Result<Scores> run_epoch(const std::atomic<int>* stop = nullptr) = 0;
     /// The names of what run_epoch() measures, by validation of the filled lanes as they are: none where all are empty.
-    base::Result<std::vector<std::string>> metrics();
+    virtual base::Result<std::vector<std::string>> metrics() = 0;
     /// test_loss, test_accuracy, what the family measures there: of the filled lanes as they are, for finalists.
-    base::Result<Scores> test();
+    virtual base::Result<Scores> test() = 0;
 
-    [[nodiscard]] int lanes() const { return static_cast<int>(table_.size()); }
-    [[nodiscard]] std::uint64_t captures() const { return tape::captures_so_far(); }   ///< of this process; refilling adds none
-    [[nodiscard]] double step_ms() const { return step_ms_; }                          ///< of the program, in the newest epoch
-    [[nodiscard]] std::int64_t memory_used() const { return engine().memory_used(); }  ///< bytes that setting up took
-
-private:
-    /// Values that a recipe sets in a parameter of the group kSettings.
-    struct Setting {
-        tape::ParameterId id = tape::kNoParameter;
-        std::vector<std::vector<float>> matrices;
-        friend bool operator==(const Setting&, const Setting&) = default;
-    };
-    struct Lane {
-        std::optional<base::Recipe> recipe;  ///< absent: empty
-        std::vector<Setting> settings;
-        bool partial = false;  ///< an epoch was stopped
-    };
-    /// A recipe that was checked against the program, and what follows from it.
-    struct Trial {
-        RunSettings settings;
-        std::unique_ptr<tape::Store> declared;  ///< one member, never allocated
-    };
-
-    /// A fresh trial that is not on the device yet.
-    struct Fresh {
-        int lane = 0;
-        std::unique_ptr<tape::Store> declared;
-        ops::MemberState state;
-    };
-
-    Lanes(Setup setup, base::Recipe structure)
-        : setup_(std::move(setup)),
-          structure_(std::move(structure)),
-          slices_(store()),
-          reader_(store().ring_rows(), store().options().ring_capacity, store().members()),
-          table_(static_cast<std::size_t>(store().members())) {}
-
-    [[nodiscard]] Engine& engine() const { return *setup_.engine; }
-    [[nodiscard]] tape::Store& store() const { return engine().store(); }
-    Lane& at(int lane) { return table_.at(static_cast<std::size_t>(lane)); }
-    base::Status check_lane(int lane, bool filled) const;
-    /// Puts all trials on the device.
-    base::Status settle();
-    /// The same; refuses an empty lane, and one that holds part of an epoch.
-    base::Status settle(int lane);
-    base::Status settle_filled() {
-        for (int lane = 0; lane < lanes(); ++lane)
-            if (at(lane).recipe) MILLRACE_TRY(settle(lane));
-        return base::ok();
-    }
-    void forget(int lane) {
-        std::erase_if(fresh_, [lane](const Fresh& trial) { return trial.lane == lane; });
-    }
-    base::Result<Trial> trial_of(const base::Recipe& recipe) const;
-    static std::vector<Setting> settings_of(const tape::Store& declared);
-    void write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const;
-    void set_trainable(int lane, bool trainable) const;
-    [[nodiscard]] bool any_filled() const {
-        return std::ranges::any_of(table_, [](const Lane& lane) { return lane.recipe.has_value(); });
-    }
-    base::Result<StepSums> train(const std::atomic<int>* stop, bool& stopped);
-    base::Result<Scores> score(data::Part part, const std::atomic<int>* stop);
-    [[nodiscard]] std::map<std::string, double> training_metrics(const MemberSums& sums) const;
-
-    Setup setup_;
-    const base::Recipe structure_;
-    tape::MemberSlices slices_;
-    std::vector<Fresh> fresh_;
-    std::vector<std::unique_ptr<ops::Memory>> drawn_;  ///< slices whose moments are zero; one stays
-    MetricsReader reader_;
-    std::vector<Lane> table_;
-    std::uint64_t launched_ = 0;  ///< steps, equal to pushes into the ring
-    double step_ms_ = 0;
+    [[nodiscard]] virtual int lanes() const = 0;
+    [[nodiscard]] std::uint64_t captures() const { return tape::captures_so_far(); }  ///< of this process; refilling adds none
+    [[nodiscard]] virtual double step_ms() const = 0;                                 ///< of the program, in the newest epoch
+    [[nodiscard]] virtual std::int64_t memory_used() const = 0;                       ///< bytes that setting up took
 };
 
 }  // namespace millrace::train

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <thread>
 
-#include "base/live_lines.h"
 #include "base/log.h"
 #include "io/checksum.h"
 #include "io/safetensors.h"

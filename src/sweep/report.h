@@ -1,11 +1,11 @@
 #pragma once
-// A sweep as a person follows it: a few live lines on a terminal, plain lines elsewhere.
+// What a sweep prints: while it goes on a few live lines on a terminal, plain lines elsewhere, and at its end what came of it.
 
 #include <string>
 
 #include "base/clock.h"
-#include "base/live_lines.h"
-#include "sweep/worker.h"
+#include "base/log.h"
+#include "sweep/run.h"
 #include "train/console.h"
 
 namespace millrace::sweep {
@@ -28,5 +28,11 @@ private:
     base::LiveLines lines_;
     std::chrono::nanoseconds last_{};
 };
+
+/// For people: several lines.
+std::string report_text(const StudyFile& study, const RunReport& report);
+std::string report_json(const StudyFile& study, const RunReport& report);
+/// How to train the best configuration again.
+std::string best_command(const RunReport& report);
 
 }  // namespace millrace::sweep
