@@ -1,5 +1,6 @@
 #pragma once
-// The processor as /proc shows it: how busy each core was, load, quota, pressure.
+// The processor and memory as /proc and control groups show them: how busy each core was, load, quota, pressure; memory and swap,
+// narrowed to the control group's limit where there is one.
 
 #include <array>
 #include <chrono>
@@ -42,6 +43,20 @@ private:
     std::vector<std::optional<Ticks>> before_, now_;
     ProcFile stat_, load_, pressure_;
     CgroupCpu group_;
+    std::string buffer_;
+};
+
+class ProcMemory {
+public:
+    ProcMemory(const std::string& proc, const std::string& sys);
+
+    /// Fills everything but process_bytes. Used and available add up to the total; with a limit, available is the least that the
+    /// machine and every group with a limit have left.
+    void read(MemoryReading& reading);
+
+private:
+    ProcFile meminfo_;
+    CgroupMemory group_;
     std::string buffer_;
 };
 
