@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "record/probe_library.h"
+#include "record/probe_files.h"
 #include "record/record_session.h"
 
 namespace millrace::cli {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "record/sink.h"
+#include "record/sinks.h"
 #include "report/watch_session.h"
 #include "sense/machine.h"
 

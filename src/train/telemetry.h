@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/clock.h"
-#include "record/events.h"
-#include "record/sink.h"
+#include "record/metrics.h"
+#include "record/sinks.h"
 #include "record/statistics.h"
 #include "sense/machine.h"
 #include "sense/sampler.h"

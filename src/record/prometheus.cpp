@@ -1,10 +1,11 @@
-#include "record/prometheus_text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+
+#include "record/http_responder.h"
+#include "record/sinks.h"
 
 namespace millrace::record {
 namespace {
@@ -34,14 +35,8 @@ const BaseUnit* base_unit(const MetricInfo& metric) {
 std::string escaped(std::string_view text, bool escape_quotes) {
     std::string out;
     for (const char letter : text) {
-        if (letter == '\\')
-            out += "\\\\";
-        else if (letter == '\n')
-            out += "\\n";
-        else if (letter == '"' && escape_quotes)
-            out += "\\\"";
-        else
-            out += letter;
+        if (letter == '\\' || letter == '\n' || (letter == '"' && escape_quotes)) out += '\\';
+        out += letter == '\n' ? 'n' : letter;
     }
     return out;
 }
@@ -51,6 +46,69 @@ std::string number_text(double value) {
     if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
     return fmt::format("{}", value);
 }
+
+constexpr std::chrono::seconds kPause{1};
+
+class PrometheusFileSink final : public Sink {
+public:
+    PrometheusFileSink(io::Path path, const sense::MachineFacts& facts, const base::Clock& clock)
+        : path_(std::move(path)), board_(facts), clock_(clock) {}
+
+    [[nodiscard]] std::string name() const override { return "Prometheus " + path_.string(); }
+
+    base::Status write(const SinkRow& row) override {
+        board_.take(row);
+        pending_ = true;
+        return written_ && clock_.now() - *written_ < kPause ? base::ok() : replace();
+    }
+
+    base::Status flush() override { return pending_ ? replace() : base::ok(); }
+
+    base::Status replace() {
+        MILLRACE_TRY(io::write_atomically(path_, board_.text()));
+        if (pending_) written_ = clock_.now();
+        pending_ = false;
+        return base::ok();
+    }
+
+private:
+    io::Path path_;
+    PrometheusBoard board_;
+    const base::Clock& clock_;
+    std::optional<std::chrono::nanoseconds> written_;
+    bool pending_ = false;
+};
+
+class PrometheusPortSink final : public Sink {
+public:
+    explicit PrometheusPortSink(const sense::MachineFacts& facts) : board_(facts) {}
+
+    base::Status listen(const std::string& address, int port) {
+        MILLRACE_SET(responder_, HttpResponder::start(address, port, [this](std::string_view path) { return reply_to(path); }));
+        return base::ok();
+    }
+
+    [[nodiscard]] std::string name() const override { return fmt::format("Prometheus http://{}/metrics", responder_->address()); }
+
+    base::Status write(const SinkRow& row) override {
+        const std::lock_guard lock(mutex_);
+        board_.take(row);
+        return base::ok();
+    }
+
+private:
+    HttpReply reply_to(std::string_view path) {
+        if (path == "/")
+            return {200, "text/html; charset=utf-8", "<!doctype html><title>Millrace</title><a href=\"/metrics\">metrics</a>\n"};
+        if (path != "/metrics") return {404, "text/plain; charset=utf-8", "there is nothing but /metrics here\n"};
+        const std::lock_guard lock(mutex_);
+        return {200, "text/plain; version=0.0.4; charset=utf-8", board_.text()};
+    }
+
+    std::mutex mutex_;  ///< guards the board, which the writing thread and the responder's share
+    PrometheusBoard board_;
+    std::unique_ptr<HttpResponder> responder_;  ///< goes first: its thread uses what is above
+};
 
 }  // namespace
 
@@ -104,6 +162,20 @@ std::string PrometheusBoard::text() const {
         out += fmt::format("{}{} {}\n", name, labels_of(*metric, index), number_text(value * (unit ? unit->factor : 1)));
     }
     return out;
+}
+
+base::Result<std::unique_ptr<Sink>> prometheus_file_sink(const io::Path& path, const sense::MachineFacts& facts,
+                                                         const base::Clock& clock) {
+    auto sink = std::make_unique<PrometheusFileSink>(path, facts, clock);
+    // Empty at first: a folder that cannot be written to shows now, not after the first hour.
+    MILLRACE_TRY(sink->replace());
+    return std::unique_ptr<Sink>(std::move(sink));
+}
+
+base::Result<std::unique_ptr<Sink>> prometheus_port_sink(const std::string& address, int port, const sense::MachineFacts& facts) {
+    auto sink = std::make_unique<PrometheusPortSink>(facts);
+    MILLRACE_TRY(sink->listen(address.empty() ? "127.0.0.1" : address, port));
+    return std::unique_ptr<Sink>(std::move(sink));
 }
 
 }  // namespace millrace::record

@@ -1,11 +1,13 @@
-#include "record/trace_frames.h"
+#include "record/trace_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
+#include "io/append_stream.h"
 #include "io/checksum.h"
 #include "io/packing.h"
 
@@ -59,6 +61,31 @@ std::uint32_t sum_of(const std::vector<std::byte>& frame) {
 bool plausible(const Head& head) {
     return head.unpacked <= kTraceFrameCap && head.stored <= head.unpacked &&
            (head.packing == static_cast<std::uint8_t>(FramePacking::kZstd) || head.stored == head.unpacked);
+}
+
+constexpr std::size_t kFrameSlots = 1u << 13;   ///< a frame of records: 512 KiB before it is packed
+constexpr std::size_t kBufferSlots = 1u << 14;  ///< of all lanes together
+constexpr std::size_t kFrameSamples = 1u << 12;
+constexpr std::size_t kMostStacks = 1u << 18, kMostNames = 1u << 16;
+
+template <class T>
+void put(std::string& content, const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    content.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put(std::string& content, std::string_view text) {
+    text = text.substr(0, kTraceTextCap);
+    put(content, static_cast<std::uint32_t>(text.size()));
+    content.append(text);
+}
+
+/// These rows and texts one after the other.
+template <class... Parts>
+std::string content_of(const Parts&... parts) {
+    std::string content;
+    (put(content, parts), ...);
+    return content;
 }
 
 }  // namespace
@@ -148,6 +175,122 @@ std::vector<std::byte> gather_rows(io::Bytes from, std::size_t width) {
             std::memcpy(rows.data() + row * width + column * sizeof(Word), &before[column], sizeof(Word));
         }
     return rows;
+}
+
+base::Status TraceWriter::append(io::Bytes bytes) {
+    MILLRACE_TRY(io::append_whole(file_, bytes, written_, path_));
+    written_ += bytes.size();
+    return base::ok();
+}
+
+base::Status TraceWriter::frame(FrameKind kind, const std::string& content) {
+    return append(pack_frame(kind, io::bytes_of(content)));
+}
+
+base::Status TraceWriter::flush_lane(const TraceOrigin& lane, std::vector<Record>& slots) {
+    if (slots.empty()) return base::ok();
+    std::string content = content_of(lane);
+    spread_rows(std::as_bytes(std::span(slots)), sizeof(Record), content);
+    waiting_ -= slots.size();
+    slots.clear();
+    return frame(FrameKind::kRecords, content);
+}
+
+base::Status TraceWriter::flush_lanes() {
+    base::Status first = base::ok();
+    for (auto& [lane, slots] : lanes_)
+        if (base::Status done = flush_lane(lane, slots); !done.ok() && first.ok()) first = done;
+    lanes_.clear();
+    return first;
+}
+
+base::Status TraceWriter::flush_samples() {
+    if (samples_.empty()) return base::ok();
+    std::string content;
+    spread_rows(std::as_bytes(std::span(samples_)), sizeof(TraceSample), content);
+    samples_.clear();
+    return frame(FrameKind::kSamples, content);
+}
+
+TraceWriter::~TraceWriter() {
+    if (file_.valid()) (void)flush();
+}
+
+base::Result<TraceWriter> TraceWriter::create(const io::Path& path) {
+    MILLRACE_LET(file, io::open_file(path, O_RDWR | O_CREAT | O_EXCL));
+    TraceWriter writer(std::move(file), path);
+    MILLRACE_TRY(writer.append(io::bytes_of(kTraceMagic)));
+    return writer;
+}
+
+base::Status TraceWriter::records(const TraceOrigin& origin, std::span<const Record> slots) {
+    if (slots.empty()) return base::ok();
+    std::vector<Record>& waiting = lanes_[origin];
+    // A frame holds whole records: what comes in one call is not cut unless it is larger than any frame may be.
+    constexpr std::size_t kMostInFrame = (kTraceFrameCap - sizeof(TraceOrigin)) / sizeof(Record);
+    MILLRACE_ASSERT(slots.size() <= kMostInFrame, "more records at once than a frame holds");
+    if (waiting.size() + slots.size() > kFrameSlots) MILLRACE_TRY(flush_lane(origin, waiting));
+    waiting.insert(waiting.end(), slots.begin(), slots.end());
+    waiting_ += slots.size();
+    if (waiting.size() >= kFrameSlots) return flush_lane(origin, waiting);
+    return waiting_ >= kBufferSlots ? flush_lanes() : base::ok();
+}
+
+base::Status TraceWriter::sample(const TraceSample& sample) {
+    samples_.push_back(sample);
+    return samples_.size() >= kFrameSamples ? flush_samples() : base::ok();
+}
+
+base::Status TraceWriter::block(const TraceBlock& block) { return frame(FrameKind::kBlocks, content_of(block)); }
+
+base::Status TraceWriter::process(const TraceProcess& process) {
+    const ProcessHead head{process.appeared, process.ended,       process.pid,
+                           process.parent,   process.main_thread, process.has_gpu ? 1u : 0u};
+    return frame(FrameKind::kProcess, content_of(head, std::string_view(process.command)));
+}
+
+base::Status TraceWriter::clock(const TraceClock& clock) { return frame(FrameKind::kClock, content_of(clock)); }
+
+base::Status TraceWriter::loops(const FunctionLoops& loops) {
+    std::string content = content_of(std::string_view(loops.file), std::string_view(loops.function));
+    for (const LineRange range : loops.loops) put(content, range);
+    return frame(FrameKind::kLoops, content);
+}
+
+base::Status TraceWriter::note(std::string_view text) { return frame(FrameKind::kNote, content_of(text)); }
+
+std::uint32_t TraceWriter::stack(std::span<const TraceFrame> frames) {
+    if (frames.empty()) return 0;
+    std::vector<TraceFrame> key(frames.begin(),
+                                frames.begin() + static_cast<std::ptrdiff_t>(std::min(frames.size(), kTraceStackCap)));
+    const auto found = stacks_.find(key);
+    if (found != stacks_.end()) return found->second;
+    if (stacks_.size() >= kMostStacks) return 0;
+    const auto id = static_cast<std::uint32_t>(stacks_.size() + 1);
+    std::string content = content_of(id, static_cast<std::uint32_t>(key.size()));
+    for (const TraceFrame& each : key)
+        content += content_of(name(each.file), name(each.function), each.line, each.native ? 1u : 0u);
+    stacks_.emplace(std::move(key), id);
+    (void)frame(FrameKind::kStack, content);
+    return id;
+}
+
+std::uint32_t TraceWriter::name(std::string_view text) {
+    text = text.substr(0, kTraceTextCap);
+    if (text.empty()) return 0;
+    const auto found = names_.find(text);
+    if (found != names_.end()) return found->second;
+    if (names_.size() >= kMostNames) return 0;
+    const auto id = static_cast<std::uint32_t>(names_.size() + 1);
+    names_.emplace(text, id);
+    (void)frame(FrameKind::kName, content_of(id, text));
+    return id;
+}
+
+base::Status TraceWriter::flush() {
+    base::Status records = flush_lanes();
+    base::Status samples = flush_samples();
+    return records.ok() ? samples : records;
 }
 
 }  // namespace millrace::record

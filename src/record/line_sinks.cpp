@@ -1,10 +1,14 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <unordered_map>
+#include <variant>
 
+#include "io/append_stream.h"
 #include "io/csv.h"
 #include "io/line_file.h"
 #include "record/sinks.h"
@@ -28,9 +32,7 @@ public:
             if (const auto column = columns_.find(key_of(*point.metric, point.index));
                 column != columns_.end() && std::isfinite(point.value))
                 fields_[column->second] = fmt::format("{}", point.value);
-        std::string line = fmt::format("{:.3f}", row.time);
-        for (const std::string& field : fields_) line += "," + field;
-        return file_.write(line + "\n");
+        return file_.write(fmt::format("{:.3f},{}\n", row.time, fmt::join(fields_, ",")));
     }
 
 private:
@@ -53,11 +55,7 @@ std::string text_of(Value value, int decimals) {
 }
 
 std::string local_time(double seconds) {
-    const auto whole = static_cast<std::time_t>(std::floor(seconds));
-    std::tm parts{};
-    ::localtime_r(&whole, &parts);
-    char text[32];
-    return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts)};
+    return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(std::floor(seconds))));
 }
 
 class MonitorCsvSink final : public Sink {
@@ -98,6 +96,38 @@ private:
     std::vector<sense::GpuFacts> gpus_;
 };
 
+/// Keys come from the table and hold nothing that JSON would escape.
+std::string line_of(const SinkRow& row) {
+    std::string line = fmt::format(R"({{"kind": "{}", "time": {:.3f})", name_of(row.kind), row.time);
+    if (row.step) line += fmt::format(R"(, "step": {})", *row.step);
+    for (const Point& point : row.points) {
+        line += fmt::format(R"(, "{}": )", key_of(*point.metric, point.index));
+        line += std::isfinite(point.value) ? fmt::format("{}", point.value) : "null";
+    }
+    return line + '}';
+}
+
+class JsonLinesSink final : public Sink {
+public:
+    JsonLinesSink(std::variant<io::LineFile, io::AppendStream> out, io::Path path)
+        : out_(std::move(out)), path_(std::move(path)) {}
+
+    [[nodiscard]] std::string name() const override {
+        return "JSON lines " + (path_ == "-" ? "on standard output" : path_.string());
+    }
+
+    base::Status write(const SinkRow& row) override {
+        if (auto* file = std::get_if<io::LineFile>(&out_)) return file->write(line_of(row) + '\n');
+        auto& stream = std::get<io::AppendStream>(out_);
+        MILLRACE_TRY(stream.append_line(line_of(row)));
+        return stream.flush();
+    }
+
+private:
+    std::variant<io::LineFile, io::AppendStream> out_;
+    io::Path path_;
+};
+
 }  // namespace
 
 base::Result<std::unique_ptr<Sink>> csv_sink(const io::Path& path, const sense::MachineFacts& facts) {
@@ -124,6 +154,15 @@ base::Result<std::unique_ptr<Sink>> monitor_csv_sink(const io::Path& path, const
     MILLRACE_LET(file, io::LineFile::create(path));
     MILLRACE_TRY(file.write(kMonitorHeader));
     return std::unique_ptr<Sink>(std::make_unique<MonitorCsvSink>(std::move(file), facts.gpus));
+}
+
+base::Result<std::unique_ptr<Sink>> json_lines_sink(const io::Path& path) {
+    if (path != "-") {
+        MILLRACE_LET(stream, io::AppendStream::open(path));
+        return std::unique_ptr<Sink>(std::make_unique<JsonLinesSink>(std::move(stream), path));
+    }
+    MILLRACE_LET(file, io::LineFile::create(path));
+    return std::unique_ptr<Sink>(std::make_unique<JsonLinesSink>(std::move(file), path));
 }
 
 }  // namespace millrace::record
