@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "cli/read_run.h"
 #include "diagnose/diagnose.h"
-#include "report/compare_text.h"
+#include "report/compare_report.h"
 #include "ui/compare_trainings.h"
 
 namespace millrace::cli {

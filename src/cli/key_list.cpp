@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/recipe_value.h"
-#include "report/diagnosis_text.h"
+#include "report/terminal.h"
 
 namespace millrace::cli {
 

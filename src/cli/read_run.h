@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "diagnose/timeline/timeline.h"
-#include "report/diagnosis_text.h"
+#include "report/diagnosis_forms.h"
 
 namespace millrace::cli {
 

@@ -11,7 +11,7 @@
 #include "cli/key_list.h"
 #include "cli/run_arguments.h"
 #include "comm/group.h"
-#include "report/terminal_screen.h"
+#include "report/terminal.h"
 #include "sweep/slurm.h"
 #include "train/idle_keys.h"
 #include "train/recipe_keys.h"

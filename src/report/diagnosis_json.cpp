@@ -1,4 +1,4 @@
-#include "report/diagnosis_json.h"
+#include "report/diagnosis_forms.h"
 
 #include <algorithm>
 #include <cmath>

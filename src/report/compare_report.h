@@ -5,7 +5,7 @@
 #include <string>
 
 #include "diagnose/compare/compare.h"
-#include "report/diagnosis_text.h"
+#include "report/diagnosis_forms.h"
 
 namespace millrace::report {
 
