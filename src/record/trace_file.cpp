@@ -66,7 +66,7 @@ bool plausible(const Head& head) {
 constexpr std::size_t kFrameSlots = 1u << 13;   ///< a frame of records: 512 KiB before it is packed
 constexpr std::size_t kBufferSlots = 1u << 14;  ///< of all lanes together
 constexpr std::size_t kFrameSamples = 1u << 12;
-constexpr std::size_t kMostStacks = 1u << 18, kMostNames = 1u << 16;
+constexpr std::size_t kMostStacks = 1u << 18, kMostTraceNames = 1u << 16;
 
 template <class T>
 void put(std::string& content, const T& value) {
@@ -280,7 +280,7 @@ std::uint32_t TraceWriter::name(std::string_view text) {
     if (text.empty()) return 0;
     const auto found = names_.find(text);
     if (found != names_.end()) return found->second;
-    if (names_.size() >= kMostNames) return 0;
+    if (names_.size() >= kMostTraceNames) return 0;
     const auto id = static_cast<std::uint32_t>(names_.size() + 1);
     names_.emplace(text, id);
     (void)frame(FrameKind::kName, content_of(id, text));

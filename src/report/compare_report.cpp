@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "report/doctor_words.h"
-#include "report/json_number.h"
 #include "report/terminal.h"
 
 namespace millrace::report {

@@ -1,6 +1,8 @@
 #pragma once
 // The forms of a diagnosis, for people and for programs.
 
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "diagnose/answer/diagnosis.h"
@@ -33,6 +35,10 @@ std::string markdown_code(std::string_view text);
 std::string diagnosis_html(const diagnose::Diagnosis& diagnosis, const diagnose::Timeline& timeline);
 
 constexpr int kDiagnosisSchema = 1;
+
+using Json = nlohmann::ordered_json;
+/// null where there is no value or none that is finite.
+Json number(const std::optional<double>& value);
 
 /// The stable form for programs: keys are added, never renamed; docs/doctor-reports.md lists them. One object, indented, with a
 /// newline at its end. What was not measured is null, never 0.

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "base/version.h"
-#include "report/json_number.h"
+#include "report/diagnosis_forms.h"
 
 namespace millrace::report {
 namespace {
