@@ -9,7 +9,9 @@
 #include "cli/commands.h"
 #include "cli/run_arguments.h"
 #include "diagnose/diagnose.h"
+#include "report/compare_report.h"
 #include "report/compare_text.h"
+#include "ui/compare_trainings.h"
 #include "ui/run_table.h"
 
 namespace millrace::cli {

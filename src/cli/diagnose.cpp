@@ -13,10 +13,7 @@
 #include "io/pending_file.h"
 #include "record/run_directory.h"
 #include "record/trace_file.h"
-#include "report/diagnosis_html.h"
-#include "report/diagnosis_json.h"
-#include "report/diagnosis_markdown.h"
-#include "report/diagnosis_text.h"
+#include "report/diagnosis_forms.h"
 #include "report/kineto_export.h"
 #include "report/sample_export.h"
 

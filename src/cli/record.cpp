@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
-#include "record/probe_library.h"
+#include "record/probe_files.h"
 #include "record/record_session.h"
 
 namespace millrace::cli {

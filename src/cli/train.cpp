@@ -10,7 +10,7 @@
 #include "base/recipe_value.h"
 #include "cli/run_arguments.h"
 #include "comm/group.h"
-#include "report/terminal_screen.h"
+#include "report/terminal.h"
 #include "sweep/slurm.h"
 #include "train/memory_plan.h"
 #include "train/recipe_keys.h"

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "cli/run_arguments.h"
 #include "io/pending_file.h"
-#include "report/progress_line.h"
+#include "report/terminal.h"
 #include "train/recipe_keys.h"
 #include "tune/tune.h"
 

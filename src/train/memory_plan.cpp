@@ -12,7 +12,7 @@
 #include "io/checkpoint.h"
 #include "models/weights.h"
 #include "sense/proc_file.h"
-#include "sense/proc_memory.h"
+#include "sense/proc_readings.h"
 
 namespace millrace::train {
 namespace {

@@ -31,7 +31,7 @@ base::Result<Sinks> open_sinks(const TelemetrySettings& settings, const io::Path
     Sinks sinks;
     const sense::MachineFacts facts = source != nullptr ? source->facts() : sense::MachineFacts{};
     if (source != nullptr) {
-        MILLRACE_LET(samples, record::json_lines_sink(run / "samples.jsonl", record::FileStart::kAppend));
+        MILLRACE_LET(samples, record::json_lines_sink(run / "samples.jsonl"));
         sinks.push_back(std::make_unique<SamplesAlone>(std::move(samples)));
         if (settings.csv) MILLRACE_SET(sinks.emplace_back(), record::csv_sink(run / "samples.csv", facts));
         if (settings.monitor_csv) MILLRACE_SET(sinks.emplace_back(), record::monitor_csv_sink(run / "gpu_stats.csv", facts));

@@ -12,6 +12,7 @@
 #include "record/events.h"
 #include "record/metrics.h"
 #include "record/sink.h"
+#include "record/sinks.h"
 #include "record/statistics.h"
 #include "sense/machine.h"
 #include "sense/sampler.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sense/link_speed.h"
+#include "sense/sample.h"
 
 namespace millrace::diagnose {
 namespace {

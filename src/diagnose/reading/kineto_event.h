@@ -8,7 +8,7 @@
 
 #include "diagnose/reading/json_scanner.h"
 #include "diagnose/timeline/timeline.h"
-#include "record/launch_size.h"
+#include "record/probe_records.h"
 
 namespace millrace::diagnose {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "diagnose/reading/assumed_link.h"
-#include "record/launch_size.h"
+#include "record/probe_records.h"
 
 namespace millrace::diagnose {
 

@@ -5,7 +5,7 @@
 
 #include "diagnose/replay/study.h"
 #include "diagnose/timeline/sample_memo.h"
-#include "record/sampling_pace.h"
+#include "record/cpu_sampler.h"
 
 namespace millrace::diagnose {
 namespace {

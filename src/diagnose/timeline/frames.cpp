@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "record/python_files.h"
+#include "record/step_loops.h"
 
 namespace millrace::diagnose {
 namespace {
