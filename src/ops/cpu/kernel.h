@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "ops/cpu/context.h"
-#include "ops/cpu/denormals.h"
 #include "ops/op.h"
 
 namespace millrace::ops::cpu {
@@ -32,19 +31,6 @@ KernelResult make_kernel(Body body) {
 KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                                bool transposed, bool accumulate);
 
-/// Calls body(member, group, row) for every row of an operand, split over threads by whole rows.
-template <class Body>
-void for_each_row(Context& context, const tensor::Operand& shape, Body&& body) noexcept {
-    const std::int64_t rows = std::int64_t{shape.k} * shape.g * shape.rows;
-    const bool parallel = shape.count() >= kParallelElements && rows > 1;
-    const std::int64_t parts = parallel ? std::min<std::int64_t>(rows, 4 * context.pool.threads()) : 1;
-    context.pool.for_each_if(parallel, static_cast<int>(parts), [&](int part, int) {
-        for (std::int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i)
-            body(static_cast<int>(i / shape.rows / shape.g), static_cast<int>(i / shape.rows % shape.g),
-                 static_cast<int>(i % shape.rows));
-    });
-}
-
 /// Calls body(member, group, col, cols) for blocks of at most kMaxColumns columns of every matrix; on all threads from `least`
 /// elements on.
 template <class Body>
@@ -66,14 +52,19 @@ inline void put_columns(const Bound& b, int slot, int member, int group, int col
     for (int i = 0; i < cols; ++i) out[i] = add ? out[i] + values[i] : values[i];
 }
 
-/// Calls body(member, begin, end) for pieces of the rows of all members, on all threads when there is enough to do.
+/// Calls body(matrix, begin, end) for pieces of the rows of all matrices, on all threads when there is enough to do.
 template <class Body>
-void for_each_piece(Context& context, int members, int rows, std::int64_t elements_per_row, Body&& body) noexcept {
-    const bool parallel = members * rows * elements_per_row >= kParallelElements;
-    const Blocks pieces(rows, 1, parallel ? 4 * context.pool.threads() : 1);
-    context.pool.for_each_if(parallel, members * pieces.count, [&](int task, int) {
-        const int piece = task % pieces.count;
-        body(task / pieces.count, pieces.begin(piece), pieces.end(piece));
+void for_each_piece(Context& context, int matrices, int rows, std::int64_t elements_per_row, Body&& body) noexcept {
+    const std::int64_t all = std::int64_t{matrices} * rows;
+    const bool parallel = all > 1 && all * elements_per_row >= kParallelElements;
+    const std::int64_t parts = parallel ? std::min<std::int64_t>(all, 4 * context.pool.threads()) : 1;
+    context.pool.for_each_if(parallel, static_cast<int>(parts), [&](int part, int) {
+        const std::int64_t end = all * (part + 1) / parts;
+        for (std::int64_t at = all * part / parts; at < end;) {
+            const std::int64_t first = at % rows, last = std::min<std::int64_t>(rows, first + end - at);
+            body(static_cast<int>(at / rows), static_cast<int>(first), static_cast<int>(last));
+            at += last - first;
+        }
     });
 }
 
