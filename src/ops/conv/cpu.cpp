@@ -2,7 +2,6 @@
 
 #include "ops/conv/cpu_product.h"
 #include "ops/cpu/kernel.h"
-#include "ops/cpu/random_mask.h"
 
 namespace millrace::ops::cpu {
 namespace {

@@ -1,6 +1,6 @@
-// Loops over blocks of columns and over flat arenas, written so that the compiler vectorises them. Included by simd_*.cpp inside
-// namespace millrace::ops::cpu after gemm_tiles.inl. No functions of the standard library with inline bodies: those would be
-// shared between files compiled for different instruction sets.
+// Loops over blocks of columns and over flat arenas, written so that the compiler vectorises them. Included by kernels.simd.cpp
+// inside namespace millrace::ops::cpu after gemm_tiles.inl. No functions of the standard library with inline bodies: those would
+// be shared between files compiled for different instruction sets.
 
 namespace {
 

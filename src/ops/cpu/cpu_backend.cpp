@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ops/check.h"
-#include "ops/cpu/context.h"
+#include "ops/cpu/kernel.h"
 #include "ops/host_backend.h"
 
 namespace millrace::ops::cpu {

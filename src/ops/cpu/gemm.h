@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ops/cpu/context.h"
+#include "ops/cpu/kernel.h"
 #include "tensor/view.h"
 
 namespace millrace::ops::cpu {

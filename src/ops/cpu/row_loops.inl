@@ -1,4 +1,4 @@
-// Loops over single rows: layer norm, the gates of a GRU, losses, sums of rows. Included by simd_*.cpp inside namespace
+// Loops over single rows: layer norm, the gates of a GRU, losses, sums of rows. Included by kernels.simd.cpp inside namespace
 // millrace::ops::cpu after column_loops.inl, and under its rules. Sums run in a fixed number of chains, so that the order depends
 // on the row's length alone.
 

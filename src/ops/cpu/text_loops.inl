@@ -1,5 +1,5 @@
 // Loops of the text bridge: softmax of a row, one head of attention over one sequence, on the tiles of the products. Included by
-// simd_*.cpp inside namespace millrace::ops::cpu after gemm_tiles.inl, vector.inl and row_loops.inl.
+// kernels.simd.cpp inside namespace millrace::ops::cpu after gemm_tiles.inl, vector.inl and row_loops.inl.
 
 namespace {
 

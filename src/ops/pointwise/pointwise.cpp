@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/cpu/random_mask.h"
 #include "ops/host_kernels.h"
 #include "ops/kernels.h"
 #include "ops/ref/kernels.h"
