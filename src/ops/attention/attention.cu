@@ -9,14 +9,21 @@ namespace {
 
 using tensor::Operand;
 
-AttentionShape shape_of(const AttentionParams& p, const Operand& qkv, const Operand& lengths) {
+/// What a direction has no slot for is absent.
+template <bool kForward>
+KernelResult make_attention(Context& c, const AttentionParams& p, const Operand& qkv, const Operand& dout, const Operand& lengths,
+                            const Operand& logsumexp, const Operand& delta, const Operand& out, const Operand& dqkv, bool early) {
     const int width = qkv.cols / 3 / p.heads;
-    return {positions_of(qkv, lengths), p.heads, width, p.prefix, p.causal, 1 / std::sqrt(static_cast<float>(width))};
-}
-
-template <class... Operands>
-bool whole_heads(const AttentionShape& shape, const Operand& qkv, const Operands&... operands) {
-    return shape.width * tensor::size_of(qkv.dtype) % 16 == 0 && whole_runs(qkv) && (whole_runs(operands) && ...);
+    const AttentionShape shape{
+        positions_of(qkv, lengths), p.heads, width, p.prefix, p.causal, 1 / std::sqrt(static_cast<float>(width))};
+    const bool whole = width * tensor::size_of(qkv.dtype) % 16 == 0 && whole_runs(qkv) && whole_runs(dout) && whole_runs(out) &&
+                       whole_runs(dqkv);
+    return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
+        const AttentionArgs<Real> a{qkv, dout, lengths, logsumexp, delta, out, dqkv, shape, lengths.rows, qkv.k, whole, early};
+        if constexpr (sizeof(Real) == 2)
+            if (takes_flash(c, shape)) return kForward ? make_flash_forward(c, a) : make_flash_backward(c, a);
+        return make_plain_attention<kForward>(c, a);
+    });
 }
 
 constexpr int kCachedThreads = 128;
@@ -65,31 +72,16 @@ __global__ void attention_cached_kernel(Mat<const T> qkv, const std::int32_t* po
 }  // namespace
 
 KernelResult make_attention_forward(Context& c, const Bound& b) {
-    namespace at = attention_forward;
-    const Operand &qkv = b[at::qkv], &l = b[at::lengths], &logsumexp = b[at::logsumexp], &out = b[at::out];
-    const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
-    return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
-        const AttentionArgs<Real> a{
-            qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k, whole_heads(shape, qkv, out), c.reads_early({&l})};
-        if constexpr (sizeof(Real) == 2)
-            if (takes_flash(c, shape)) return make_flash_forward(c, a);
-        return make_plain_attention<true>(c, a);
-    });
+    using namespace attention_forward;
+    return make_attention<true>(c, b.params<AttentionParams>(), b[qkv], {}, b[lengths], b[logsumexp], {}, b[out], {},
+                                c.reads_early({&b[lengths]}));
 }
 
 KernelResult make_attention_backward(Context& c, const Bound& b) {
-    namespace at = attention_backward;
-    const Operand &dout = b[at::dout], &qkv = b[at::qkv], &l = b[at::lengths], &logsumexp = b[at::logsumexp], &out = b[at::out],
-                  &delta = b[at::delta], &dqkv = b[at::dqkv];
-    const AttentionShape shape = shape_of(b.params<AttentionParams>(), qkv, l);
-    return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
-        const bool early = c.reads_early({&l, &qkv, &out, &logsumexp});
-        const AttentionArgs<Real> a{
-            qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k, whole_heads(shape, qkv, dout, out, dqkv), early};
-        if constexpr (sizeof(Real) == 2)
-            if (takes_flash(c, shape)) return make_flash_backward(c, a);
-        return make_plain_attention<false>(c, a);
-    });
+    using namespace attention_backward;
+    const bool early = c.reads_early({&b[lengths], &b[qkv], &b[out], &b[logsumexp]});
+    return make_attention<false>(c, b.params<AttentionParams>(), b[qkv], b[dout], b[lengths], b[logsumexp], b[delta], b[out],
+                                 b[dqkv], early);
 }
 
 KernelResult make_attention_cached(Context& c, const Bound& b) {
