@@ -7,7 +7,7 @@
 
 #include "ops/cpu/cpu_backend.h"
 #include "ops/cuda/cuda_backend.h"
-#include "ops/ref/ref_backend.h"
+#include "ops/host_backend.h"
 
 namespace millrace::ops {
 

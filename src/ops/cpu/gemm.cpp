@@ -56,35 +56,23 @@ const float* ForwardProduct::panel(int member, int group, int panel_index, int d
     return context_.scratch.shared() + shared_offset_ + ((matrix * panels_ + panel_index) * x_.cols + depth) * context_.simd.nr;
 }
 
-void ForwardProduct::pack() const noexcept {
-    const int nr = context_.simd.nr;
-    const int tasks = packed_members_ * packed_groups_ * panels_;
-    const bool parallel = parallel_ && x_.count() >= kParallelElements;
-    context_.pool.for_each_if(parallel, tasks, [&](int task, int) {
-        const int p = task % panels_, group = task / panels_ % packed_groups_, member = task / panels_ / packed_groups_;
-        const int rows = std::min(nr, x_.rows - p * nr);
-        context_.simd.pack_transposed(x_.cols, x_.at<float>(member, group, std::int64_t{p} * nr), x_.stride_row, rows, nr,
-                                      const_cast<float*>(panel(member, group, p, 0)));
-    });
-}
-
 void ForwardProduct::pack(const std::int32_t* rows, const std::int32_t* counts) const noexcept {
-    const int nr = context_.simd.nr;
-    context_.pool.for_each_if(parallel_ && x_.count() >= kParallelElements, x_.k * panels_, [&](int task, int worker) {
-        const int p = task % panels_, member = task / panels_;
-        const int here = std::min(nr, counts[member] - p * nr);
+    const int nr = context_.simd.nr, tasks = packed_members_ * packed_groups_ * panels_;
+    context_.pool.for_each_if(parallel_ && x_.count() >= kParallelElements, tasks, [&](int task, int worker) {
+        const int p = task % panels_, group = task / panels_ % packed_groups_, member = task / panels_ / packed_groups_;
+        const int here = std::min(nr, (rows != nullptr ? counts[member] : x_.rows) - p * nr);
         if (here <= 0) return;
-        const std::int32_t* row = rows + std::int64_t{member} * x_.rows + p * nr;
-        float* gathered = context_.scratch.worker(worker);
-        const float* from = x_.at<float>(member, 0, row[0]);
+        const std::int32_t* row = rows != nullptr ? rows + std::int64_t{member} * x_.rows + p * nr : nullptr;
+        const float* from = x_.at<float>(member, group, row != nullptr ? row[0] : std::int64_t{p} * nr);
         std::int64_t stride = x_.stride_row;
-        if (row[here - 1] - row[0] != here - 1) {
+        if (row != nullptr && row[here - 1] - row[0] != here - 1) {
+            float* gathered = context_.scratch.worker(worker);
             for (int i = 0; i < here; ++i)
-                std::copy_n(x_.at<float>(member, 0, row[i]), x_.cols, gathered + std::int64_t{i} * x_.cols);
+                std::copy_n(x_.at<float>(member, group, row[i]), x_.cols, gathered + std::int64_t{i} * x_.cols);
             from = gathered;
             stride = x_.cols;
         }
-        context_.simd.pack_transposed(x_.cols, from, stride, here, nr, const_cast<float*>(panel(member, 0, p, 0)));
+        context_.simd.pack_transposed(x_.cols, from, stride, here, nr, const_cast<float*>(panel(member, group, p, 0)));
     });
 }
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "ops/cpu/kernel.h"
-#include "ops/cpu/random_mask.h"
 #include "ops/dense/dense.h"
 
 namespace millrace::ops::cpu {

@@ -1,7 +1,5 @@
 // The recurrent layer in bf16 on tensor cores: products and gates in one kernel.
 
-#include "ops/recurrent/gru_tile.h"
-
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/cuda/weight_copies.h"

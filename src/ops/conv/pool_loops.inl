@@ -1,11 +1,10 @@
-#include "ops/conv/pool_loops.h"
+// Pooling and relu of one window over all channels. Included by cpu/kernels.simd.cpp inside namespace millrace::ops::cpu.
 
-namespace millrace::ops::cpu::MILLRACE_ISA {
 namespace {
 
-constexpr int kBlock = 16;  // channels at a time: the loops below have a length that the compiler knows
+constexpr int kPoolChannels = 16;  // channels at a time: the loops below have a length that the compiler knows
 
-/// N channels, N <= kBlock.
+/// N channels, N <= kPoolChannels.
 template <int N>
 inline void largest_of(const PoolWindow& window, const float* u, const float* bias, float* y, std::uint8_t* chosen) {
     float best[N];
@@ -40,7 +39,7 @@ void pool_forward(const PoolWindow& window, const float* u, const float* bias, f
         largest(window, u + c, bias != nullptr ? bias + c : nullptr, y + c, chosen != nullptr ? chosen + c : nullptr);
     };
     int c = 0;
-    for (; c + kBlock <= window.channels; c += kBlock) part(largest_of<kBlock>, c);
+    for (; c + kPoolChannels <= window.channels; c += kPoolChannels) part(largest_of<kPoolChannels>, c);
     for (; c < window.channels; ++c) part(largest_of<1>, c);
 }
 
@@ -53,7 +52,3 @@ void pool_backward(const PoolWindow& window, const float* dy, const std::uint8_t
 }
 
 }  // namespace
-
-constexpr PoolLoops pool_loops = {pool_forward, pool_backward};
-
-}  // namespace millrace::ops::cpu::MILLRACE_ISA
