@@ -14,8 +14,6 @@
 #include "ops/cuda/late_sums.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/squares.h"
-#include "ops/cuda/timeline.h"
-#include "ops/cuda/uploader.h"
 #include "ops/peak.h"
 
 namespace millrace::ops {

@@ -1,5 +1,3 @@
-#include "ops/cuda/timeline.h"
-
 #include <atomic>
 #include <chrono>
 #include <thread>

@@ -19,8 +19,8 @@
 // - Where it has them, wants_rows(args) and put_row(args, k, g, row, sum): of the sums of the left operand's rows.
 
 #include "ops/cuda/vector.cuh"
-#include "ops/tile/problem.cuh"
-#include "ops/tile/warpgroup_product.cuh"
+#include "ops/tile/hopper.cuh"
+#include "ops/tile/plan.cuh"
 
 namespace millrace::ops::cuda::tile {
 
