@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/box.h"
+#include "ops/uses.h"
 #include "ops/optimizer/optimizer.h"
 #include "tape/initial.h"
 

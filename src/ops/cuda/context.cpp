@@ -10,6 +10,10 @@ base::Error cuda_error(cudaError_t code, const std::string& what) {
     return base::Error{fmt::format("{} failed: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code))};
 }
 
+base::Status check_cuda(cudaError_t code, const std::string& what) {
+    return code == cudaSuccess ? base::ok() : base::Status(cuda_error(code, what));
+}
+
 bool writes_elements(const Bound& b) {
     for (int slot = 0; slot < b.record->slot_count(); ++slot)
         if (b.record->writes(slot) && b[slot].present() && b[slot].count() > 0) return true;
@@ -40,8 +44,7 @@ base::Status raise_shared_memory(const Context& c, const void* kernel) {
     const std::size_t bytes = c.shared_limit - (std::max<std::size_t>(declared.sharedSizeBytes, 1024) - 1024);
     if (code == cudaSuccess)
         code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-    if (code != cudaSuccess) return cuda_error(code, fmt::format("raising a kernel's shared memory to {} bytes", bytes));
-    return base::ok();
+    return check_cuda(code, fmt::format("raising a kernel's shared memory to {} bytes", bytes));
 }
 
 namespace {
@@ -76,8 +79,7 @@ public:
         cudaError_t code = cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_);
         if (code == cudaSuccess) code = cudaEventRecord(done_, stream_);
         if (code == cudaSuccess) code = cudaEventSynchronize(done_);
-        if (code != cudaSuccess) return cuda_error(code, "copying data to the device");
-        return base::ok();
+        return check_cuda(code, "copying data to the device");
     }
 
 private:
@@ -139,9 +141,8 @@ base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::
     MILLRACE_LET(table, allocate_table(c, bytes));
     if (c.measures || bytes == 0) return table;
     // On the compute stream, which does not wait for the legacy one.
-    if (auto code = cudaMemcpyAsync(table.get(), host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess)
-        return cuda_error(code, "copying a table");
-    if (auto code = cudaStreamSynchronize(c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
+    MILLRACE_TRY(check_cuda(cudaMemcpyAsync(table.get(), host, bytes, cudaMemcpyHostToDevice, c.stream), "copying a table"));
+    MILLRACE_TRY(check_cuda(cudaStreamSynchronize(c.stream), "copying a table"));
     return table;
 }
 
@@ -156,16 +157,14 @@ base::Result<DeviceTable> lend_table(const Context& c, std::size_t bytes) {
 base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes) {
     MILLRACE_LET(table, allocate_table(c, bytes));
     if (c.measures || bytes == 0) return table;
-    if (auto code = cudaMemsetAsync(table.get(), 0, bytes, c.stream); code != cudaSuccess)
-        return cuda_error(code, "clearing a kernel's memory");
+    MILLRACE_TRY(check_cuda(cudaMemsetAsync(table.get(), 0, bytes, c.stream), "clearing a kernel's memory"));
     return table;
 }
 
 base::Result<std::unique_ptr<Uploader>> make_cuda_uploader() {
     cudaStream_t stream = nullptr;
     cudaEvent_t done = nullptr;
-    if (auto code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); code != cudaSuccess)
-        return cuda_error(code, "creating a stream for copies");
+    MILLRACE_TRY(check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream for copies"));
     if (auto code = cudaEventCreateWithFlags(&done, cudaEventBlockingSync | cudaEventDisableTiming); code != cudaSuccess) {
         (void)cudaStreamDestroy(stream);
         return cuda_error(code, "creating an event for copies");

@@ -119,6 +119,8 @@ base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes);
 base::Result<DeviceTable> lend_table(const Context& c, std::size_t bytes);
 
 base::Error cuda_error(cudaError_t code, const std::string& what);
+/// That error, unless the call was a success.
+base::Status check_cuda(cudaError_t code, const std::string& what);
 /// All device memory of a backend: counted, not cleared.
 base::Result<std::unique_ptr<Memory>> allocate_memory(const Context& c, std::size_t bytes);
 /// Pinned memory of the host that the device addresses, too.

@@ -150,11 +150,6 @@ constexpr Form kWgradForms[] = {
      make_library_wgrads},
 };
 
-bool same_matrix(const Operand& a, const Operand& b) {
-    return a.data == b.data && a.dtype == b.dtype && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
-           a.stride_row == b.stride_row && (a.k <= 1 || a.stride_k == b.stride_k) && (a.g <= 1 || a.stride_g == b.stride_g);
-}
-
 /// Whether a weight gradient can share a launch with others, in some form.
 bool shares_launch(const Context& c, const Bound& b) { return has_blocks(b) || tiled::refuses_wgrad(c, b) == nullptr; }
 
@@ -235,7 +230,7 @@ Match match_wgrad_bias(const Context& c, const Window& records) {
     std::size_t wgrad = *found + 1;
     for (; wgrad < records.size(); ++wgrad) {
         const Bound& b = records[wgrad];
-        if (b.record->op == &linear_wgrad::kDef && same_matrix(b[linear_wgrad::dz], layer[dz])) break;
+        if (b.record->op == &linear_wgrad::kDef && same_place(b[linear_wgrad::dz], layer[dz])) break;
         for (int slot = 0; slot < b.record->slot_count(); ++slot)
             if (b[slot].present() && Box(b[slot]).meets(bias)) return {};
     }
@@ -253,7 +248,7 @@ Match match_wgrad_bias(const Context& c, const Window& records) {
     if (layer.accumulates(dbias)) with.accumulate |= 1u << linear_wgrad::dbias;
     without.slots[dbias] = {};
     without.accumulate &= ~(1u << dbias);
-    const bool nothing = p.activation == Activation::none && p.dropout <= 0 && same_matrix(layer[dy], layer[dz]);
+    const bool nothing = p.activation == Activation::none && p.dropout <= 0 && same_place(layer[dy], layer[dz]);
     Match match{{*found, wgrad}};
     match.instead = {nothing ? std::nullopt : std::optional(without), with};
     return match;

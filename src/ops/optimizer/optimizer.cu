@@ -286,7 +286,7 @@ base::Result<std::vector<Segment>> read_segments(const Context& c, const Operand
     // By address: that of a program which is only measured is the host's.
     cudaError_t code = cudaMemcpyAsync(segments.data(), o.data, bytes, cudaMemcpyDefault, c.stream);
     if (code == cudaSuccess) code = cudaStreamSynchronize(c.stream);
-    if (code != cudaSuccess) return cuda_error(code, "reading the segments of groups");
+    MILLRACE_TRY(check_cuda(code, "reading the segments of groups"));
     return segments;
 }
 

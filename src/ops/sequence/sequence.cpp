@@ -27,12 +27,7 @@ bool has_whole_rows(const Operand& o) {
            (o.g <= 1 || whole(o.stride_g)) && (o.k <= 1 || whole(o.stride_k));
 }
 
-/// Whether two operands are the same elements.
-bool same_place(const Operand& a, const Operand& b) {
-    return a.data == b.data && a.dtype == b.dtype && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
-           a.stride_row == b.stride_row && (a.k <= 1 || a.stride_k == b.stride_k) && (a.g <= 1 || a.stride_g == b.stride_g);
-}
-/// The same where attention has the groups of `a` as members.
+/// same_place where attention has the groups of `a` as members.
 bool same_abreast(const Operand& attention, Operand a) {
     if (a.g > 1) {
         if (a.k > 1) return false;

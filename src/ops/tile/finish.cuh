@@ -43,7 +43,7 @@ __device__ inline void await_team() {
     hopper::await_turn<Shape::kTeam>(kTeamBarrier + team);
 }
 
-/// What a thread has of a tile's sums (multiply.cuh).
+/// What a thread has of a tile's sums (hopper.cuh).
 template <class Shape>
 using Sums = float[Shape::kHigh][Shape::kWide / 64][32];
 

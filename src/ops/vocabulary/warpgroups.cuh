@@ -125,7 +125,7 @@ auto by_chunks(int cols, F f) {
 /// Floats that a block hands over to the next one: sums, and those of biases.
 constexpr int handed_over_by(int chunks) { return 256 * (32 * chunks + 2); }
 
-using Numbers = float[2][32];  ///< a thread's of 64 x 128: tile/multiply.cuh
+using Numbers = float[2][32];  ///< a thread's of 64 x 128: tile/hopper.cuh
 template <int kChunks>
 using Sums = float[kChunks][32];
 using Weights = std::uint32_t[8][4];  ///< numbers in 16 bits, as the left side of a product over the 128
