@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "ops/box.h"
+#include "ops/optimizer/optimizer.h"
+#include "ops/uses.h"
 #include "tape/initial.h"
 
 namespace millrace::tape {

@@ -163,7 +163,7 @@ public:
     [[nodiscard]] const StoreOptions& options() const { return options_; }
     [[nodiscard]] ops::Backend& backend() const { return backend_; }
     [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
-    /// Before allocate() it stands for one (ops/box.h), but that of segments() is the host's copy of them.
+    /// Before allocate() it stands for one (ops/uses.h), but that of segments() is the host's copy of them.
     [[nodiscard]] std::byte* address(tensor::BufferId id) const;
     [[nodiscard]] std::int64_t bytes(Role role) const;
     [[nodiscard]] std::int64_t allocated_bytes() const;  ///< what the backend was asked for

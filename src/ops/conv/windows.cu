@@ -4,7 +4,6 @@
 
 #include "ops/conv/conv_args.cuh"
 #include "ops/cuda/context.h"
-#include "ops/cuda/run.cuh"
 #include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda {

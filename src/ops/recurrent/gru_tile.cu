@@ -5,7 +5,7 @@
 #include "ops/cuda/weight_copies.h"
 #include "ops/recurrent/gates.cuh"
 #include "ops/recurrent/gru.h"
-#include "ops/tile/multiply.cuh"
+#include "ops/tile/hopper.cuh"
 
 // Before Hopper the kernel of tile_product.cuh is empty, so that nothing uses what follows.
 #ifndef MILLRACE_HOPPER

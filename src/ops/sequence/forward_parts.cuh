@@ -1,12 +1,47 @@
 #pragma once
-// Products of rows in shared memory with weights that come from L2 through shared memory: both operands reach the tensor cores
-// by ldmatrix, in the order of registers that they ask for.
+// What the forward pass of a layer is given, and what its warps do: products of rows in shared memory with weights that come from
+// L2 through shared memory, where both operands reach the tensor cores by ldmatrix, in the order of registers that they ask for;
+// causal attention of 16 queries of a head.
 
-#include "ops/cuda/async_copy.cuh"
-#include "ops/sequence/dropout.cuh"
 #include "ops/sequence/layer.cuh"
 
 namespace millrace::ops::cuda::sequence {
+
+/// Parameters of 128 columns each, in the order of shared memory; the widest bias comes last.
+enum Vector { in_bias, out_bias = 3, narrow_bias, gammas, betas = 7, widen_bias = 9, kOtherVectors = widen_bias };
+
+/// Matrices in global memory whose place a block works out once: weights, the layer's input, then what it writes; of each norm
+/// sum, y, mean and inv_std. saved, before the activation, may be absent.
+enum Operands {
+    in_weights,
+    out_weights,
+    widen_weights,
+    narrow_weights,
+    layer_in,
+    qkv_out,
+    attended_out,
+    saved_out,
+    inner_out,
+    logsumexp_out,
+    norm_out,
+    kNormOutputs = 4,
+    kOperands = norm_out + 2 * kNormOutputs
+};
+
+struct OperandArgs {
+    Matrices<char> where;  ///< strides in elements
+    int bytes;             ///< of an element
+};
+struct ForwardArgs {
+    Matrices<const std::int32_t> lengths;
+    Matrices<const float> vectors[kOtherVectors + 2];
+    OperandArgs operands[kOperands];
+    float eps[2];
+    int positions;
+    bool early;
+    Dropout dropout[2];  ///< of out_proj and linear2
+    States state;        ///< with dropout
+};
 
 /// Of weights in shared memory: a tile has eight rows (output columns) and a chunk of 32 summed elements, 64 bytes a row. Runs
 /// are flipped by the row: one run of the eight rows lies in different banks.
@@ -171,5 +206,90 @@ struct Product : Columns<kN> {
                 }
     }
 };
+
+/// Runs where a head's queries, keys and values begin.
+struct HeadRuns {
+    int query, key, value;
+};
+
+/// Queries 16 tile and following; number i of four of out[n] is row 8 (i / 2) + lane / 4, column 8 n + 2 (lane % 4) + i % 2. Rows
+/// from `filled` on become 0. The logsumexp is of rows lane / 4 and 8 + lane / 4, natural.
+template <class T, int kPitch>
+__device__ inline void attend(const Tile<T, kPitch>& qkv, const HeadRuns& head, int tile, int filled, float (&out)[4][4],
+                              float (&logsumexp)[2]) {
+    constexpr int kGroups = kRows / 16;
+    constexpr float kScale = 0.17677670f, kFactor = kScale * kLog2E, kLn2 = 0.69314718f;  // 1 / sqrt(32)
+    const int lane = threadIdx.x % 32, row = 16 * tile + lane / 4, c = lane % 4;
+    const int groups = 16 * tile < filled ? min(tile + 1, (filled + 15) / 16) : 0;  // of 16 keys, that are seen
+    std::uint32_t query[2][4];                                                      // of 16 columns each
+#pragma unroll
+    for (int d = 0; d < 2; ++d) load_matrices(query[d], qkv.run(16 * tile + lane % 16, head.query + 2 * d + lane / 16));
+    const T* const key = qkv.run(lane % 8, head.key + lane / 8);  // eight rows further on, a run lies at the same place
+    float scores[kGroups][2][4], top[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this thread's rows and columns
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+        if (group >= groups) break;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            float(&s)[4] = scores[group][n];
+            std::uint32_t k[4];
+            load_matrices(k, key + (16 * group + 8 * n) * kPitch);
+            s[0] = s[1] = s[2] = s[3] = 0;
+            mma16<T>(s, query[0], k[0], k[1]);
+            mma16<T>(s, query[1], k[2], k[3]);
+        }
+        if (group + 1 == groups) {  // all queries see all keys of the groups before
+#pragma unroll
+            for (int i = 0; i < 8; ++i)
+                if (16 * group + i / 4 * 8 + 2 * c + i % 2 >= min(filled, row + i / 2 % 2 * 8 + 1))
+                    scores[group][i / 4][i % 4] = -INFINITY;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[group][i / 4][i % 4]);
+    }
+    float shift[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        top[half] = quad_max(top[half]);
+        shift[half] = top[half] * kFactor;
+    }
+#pragma unroll
+    for (auto& four : out) four[0] = four[1] = four[2] = four[3] = 0;
+    const T* const value[2] = {qkv.run(lane % 16, head.value + lane / 16), qkv.run(lane % 16, head.value + 2 + lane / 16)};
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+        if (group >= groups) break;
+        std::uint32_t weights[4];
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float(&s)[4] = scores[group][n];
+                const float low = exp2_fast(fmaf(s[2 * half], kFactor, -shift[half])),
+                            high = exp2_fast(fmaf(s[2 * half + 1], kFactor, -shift[half]));
+                sum[half] += low + high;
+                weights[2 * n + half] = pack<T>(low, high);
+            }
+#pragma unroll
+        for (int d = 0; d < 2; ++d) {
+            std::uint32_t v[4];
+            load_transposed(v, value[d] + 16 * group * kPitch);
+            mma16<T>(out[2 * d], weights, v[0], v[1]);
+            mma16<T>(out[2 * d + 1], weights, v[2], v[3]);
+        }
+    }
+    float share[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float all = quad_sum(sum[half]);
+        const bool fills = row + 8 * half < filled;
+        share[half] = fills ? __fdividef(1.0f, all) : 0;
+        logsumexp[half] = fills ? fmaf(top[half], kScale, __log2f(all) * kLn2) : 0;
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[n][i] *= share[i / 2];
+}
 
 }  // namespace millrace::ops::cuda::sequence

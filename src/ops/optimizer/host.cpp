@@ -1,3 +1,4 @@
+// The reference, an element after the other, and the CPU backend.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -5,9 +6,109 @@
 
 #include "ops/cpu/kernel.h"
 #include "ops/optimizer/optimizer.h"
-#include "tensor/dtype.h"
+#include "ops/ref/kernels.h"
+#include "tensor/element.h"
 
-namespace millrace::ops::cpu {
+namespace millrace::ops {
+namespace {
+
+/// What follows from the sum of the squares of a member's gradients.
+void set_norm(MemberState& state, double squares) {
+    const double scale = state.loss_scale, norm = std::sqrt(squares) / scale;
+    state.grad_norm = static_cast<float>(norm);
+    state.clip_scale = static_cast<float>((state.clip_norm > 0 ? std::min(1.0, state.clip_norm / (norm + 1e-6)) : 1) / scale);
+    if (!std::isfinite(norm)) state.nonfinite = 1;
+}
+
+/// What a step leaves in a member's state and groups.
+void count_step(MemberState& state, std::span<GroupState> groups, std::uint32_t scale_interval) {
+    ++(state.nonfinite == 0 ? state.applied : state.skipped);
+    for (GroupState& group : groups)
+        if (state.nonfinite == 0 && group.updated()) {
+            ++group.applied;
+            group.last_applied = state.step;
+        }
+    state.adapt_loss_scale(state.nonfinite != 0, scale_interval);
+}
+
+}  // namespace
+
+namespace ref {
+
+void run_grad_norm(const Bound& bound) {
+    namespace at = grad_norm;
+    const auto& grads = bound[at::grads];
+    for (int m = 0; m < grads.k; ++m) {
+        MemberState& state = state_of(bound[at::state], m);
+        double sum = 0;
+        int i = 0;
+        for (const Segment& segment : segments_of(bound[at::segments])) {
+            const bool counts = groups_of(bound[at::groups], m)[static_cast<std::size_t>(segment.group)].trainable != 0;
+            for (; i < segment.end; ++i)
+                if (counts) sum += grads.at<double>(m)[i] * grads.at<double>(m)[i];
+        }
+        set_norm(state, sum);
+    }
+}
+
+namespace {
+
+/// One parameter with its gradient and moments, and the step's scalars in double.
+struct Element {
+    double p, g, m, v;
+};
+
+void update(Element& e, OptimizerKind kind, const MemberState& state, const GroupState& group) {
+    const double lr = state.lr * group.lr_factor * group.gain, decay = state.weight_decay * group.decay_factor;
+    const double beta1 = state.beta1, beta2 = state.beta2;
+    double g = e.g * state.clip_scale * group.gradient_gain;
+    if (kind == OptimizerKind::adamw)
+        e.p -= lr * decay * e.p;
+    else
+        g += decay * e.p;
+    if (kind == OptimizerKind::sgd) {
+        e.m = group.applied == 0 ? g : beta1 * e.m + g;
+        e.p -= lr * (beta1 != 0 ? e.m : g);
+        return;
+    }
+    e.m = beta1 * e.m + (1 - beta1) * g;
+    e.v = beta2 * e.v + (1 - beta2) * g * g;
+    e.p -= lr / group.bias1 * e.m / (std::sqrt(e.v) / std::sqrt(static_cast<double>(group.bias2)) + state.epsilon);
+}
+
+}  // namespace
+
+void run_optimizer(const Bound& bound) {
+    namespace at = optimizer;
+    const auto& params = bound.params<OptimizerParams>();
+    const auto &values = bound[at::params], &grads = bound[at::grads], &first = bound[at::m], &second = bound[at::v];
+    for (int member = 0; member < values.k; ++member) {
+        MemberState& state = state_of(bound[at::state], member);
+        const std::span<GroupState> groups = groups_of(bound[at::groups], member);
+        const Segment* segment = segments_of(bound[at::segments]).data();
+        for (int i = 0; i < values.cols; ++i) {
+            while (i >= segment->end) ++segment;
+            const GroupState& group = groups[static_cast<std::size_t>(segment->group)];
+            double& p = values.at<double>(member)[i];
+            const double g = grads.at<double>(member)[i];
+            if (state.nonfinite == 0 && group.updated()) {
+                Element e{p, g, first.present() ? first.at<double>(member)[i] : 0,
+                          second.present() ? second.at<double>(member)[i] : 0};
+                update(e, params.kind, state, group);
+                p = e.p;
+                if (first.present()) first.at<double>(member)[i] = e.m;
+                if (second.present()) second.at<double>(member)[i] = e.v;
+                if (bound[at::copy16].present() && i >= params.first_copied)
+                    tensor::write_element(bound[at::copy16].at<std::uint16_t>(member) + i, bound[at::copy16].dtype, p);
+            }
+        }
+        count_step(state, groups, params.scale_interval);
+    }
+}
+
+}  // namespace ref
+
+namespace cpu {
 namespace {
 
 using tensor::DType;
@@ -86,12 +187,7 @@ KernelResult make_grad_norm(Context& context, const Bound& bound) {
         for (int member = 0; member < in.k; ++member) {
             double sum = 0;
             for (int i = 0; i < kNormBlocks; ++i) sum += parts[static_cast<std::size_t>(member) * kNormBlocks + i];
-            MemberState& s = state_of(states, member);
-            const double scale = static_cast<double>(s.loss_scale), norm = std::sqrt(sum) / scale;
-            s.grad_norm = static_cast<float>(norm);
-            const double clip = s.clip_norm > 0 ? std::min(1.0, static_cast<double>(s.clip_norm) / (norm + 1e-6)) : 1.0;
-            s.clip_scale = static_cast<float>(clip / scale);
-            if (!std::isfinite(norm)) s.nonfinite = 1;
+            set_norm(state_of(states, member), sum);
         }
     });
 }
@@ -109,17 +205,10 @@ KernelResult make_optimizer(Context& context, const Bound& bound) {
                                update(context, b, options, member, from, to - from, groups_of(b[groups], member)[group]);
                            });
         });
-        for (int member = 0; member < p.k; ++member) {
-            MemberState& s = state_of(b[state], member);
-            (s.nonfinite != 0 ? s.skipped : s.applied) += 1;
-            for (GroupState& group : groups_of(b[groups], member))
-                if (s.nonfinite == 0 && group.updated()) {
-                    group.applied += 1;
-                    group.last_applied = s.step;
-                }
-            s.adapt_loss_scale(s.nonfinite != 0, options.scale_interval);
-        }
+        for (int member = 0; member < p.k; ++member)
+            count_step(state_of(b[state], member), groups_of(b[groups], member), options.scale_interval);
     });
 }
 
-}  // namespace millrace::ops::cpu
+}  // namespace cpu
+}  // namespace millrace::ops
