@@ -13,29 +13,27 @@ struct Band {
     double warn = 0, critical = 0;
 };
 
-struct Policy {
-    Band any{0.02,
-             0.15};  ///< what `compare` calls no difference is nothing to report; XProf's "highly" for launches and host time
-    Band loader_wait{0.05, 0.20};      ///< XProf's bands for input, PyTorch's TensorBoard plugin warns at 5 %, too
-    Band allocator_churn{0.01, 0.05};  ///< in a steady step there is nothing to allocate: any recurrence that can be measured
-    Band pageable_copy{0.01, 0.15};    ///< 1 % of the step: the usual synthesis of copy rules
-    Band straggler{0.10, 0.20};        ///< TraceML: visible phase of victim and culprit
-    Band memory_edge{0.92, 0.97};      ///< of device memory, TraceML's pressure levels
-    Band slow_evaluation{0.05, 0.20};  ///< share of the time in which evaluation leaves the GPU idle: XProf's bands for input
-    Band throttled{0.10, 0.50};        ///< share of samples; power limits alone are how a full GPU looks
+/// What `compare` calls no difference is nothing to report; XProf's "highly" for launches and host time.
+inline constexpr Band kAny{0.02, 0.15};
 
-    [[nodiscard]] constexpr const Band& band(Kind kind) const {
-        switch (kind) {
-            case Kind::kLoaderWait: return loader_wait;
-            case Kind::kAllocatorChurn: return allocator_churn;
-            case Kind::kPageableCopy: return pageable_copy;
-            case Kind::kStraggler: return straggler;
-            case Kind::kMemoryEdge: return memory_edge;
-            case Kind::kSlowEvaluation: return slow_evaluation;
-            case Kind::kThrottled: return throttled;
-            default: return any;
-        }
-    }
+struct Policy {
+    std::array<Band, kKinds> bands{
+        kAny,              // host-sync
+        Band{0.01, 0.05},  // allocator-churn: in a steady step there is nothing to allocate: any recurrence that can be measured
+        Band{0.05, 0.20},  // loader-wait: XProf's bands for input, PyTorch's TensorBoard plugin warns at 5 %, too
+        kAny,              // launch-bound
+        Band{0.01, 0.15},  // pageable-copy: 1 % of the step: the usual synthesis of copy rules
+        kAny,              // repeated-work
+        kAny,              // python-work
+        kAny,              // file-output
+        kAny,              // no-tensor-cores
+        kAny,              // small-batch
+        Band{0.05, 0.20},  // slow-evaluation: share of the time in which it leaves the GPU idle: XProf's bands for input
+        Band{0.92, 0.97},  // memory-edge: of device memory, TraceML's pressure levels
+        Band{0.10, 0.50},  // throttled: share of samples; power limits alone are how a full GPU looks
+        Band{0.10, 0.20},  // straggler: TraceML: visible phase of victim and culprit
+    };
+    [[nodiscard]] constexpr const Band& band(Kind kind) const { return bands[static_cast<std::size_t>(kind)]; }
 
     double evaluation_idle_ratio = 2;  ///< evaluation idles at least so many times as large a share as training does
     double matrix_share = 0.20;      ///< no-tensor-cores: matrix kernels take that much of the step (synthesis of DLProf's rules)

@@ -1,8 +1,8 @@
 #include "diagnose/program/line.h"
 
-#include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 
 #include "diagnose/timeline/frames.h"
@@ -10,9 +10,8 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr double kTurns =
-    0.02;  ///< share of a thread's calls that may overlap the main thread's: clocks are read one after the other
-
+/// Share of a thread's calls that may overlap the main thread's: clocks are read one after the other.
+constexpr double kTurns = 0.02;
 constexpr Time kLongestQueue = 10'000'000'000;  ///< what was launched runs within ten seconds
 
 /// Of what a call starts: kernels, copies, sets; 3 anything else.
@@ -81,17 +80,16 @@ std::uint64_t call_key(std::uint32_t process, std::uint32_t correlation) { retur
 std::unordered_map<std::uint64_t, std::uint32_t> take_calls(const Timeline& timeline, const Launcher& launcher, Lane& lane) {
     std::unordered_map<std::uint64_t, std::uint32_t> by_correlation;
     std::unordered_map<std::uint32_t, std::uint32_t> open;  // thread: position of its last outermost call
-    for (auto call = std::ranges::lower_bound(timeline.calls, lane.begin, {}, &Call::begin);
-         call != timeline.calls.end() && call->begin < lane.end; ++call) {
-        if (call->process != launcher.process) continue;
-        if (std::find(launcher.threads.begin(), launcher.threads.end(), call->thread) == launcher.threads.end()) continue;
-        auto outer = open.find(call->thread);
-        const bool nested = outer != open.end() && call->begin < timeline.calls[lane.calls[outer->second]].end;
+    for (const Call& call : within(timeline.calls, &Call::begin, lane.begin, lane.end)) {
+        if (call.process != launcher.process || std::ranges::find(launcher.threads, call.thread) == launcher.threads.end())
+            continue;
+        auto outer = open.find(call.thread);
+        const bool nested = outer != open.end() && call.begin < timeline.calls[lane.calls[outer->second]].end;
         if (!nested) {
-            open[call->thread] = static_cast<std::uint32_t>(lane.calls.size());
-            lane.calls.push_back(static_cast<std::uint32_t>(call - timeline.calls.begin()));
+            open[call.thread] = static_cast<std::uint32_t>(lane.calls.size());
+            lane.calls.push_back(static_cast<std::uint32_t>(&call - timeline.calls.data()));
         }
-        if (call->correlation != 0) by_correlation.try_emplace(call_key(call->process, call->correlation), open[call->thread]);
+        if (call.correlation != 0) by_correlation.try_emplace(call_key(call.process, call.correlation), open[call.thread]);
     }
     return by_correlation;
 }
@@ -105,10 +103,9 @@ std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher,
                              const std::unordered_map<std::uint64_t, std::uint32_t>& by_correlation) {
     // Other threads' launches, for when their work was asked for.
     std::unordered_map<std::uint64_t, Time> foreign;
-    for (auto call = std::ranges::lower_bound(timeline.calls, lane.begin, {}, &Call::begin);
-         call != timeline.calls.end() && call->begin < lane.end; ++call)
-        if (call->process == launcher.process && call->correlation != 0)
-            foreign.try_emplace(call_key(call->process, call->correlation), call->begin);
+    for (const Call& call : within(timeline.calls, &Call::begin, lane.begin, lane.end))
+        if (call.process == launcher.process && call.correlation != 0)
+            foreign.try_emplace(call_key(call.process, call.correlation), call.begin);
     std::vector<Found> found;
     for (auto i = static_cast<std::uint32_t>(std::ranges::lower_bound(timeline.work, lane.begin, {}, &Work::begin) -
                                              timeline.work.begin());
@@ -130,15 +127,14 @@ std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher,
 /// By launch. Work without a known launch was launched before the window, or else after what began before it on its
 /// stream: streams keep their order.
 void put_in_order(const Timeline& timeline, const Lane& lane, std::vector<Found>& found) {
-    std::stable_sort(found.begin(), found.end(),
-                     [&](const Found& a, const Found& b) { return timeline.work[a.work].begin < timeline.work[b.work].begin; });
+    std::ranges::stable_sort(found, {}, [&](const Found& entry) { return timeline.work[entry.work].begin; });
     std::unordered_map<std::uint32_t, Time> latest;
     for (Found& entry : found) {
         Time& launched = latest.try_emplace(timeline.work[entry.work].stream, lane.begin).first->second;
         if (entry.call == kNoIndex && entry.launched == lane.begin) entry.launched = launched;
         launched = std::max(launched, entry.launched);
     }
-    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
+    std::ranges::stable_sort(found, {}, &Found::launched);
 }
 
 /// Recorders were seen to give all work of a thread the number of one call. A launch starts one kernel, so that is noticed; the
@@ -167,8 +163,7 @@ void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
     std::vector<Found*> orphans;
     for (Found& entry : found)
         if (entry.call != kNoIndex && suspect(entry.call)) orphans.push_back(&entry);
-    std::stable_sort(orphans.begin(), orphans.end(),
-                     [&](const Found* a, const Found* b) { return timeline.work[a->work].begin < timeline.work[b->work].begin; });
+    std::ranges::stable_sort(orphans, {}, [&](const Found* entry) { return timeline.work[entry->work].begin; });
     std::array<std::size_t, 3> next{};
     for (Found* entry : orphans) {
         const Work& work = timeline.work[entry->work];
@@ -206,14 +201,8 @@ void make_jobs(const Timeline& timeline, const std::vector<Found>& found, Lane& 
             }
             open[entry.call] = static_cast<std::uint32_t>(lane.jobs.size());
         }
-        lane.jobs.push_back({work.begin,
-                             std::max(work.begin, work.end),
-                             std::max<Time>(0, work.end - work.begin),
-                             entry.call,
-                             entry.launched,
-                             work.stream,
-                             entry.work,
-                             {}});
+        lane.jobs.push_back({work.begin, std::max(work.begin, work.end), std::max<Time>(0, work.end - work.begin), entry.call,
+                             entry.launched, work.stream, entry.work});
         covered.push_back(work.end);
     }
 }
@@ -225,12 +214,9 @@ std::optional<Launcher> find_launcher(const Timeline& timeline) {
     for (const Work& work : timeline.work) busy[{work.process, work.device}] += static_cast<double>(work.end - work.begin) + 1;
     if (busy.empty()) return std::nullopt;
     const auto most = std::ranges::max_element(busy, {}, [](const auto& entry) { return entry.second; });
-    Launcher launcher;
-    launcher.process = most->first.first;
-    launcher.device = most->first.second;
-    launcher.main_thread = main_thread_of(timeline, launcher.process);
-    launcher.threads = threads_in_turn(timeline, launcher.process, launcher.main_thread);
-    return launcher;
+    const auto [process, device] = most->first;
+    const std::uint32_t main_thread = main_thread_of(timeline, process);
+    return Launcher{process, device, main_thread, threads_in_turn(timeline, process, main_thread)};
 }
 
 Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, Time end) {
@@ -243,13 +229,10 @@ Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, T
     put_in_order(timeline, lane, found);
     make_jobs(timeline, found, lane);
     lane.jobs_of_call.assign(lane.calls.size() + 1, 0);
-    for (const Job& job : lane.jobs)
-        if (job.call != kNoIndex) ++lane.jobs_of_call[job.call + 1];
-    for (std::size_t i = 1; i < lane.jobs_of_call.size(); ++i) lane.jobs_of_call[i] += lane.jobs_of_call[i - 1];
-    auto place = lane.jobs_of_call;
-    lane.own_jobs.resize(lane.jobs_of_call.back());
     for (std::uint32_t i = 0; i < lane.jobs.size(); ++i)
-        if (lane.jobs[i].call != kNoIndex) lane.own_jobs[place[lane.jobs[i].call]++] = i;
+        if (lane.jobs[i].call != kNoIndex) ++lane.jobs_of_call[lane.jobs[i].call + 1], lane.own_jobs.push_back(i);
+    std::partial_sum(lane.jobs_of_call.begin(), lane.jobs_of_call.end(), lane.jobs_of_call.begin());
+    std::ranges::stable_sort(lane.own_jobs, {}, [&](std::uint32_t job) { return lane.jobs[job].call; });
     return lane;
 }
 

@@ -6,8 +6,9 @@
 #include <array>
 #include <cctype>
 
-namespace millrace::diagnose {
+#include "diagnose/timeline/frames.h"
 
+namespace millrace::diagnose {
 namespace {
 
 struct Pattern {
@@ -26,7 +27,6 @@ constexpr std::array kPatterns = [] {
         Pattern{"Capture", kCapture, kCapture},
         Pattern{"GraphInstantiate", kCapture, kCapture},
         Pattern{"GraphExecUpdate", kCapture, kCapture},
-        Pattern{"MemcpyPeer", kCopy, kCopyAsync},
         Pattern{"Memcpy", kCopy, kCopyAsync},
         Pattern{"Memset", kSet, kSetAsync},
         Pattern{"DeviceSynchronize", kDeviceSync, kDeviceSync},
@@ -120,9 +120,7 @@ std::string copy_name_of(MemoryKind from, MemoryKind to) {
 }
 
 bool is_communication(std::string_view kernel) {
-    for (const std::string_view part : {"nccl", "rccl", "nvshmem", "allreduce_kernel", "all_reduce_kernel"})
-        if (kernel.find(part) != std::string_view::npos) return true;
-    return false;
+    return contains_any(kernel, "nccl rccl nvshmem allreduce_kernel all_reduce_kernel");
 }
 
 }  // namespace millrace::diagnose

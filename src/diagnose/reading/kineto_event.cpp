@@ -7,7 +7,6 @@
 #include <limits>
 
 namespace millrace::diagnose {
-
 namespace {
 
 struct CategoryName {

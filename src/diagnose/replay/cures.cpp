@@ -16,6 +16,12 @@ void stop_waiting(Model& model, std::uint32_t act, bool call_stays) {
 
 void cut(Act& act, Time time) { act.gap -= std::min(act.gap, std::max<Time>(0, time)); }
 
+/// A launch that need not be made, with the framework's way to it.
+void drop_launch(Act& act) {
+    act.own = 0;
+    if (act.gap <= kPolicy.launch_gap) act.gap = 0;
+}
+
 /// Short jobs that prepare the value that `read` reads, launched since the read before; absent where more happens in between.
 std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, const Site& site, std::size_t lane,
                                                            std::uint32_t before, std::uint32_t read) {
@@ -59,9 +65,7 @@ void compute_together(const Study& study, const Site& site, std::size_t lane, Mo
         Task& task = model.tasks[job];
         task.duration -= std::min(task.duration, latency[name_of_job(job)]);
         task.pause = 0;
-        Act& act = model.acts[task.act];
-        act.own = 0;
-        if (act.gap <= kPolicy.launch_gap) act.gap = 0;
+        drop_launch(model.acts[task.act]);
     }
 }
 
@@ -146,12 +150,6 @@ Cure with_pinned_copies(const Roles& roles, const Site& site) {
     };
 }
 
-Cure without_allocations(const Roles& roles) {
-    return [&roles](std::size_t lane, Model& model) {
-        for (std::uint32_t act : roles.allocator.acts[lane]) stop_waiting(model, act, false);
-    };
-}
-
 Cure without_host_work(const Study& study, Doing doing, std::uint32_t function) {
     return [&study, doing, function](std::size_t lane, Model& model) {
         if (doing == Doing::kLoading) model.pace = 0;
@@ -222,12 +220,10 @@ Cure without_jobs(const Study& study, std::vector<std::vector<std::uint32_t>> jo
     return [&study, jobs = std::move(jobs)](std::size_t lane, Model& model) {
         for (std::uint32_t job : jobs[lane]) {
             Task& task = model.tasks[job];
-            task.duration = 0;
-            task.pause = 0;
+            task.duration = task.pause = 0;
             if (study.lanes[lane].jobs[job].call == kNoIndex) continue;
-            Act& act = model.acts[task.act];
             stop_waiting(model, task.act, false);
-            if (act.gap <= kPolicy.launch_gap) act.gap = 0;
+            drop_launch(model.acts[task.act]);
         }
     };
 }

@@ -105,7 +105,7 @@ std::unordered_set<std::uint32_t> writing_places(const Study& study) {
     });
     std::unordered_set<std::uint32_t> places;
     for (const auto& [place, ms] : writing)
-        if (place != kNoPlace && ms >= kPolicy.any.warn * study.costed_ms() && ms >= other[place]) places.insert(place);
+        if (place != kNoPlace && ms >= kAny.warn * study.costed_ms() && ms >= other[place]) places.insert(place);
     return places;
 }
 
@@ -116,10 +116,10 @@ Roles::Roles(const Study& the_study) : study(the_study) {
     allocator.acts.resize(study.lanes.size());
     std::unordered_set<std::uint32_t> freeing;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        auto& roles = of.emplace_back(study.lanes[lane].calls.size(), Role::kNone);
-        for (std::uint32_t act = 0; act < roles.size(); ++act) {
-            roles[act] = role_of(study, lane, act);
-            if (roles[act] == Role::kFrees && study.is_steady(lane, act)) freeing.insert(study.host.place_of(lane, act));
+        auto& roles = of.emplace_back();
+        for (std::uint32_t act = 0; act < study.lanes[lane].calls.size(); ++act) {
+            roles.push_back(role_of(study, lane, act));
+            if (roles.back() == Role::kFrees && study.is_steady(lane, act)) freeing.insert(study.host.place_of(lane, act));
         }
     }
     freeing.erase(kNoPlace);
@@ -142,22 +142,14 @@ Roles::Roles(const Study& the_study) : study(the_study) {
                     add_to(study, (files ? all_written : all_syncs)[place], lane, act - 1, true);
                 }
             }
-            switch (roles[act]) {
-                case Role::kNone: break;
-                case Role::kWaits:
-                case Role::kReads:
-                case Role::kSends:
-                    add_to(study, (files ? all_written : all_syncs)[place], lane, act, roles[act] != Role::kWaits);
-                    break;
-                case Role::kPageableCopy:
-                case Role::kPageableWait:
-                    add_to(study, (files ? all_written : all_pageable)[place], lane, act, roles[act] == Role::kPageableCopy);
-                    break;
-                case Role::kAllocates:
-                case Role::kFrees:
-                case Role::kFlushes:
-                    add_to(study, allocator, lane, act, false);
-                    add_to(study, (roles[act] == Role::kAllocates ? all_allocations : all_frees)[place], lane, act, false);
+            const Role role = roles[act];
+            if (role == Role::kAllocates || role == Role::kFrees || role == Role::kFlushes) {
+                add_to(study, allocator, lane, act, false);
+                add_to(study, (role == Role::kAllocates ? all_allocations : all_frees)[place], lane, act, false);
+            } else if (role != Role::kNone) {
+                const bool pageable_one = role == Role::kPageableCopy || role == Role::kPageableWait;
+                const bool copies = role != Role::kWaits && role != Role::kPageableWait;
+                add_to(study, (files ? all_written : pageable_one ? all_pageable : all_syncs)[place], lane, act, copies);
             }
         }
     }
