@@ -1,7 +1,6 @@
 #pragma once
 // Every threshold of the doctor in one place, each with where it comes from. Shares are of the mean step.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,23 +16,18 @@ struct Band {
 inline constexpr Band kAny{0.02, 0.15};
 
 struct Policy {
-    std::array<Band, kKinds> bands{
-        kAny,              // host-sync
-        Band{0.01, 0.05},  // allocator-churn: in a steady step there is nothing to allocate: any recurrence that can be measured
-        Band{0.05, 0.20},  // loader-wait: XProf's bands for input, PyTorch's TensorBoard plugin warns at 5 %, too
-        kAny,              // launch-bound
-        Band{0.01, 0.15},  // pageable-copy: 1 % of the step: the usual synthesis of copy rules
-        kAny,              // repeated-work
-        kAny,              // python-work
-        kAny,              // file-output
-        kAny,              // no-tensor-cores
-        kAny,              // small-batch
-        Band{0.05, 0.20},  // slow-evaluation: share of the time in which it leaves the GPU idle: XProf's bands for input
-        Band{0.92, 0.97},  // memory-edge: of device memory, TraceML's pressure levels
-        Band{0.10, 0.50},  // throttled: share of samples; power limits alone are how a full GPU looks
-        Band{0.10, 0.20},  // straggler: TraceML: visible phase of victim and culprit
-    };
-    [[nodiscard]] constexpr const Band& band(Kind kind) const { return bands[static_cast<std::size_t>(kind)]; }
+    [[nodiscard]] constexpr Band band(Kind kind) const {
+        switch (kind) {
+            case Kind::kLoaderWait: return {0.05, 0.20};  // XProf's bands for input; PyTorch's TensorBoard plugin warns at 5 %
+            case Kind::kAllocatorChurn: return {0.01, 0.05};  // in a steady step there is nothing to allocate: any recurrence
+            case Kind::kPageableCopy: return {0.01, 0.15};    // 1 % of the step: the usual synthesis of copy rules
+            case Kind::kStraggler: return {0.10, 0.20};       // TraceML: visible phase of victim and culprit
+            case Kind::kMemoryEdge: return {0.92, 0.97};      // of device memory, TraceML's pressure levels
+            case Kind::kSlowEvaluation: return {0.05, 0.20};  // of the time, as it leaves the GPU idle: XProf's for input
+            case Kind::kThrottled: return {0.10, 0.50};       // of samples; power limits alone are how a full GPU looks
+            default: return kAny;
+        }
+    }
 
     double evaluation_idle_ratio = 2;  ///< evaluation idles at least so many times as large a share as training does
     double matrix_share = 0.20;      ///< no-tensor-cores: matrix kernels take that much of the step (synthesis of DLProf's rules)

@@ -129,7 +129,8 @@ private:
             if (gain >= cause->threshold_ms) worthwhile.push_back(cause);
         }
         for (const Cause* cause : of_breadth(Breadth::kRest))
-            if (!told_of_work_ && worthwhile.empty()) offer({cause}, gain_of({cause}), 1);
+            if (worthwhile.empty() && std::ranges::count(chosen_, Breadth::kWork, &Cause::breadth) == 0)
+                offer({cause}, gain_of({cause}), 1);
         for (const Cause* cause : of_breadth(Breadth::kLaunches)) {
             // Launching looks bad wherever the host is made to wait: it is to blame for what it costs without that.
             Group others = calls;
@@ -206,7 +207,6 @@ private:
             choice_.findings.push_back(std::move(finding));
         }
         for (const Cause* cause : group) {
-            told_of_work_ = told_of_work_ || cause->breadth == Breadth::kWork;
             chosen_.push_back(cause);
             choice_.cures.push_back(cause->cure);
             std::erase(left_, cause);
@@ -230,7 +230,6 @@ private:
     double current_ = 0;                                       ///< step after the cures so far
     double unseen_ = 0;                                        ///< of it before any of them, what no model shows
     double lowest_ = std::numeric_limits<double>::infinity();  ///< cost of findings so far
-    bool told_of_work_ = false;
     Choice choice_;
 };
 

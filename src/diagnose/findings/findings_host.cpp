@@ -87,6 +87,7 @@ constexpr AwaitedThing kAwaited[] = {
      "Fetch what it waits for some steps ahead, on another thread or in loader workers; hand what is to be sent to a thread."},
     {"", "waits for something that is not the GPU", "Let another thread wait for it, some steps ahead."},  // any other
 };
+
 Words words_of_work(const Chart& chart, const Amount& amount) {
     if (amount.waiting_ms <= 0.5 * amount.ms)
         return {"The training thread computes on the CPU while the GPU has nothing to do.",

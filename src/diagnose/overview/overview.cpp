@@ -126,30 +126,12 @@ bool is_model(const Frame& frame) {
 
 class Activities {
 public:
-    explicit Activities(const Study& study) : stacks_(study.timeline.stacks), trained_(lines_of_training(study)) {
+    /// All samples are looked at before any is asked for: one of an evaluation's line may not have come to the model yet.
+    Activities(const Study& study, const std::vector<Sample>& samples) : trained_(lines_of_training(study)) {
         for (const Line& line : trained_) functions_.emplace(std::get<0>(line), std::get<1>(line));
-    }
-
-    /// All stacks are shown to it before any is asked for: one of an evaluation's line may not have come to the model yet.
-    void show(std::uint32_t number) {
-        const auto [entry, fresh] = seen_.try_emplace(number);
-        if (!fresh) return;
-        const Stack& stack = stacks_[number];
-        // What is imported is not yet at work, unless a compiler imports it.
-        for (auto frame = stack.rbegin(); frame != stack.rend() && !frame->file.starts_with("<frozen importlib"); ++frame) {
-            if (is_compiler(*frame)) return entry->second.settle(Activity::kCompiling);
-            if (is_checkpoint(*frame)) return entry->second.settle(Activity::kCheckpoints);
-        }
-        const auto trains = [&](const Frame& frame) { return trained_.contains(line_of(frame)); };
-        const auto leaves =
-            std::find_if(stack.rbegin(), stack.rend(), [&](const Frame& frame) { return !frame.native && !trains(frame); });
-        if (leaves == stack.rend()) {
-            const bool python = std::ranges::any_of(stack, [](const Frame& frame) { return !frame.native; });
-            return entry->second.settle(python ? Activity::kTraining : Activity::kOther);
-        }
-        entry->second.leaves = &*leaves;
-        if (std::any_of(leaves, stack.rend(), [&](const Frame& frame) { return trains(frame) && is_model(frame); }))
-            evaluations_.insert(line_of(*leaves));
+        for (const Sample& sample : samples)
+            if (const auto [seen, fresh] = seen_.try_emplace(sample.stack); fresh)
+                seen->second = look_at(study.timeline.stacks[sample.stack]);
     }
 
     Activity of(std::uint32_t number) const {
@@ -169,10 +151,24 @@ private:
     struct SeenStack {
         Activity activity = Activity::kOther;
         const Frame* leaves = nullptr;  ///< the outermost frame that no training step runs through
-        void settle(Activity what) { activity = what; }
     };
 
-    const std::vector<Stack>& stacks_;
+    SeenStack look_at(const Stack& stack) {
+        // What is imported is not yet at work, unless a compiler imports it.
+        for (auto frame = stack.rbegin(); frame != stack.rend() && !frame->file.starts_with("<frozen importlib"); ++frame) {
+            if (is_compiler(*frame)) return {Activity::kCompiling};
+            if (is_checkpoint(*frame)) return {Activity::kCheckpoints};
+        }
+        const auto trains = [&](const Frame& frame) { return trained_.contains(line_of(frame)); };
+        const auto leaves =
+            std::find_if(stack.rbegin(), stack.rend(), [&](const Frame& frame) { return !frame.native && !trains(frame); });
+        if (leaves == stack.rend())
+            return {std::ranges::find(stack, false, &Frame::native) != stack.end() ? Activity::kTraining : Activity::kOther};
+        if (std::any_of(leaves, stack.rend(), [&](const Frame& frame) { return trains(frame) && is_model(frame); }))
+            evaluations_.insert(line_of(*leaves));
+        return {Activity::kOther, &*leaves};
+    }
+
     std::set<Line> trained_, evaluations_;
     std::set<Function> functions_;
     std::unordered_map<std::uint32_t, SeenStack> seen_;
@@ -221,13 +217,12 @@ RunLedger ledger_of(const Study& study) {
     const auto seconds = [](Time begin, Time end) { return static_cast<double>(end - begin) * 1e-9; };
     ledger.wall_s = seconds(timeline.run.begin, timeline.run.end);
     std::vector<Sample> samples;
-    Activities activities(study);
     for (const Sample& sample : timeline.samples) {
         if (!study.is_main(sample) || sample.stack == kNoStack) continue;  // what could not be read goes on as before
         if (sample.time < timeline.run.begin || sample.time >= timeline.run.end) continue;
         samples.push_back(sample);
-        activities.show(sample.stack);
     }
+    const Activities activities(study, samples);
     const auto trains = [&](const Sample& sample) { return activities.is_training(sample.stack); };
     const auto first = std::ranges::find_if(samples, trains);
     if (first == samples.end()) return ledger;
