@@ -208,7 +208,7 @@ private:
         }
         for (const Cause* cause : group) {
             chosen_.push_back(cause);
-            choice_.cures.push_back(cause->cure);
+            choice_.cures.push_back(&cause->cure);
             std::erase(left_, cause);
         }
         current_ = after;

@@ -40,8 +40,8 @@ struct Cause {
 
 struct Choice {
     std::vector<Finding> findings;
-    std::vector<std::string> gone;  ///< "launch-bound (0.93 ms)": causes that return nothing once the findings are cured
-    std::vector<Cure> cures;        ///< of the findings
+    std::vector<std::string> gone;   ///< "launch-bound (0.93 ms)": causes that return nothing once the findings are cured
+    std::vector<const Cure*> cures;  ///< of the findings, among the causes
 };
 
 Choice choose(const Study& study, const std::vector<Cause>& causes);

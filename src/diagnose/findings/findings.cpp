@@ -63,8 +63,7 @@ void Chart::suspect(Kind kind, Breadth breadth, Cure cure, Tell tell, const Site
 double Chart::cost_of(const Cure& cure) const {
     const double alone = study.gain_of(cure);
     if (cured.empty()) return alone;
-    std::vector<const Cure*> cures;
-    for (const Cure& each : cured) cures.push_back(&each);
+    std::vector<const Cure*> cures = cured;
     const double before = study.step_with(cures);
     cures.push_back(&cure);
     return std::min(alone, before - study.step_with(cures));

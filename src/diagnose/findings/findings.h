@@ -52,7 +52,7 @@ struct Chart {
     Framework framework;
     Diagnosis& diagnosis;                          ///< with its breakdown
     std::vector<Cause> causes{};                   ///< suspected so far
-    std::vector<Cure> cured{};                     ///< of those that became findings
+    std::vector<const Cure*> cured{};              ///< of those that became findings
     std::vector<std::uint32_t> repeated_places{};  ///< uploads there are repeated work: whatever else they are
     std::vector<Finding>& findings = diagnosis.findings;
     std::vector<std::string>& remarks = diagnosis.remarks;

@@ -36,11 +36,6 @@ std::string_view native_name(std::string_view text) {
     return {};
 }
 
-bool is_special(std::string_view name) { return name.size() > 4 && name.starts_with("__") && name.ends_with("__"); }
-
-/// A module's own machinery: what it leads to is called by the module, whatever name the module has in the source.
-bool calls_a_module(std::string_view name) { return is_one_of(name, "_wrapped_call_impl _call_impl _slow_forward"); }
-
 /// Decorators put functions of their own between a call and what it names.
 bool hands_on(const Frame& frame) {
     if (frame.native) return false;
@@ -49,9 +44,6 @@ bool hands_on(const Frame& frame) {
     // A library's private functions are not what a program calls by name.
     return frame.function.starts_with('_') || is_one_of(frame.function, "fn decorate_context decorate_autocast compile_wrapper");
 }
-
-/// Runs where it stands, and its frame begins on that line.
-bool is_comprehension(const Frame& frame) { return is_one_of(frame.function, "<listcomp> <setcomp> <dictcomp>"); }
 
 struct Position {
     std::uint32_t stack, frame;
@@ -107,14 +99,18 @@ std::pair<std::unique_ptr<const PythonSource>, std::string> fitting_source(const
 
 std::string_view called_name(const Frame& frame) {
     const std::string_view name = frame.native ? native_name(frame.function) : std::string_view(frame.function);
-    if (!is_identifier(name) || is_special(name) || calls_a_module(name)) return {};
-    return name;
+    const bool special = name.size() > 4 && name.starts_with("__") && name.ends_with("__");
+    // A module's own machinery: what it leads to is called by the module, whatever name the module has in the source.
+    const bool module = is_one_of(name, "_wrapped_call_impl _call_impl _slow_forward");
+    return is_identifier(name) && !special && !module ? name : std::string_view();
 }
 
 int call_line(const Stack& stack, std::size_t frame, const PythonSource& source) {
     const auto scope = source.scope(stack[frame].function, stack[frame].line);
     if (!scope) return 0;
-    if (frame > 0 && is_comprehension(stack[frame - 1]) && stack[frame - 1].file == stack[frame].file)
+    // A comprehension runs where it stands, and its frame begins on that line.
+    if (frame > 0 && is_one_of(stack[frame - 1].function, "<listcomp> <setcomp> <dictcomp>") &&
+        stack[frame - 1].file == stack[frame].file)
         return stack[frame - 1].line;
     for (std::size_t callee = frame; callee-- > 0;) {
         const std::string_view name = called_name(stack[callee]);

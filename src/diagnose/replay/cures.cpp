@@ -22,10 +22,14 @@ void drop_launch(Act& act) {
     if (act.gap <= kPolicy.launch_gap) act.gap = 0;
 }
 
-/// Short jobs that prepare the value that `read` reads, launched since the read before; absent where more happens in between.
+/// Short jobs that prepare the value that `read` reads, launched since the read before; absent where more happens in between, or
+/// a step begins after the job of call `before` and up to that of `read`.
 std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, const Site& site, std::size_t lane,
                                                            std::uint32_t before, std::uint32_t read) {
     const Lane& calls = study.lanes[lane];
+    const auto& steps = study.steps[lane].steps;
+    const auto step = std::ranges::upper_bound(steps, calls.jobs_of(before).front(), {}, &Step::first_job);
+    if (step != steps.end() && step->first_job <= calls.jobs_of(read).front()) return std::nullopt;
     std::vector<std::uint32_t> jobs;
     std::size_t launched = 0;
     for (std::uint32_t act = before + 1; act < read; ++act) {
@@ -41,14 +45,6 @@ std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, c
             if (calls.jobs[job].end - calls.jobs[job].begin <= kPolicy.short_kernel) jobs.push_back(job);
     }
     return jobs;
-}
-
-/// Whether a step begins after the job of call `before` and up to that of call `read`.
-bool step_begins_between(const Study& study, std::size_t lane, std::uint32_t before, std::uint32_t read) {
-    const Lane& calls = study.lanes[lane];
-    const auto& steps = study.steps[lane].steps;
-    const auto step = std::ranges::upper_bound(steps, calls.jobs_of(before).front(), {}, &Step::first_job);
-    return step != steps.end() && step->first_job <= calls.jobs_of(read).front();
 }
 
 /// Leaves of each such job what it works: its launch, the pause before it and its latency go.
@@ -90,8 +86,7 @@ void find_together(const Study& study, const std::vector<std::vector<Role>>& rol
         for (std::uint32_t act : site.acts[lane]) {
             if (roles[lane][act] != Role::kReads || calls.jobs_of(act).empty()) continue;
             if (before != kNoIndex) {
-                const auto jobs = prepared_between(study, site, lane, before, act);
-                if (jobs && !step_begins_between(study, lane, before, act))
+                if (const auto jobs = prepared_between(study, site, lane, before, act))
                     run.insert(run.end(), jobs->begin(), jobs->end());
                 else
                     close();

@@ -50,7 +50,7 @@ bool is_trimmed_library(std::string_view file) {
     static const std::unordered_set<std::string_view> kFirst = [] {
         std::unordered_set<std::string_view> all;
         for (const std::string_view words : {kStandard, kPackages})
-            any_word(words, [&](auto word) { return !all.insert(word).second; });
+            any_word(words, [&](auto word) { return all.insert(word), false; });
         return all;
     }();
     if (file.starts_with('/') || file.starts_with('<')) return false;
