@@ -1,12 +1,13 @@
 #pragma once
-// How fast the link of a GPU probably is where it was not written down: traces of other profilers, recordings made without NVML.
+// What the name or the compute capability of a GPU says where nothing else does (traces of other profilers, recordings made
+// without NVML): how fast its link probably is, and how many blocks of a kernel it runs at a time, by the limits that NVIDIA
+// publishes.
 
 #include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "diagnose/timeline/timeline.h"
+#include "record/launch_size.h"
 
 namespace millrace::diagnose {
 
@@ -19,10 +20,15 @@ struct ComputeCapability {
 /// by another link, and where neither tells anything.
 std::optional<double> assumed_link_speed(std::string_view name, std::optional<ComputeCapability> capability = std::nullopt);
 
-/// Words of a device's name in capitals: "NVIDIA", "A100", "SXM4", "80GB".
-std::vector<std::string> words_of_device(std::string_view name);
-
 /// Fills in the link of a timeline that has none, and marks it as assumed.
 void assume_link(Timeline& timeline, std::optional<ComputeCapability> capability = std::nullopt);
+
+/// Fills in the timeline's multiprocessors where the kind of GPU is known: by `capability` and `count`, else by its name. Part of
+/// a GPU (MIG) stays unknown.
+void describe_multiprocessors(Timeline& timeline, std::optional<ComputeCapability> capability = std::nullopt,
+                              std::uint32_t count = 0);
+
+/// Blocks / (multiprocessors x blocks resident on each): 1 fills the GPU once. Absent where anything of that is not known.
+std::optional<double> waves_of(const record::LaunchSize& size, const Multiprocessors& gpu);
 
 }  // namespace millrace::diagnose

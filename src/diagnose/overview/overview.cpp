@@ -1,10 +1,13 @@
+#include "diagnose/overview/overview.h"
+
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
+#include <unordered_map>
 #include <utility>
 
-#include "diagnose/overview/overview.h"
-#include "diagnose/reading/multiprocessors.h"
+#include "diagnose/reading/gpu_models.h"
 #include "diagnose/reading/name_table.h"
 #include "diagnose/replay/study.h"
 
@@ -114,12 +117,62 @@ private:
     std::map<std::pair<std::uint32_t, std::vector<std::uint32_t>>, Seen> seen_;
 };
 
-KernelRow row_of(const Study& study, const std::string& name, const RowSum& sum) {
-    KernelRow row{name, sum.calls, sum.ms, std::nullopt, data_type_of(name), tensor_use_of(name), std::nullopt};
-    if (const std::uint32_t place = key_with_most(sum.places); place != kNoPlace) row.where = study.places.frame(place);
-    if (sum.sized_ms > 0) row.waves = sum.waves / sum.sized_ms;
-    return row;
+/// Lines of a model, or of what runs a compiled one.
+bool is_model(const Frame& frame) {
+    const auto framework = framework_in(frame.file);
+    return is_users(frame) || frame.file.find("/nn/") != std::string::npos || framework == Framework::kJax ||
+           framework == Framework::kTensorFlow;
 }
+
+class Activities {
+public:
+    /// All samples are looked at before any is asked for: one of an evaluation's line may not have come to the model yet.
+    Activities(const Study& study, const std::vector<Sample>& samples) : trained_(lines_of_training(study)) {
+        for (const Line& line : trained_) functions_.emplace(std::get<0>(line), std::get<1>(line));
+        for (const Sample& sample : samples)
+            if (const auto [seen, fresh] = seen_.try_emplace(sample.stack); fresh)
+                seen->second = look_at(study.timeline.stacks[sample.stack]);
+    }
+
+    Activity of(std::uint32_t number) const {
+        const SeenStack& seen = seen_.at(number);
+        if (seen.leaves == nullptr) return seen.activity;
+        if (evaluations_.contains(line_of(*seen.leaves))) return Activity::kEvaluation;
+        // What a training line calls, or the same function does now and then.
+        const bool within = !is_users(*seen.leaves) || functions_.contains(function_of(*seen.leaves));
+        return within ? Activity::kTraining : Activity::kOther;
+    }
+    bool is_training(std::uint32_t number) const {
+        const SeenStack& seen = seen_.at(number);
+        return seen.leaves == nullptr && seen.activity == Activity::kTraining;
+    }
+
+private:
+    struct SeenStack {
+        Activity activity = Activity::kOther;
+        const Frame* leaves = nullptr;  ///< the outermost frame that no training step runs through
+    };
+
+    SeenStack look_at(const Stack& stack) {
+        // What is imported is not yet at work, unless a compiler imports it.
+        for (auto frame = stack.rbegin(); frame != stack.rend() && !frame->file.starts_with("<frozen importlib"); ++frame) {
+            if (is_compiler(*frame)) return {Activity::kCompiling};
+            if (is_checkpoint(*frame)) return {Activity::kCheckpoints};
+        }
+        const auto trains = [&](const Frame& frame) { return trained_.contains(line_of(frame)); };
+        const auto leaves =
+            std::find_if(stack.rbegin(), stack.rend(), [&](const Frame& frame) { return !frame.native && !trains(frame); });
+        if (leaves == stack.rend())
+            return {std::ranges::find(stack, false, &Frame::native) != stack.end() ? Activity::kTraining : Activity::kOther};
+        if (std::any_of(leaves, stack.rend(), [&](const Frame& frame) { return trains(frame) && is_model(frame); }))
+            evaluations_.insert(line_of(*leaves));
+        return {Activity::kOther, &*leaves};
+    }
+
+    std::set<Line> trained_, evaluations_;
+    std::set<Function> functions_;
+    std::unordered_map<std::uint32_t, SeenStack> seen_;
+};
 
 }  // namespace
 
@@ -146,10 +199,49 @@ KernelTable table_of_kernels(const Study& study) {
         const auto waves = waves_of(record::unpacked(work.launch), timeline.multiprocessors);
         if (waves) sum.waves += *waves * ms, sum.sized_ms += ms;
     }
-    for (const auto& [name, sum] : sums) table.rows.push_back(row_of(study, demangled(timeline.names[name]), sum));
+    for (const auto& [number, sum] : sums) {
+        const std::string name = demangled(timeline.names[number]);
+        table.rows.push_back({name, sum.calls, sum.ms, std::nullopt, data_type_of(name), tensor_use_of(name), std::nullopt});
+        if (const auto place = key_with_most(sum.places); place != kNoPlace) table.rows.back().where = study.places.frame(place);
+        if (sum.sized_ms > 0) table.rows.back().waves = sum.waves / sum.sized_ms;
+    }
     std::ranges::stable_sort(table.rows, std::greater{}, &KernelRow::ms);
     table.chains = chains.take(known > 0 ? kernels / known : 0);
     return table;
+}
+
+RunLedger ledger_of(const Study& study) {
+    const Timeline& timeline = study.timeline;
+    RunLedger ledger;
+    if (timeline.run.end <= timeline.run.begin) return ledger;
+    const auto seconds = [](Time begin, Time end) { return static_cast<double>(end - begin) * 1e-9; };
+    ledger.wall_s = seconds(timeline.run.begin, timeline.run.end);
+    std::vector<Sample> samples;
+    for (const Sample& sample : timeline.samples) {
+        if (!study.is_main(sample) || sample.stack == kNoStack) continue;  // what could not be read goes on as before
+        if (sample.time < timeline.run.begin || sample.time >= timeline.run.end) continue;
+        samples.push_back(sample);
+    }
+    const Activities activities(study, samples);
+    const auto trains = [&](const Sample& sample) { return activities.is_training(sample.stack); };
+    const auto first = std::ranges::find_if(samples, trains);
+    if (first == samples.end()) return ledger;
+    const auto last = std::find_if(samples.rbegin(), samples.rend(), trains).base();
+    auto& sums = ledger.seconds.emplace();
+    const auto add = [&](Activity what, Time begin, Time end) { sums[static_cast<std::size_t>(what)] += seconds(begin, end); };
+    add(Activity::kStartUp, timeline.run.begin, samples.front().time);
+    for (auto sample = samples.begin(); sample != samples.end(); ++sample) {
+        if (sample + 1 == samples.end()) {
+            add(Activity::kOther, sample->time, timeline.run.end);
+            break;
+        }
+        Activity what = activities.of(sample->stack);
+        const bool named = what == Activity::kCompiling || what == Activity::kCheckpoints;
+        if (sample < first && !named) what = Activity::kStartUp;
+        if (sample >= last && what == Activity::kTraining) what = Activity::kOther;
+        add(what, sample->time, (sample + 1)->time);
+    }
+    return ledger;
 }
 
 }  // namespace millrace::diagnose
