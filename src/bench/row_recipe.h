@@ -10,7 +10,7 @@
 #include "base/recipe.h"
 #include "bench/bench.h"
 #include "data/batch_source.h"
-#include "data/data_set.h"
+#include "data/fields.h"
 
 namespace millrace::bench {
 

@@ -10,8 +10,6 @@
 #include "cli/run_arguments.h"
 #include "diagnose/diagnose.h"
 #include "report/compare_report.h"
-#include "report/compare_text.h"
-#include "ui/compare_trainings.h"
 #include "ui/run_table.h"
 
 namespace millrace::cli {

@@ -7,8 +7,7 @@
 
 #include "base/log.h"
 #include "diagnose/reading/timeline_reader.h"
-#include "report/progress_line.h"
-#include "report/terminal_screen.h"
+#include "report/terminal.h"
 #include "sweep/slurm.h"
 #include "train/trainer.h"
 

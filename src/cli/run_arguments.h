@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "diagnose/timeline/timeline.h"
 #include "io/file.h"
-#include "report/diagnosis_text.h"
+#include "report/diagnosis_forms.h"
 #include "train/console.h"
 #include "train/setup.h"
 

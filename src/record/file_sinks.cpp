@@ -12,10 +12,9 @@
 #include <unordered_map>
 #include <variant>
 
-#include "io/append_stream.h"
 #include "io/checksum.h"
-#include "io/csv.h"
 #include "io/line_file.h"
+#include "io/table_file.h"
 #include "record/sinks.h"
 
 namespace millrace::record {

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "io/append_stream.h"
 #include "io/line_file.h"
 
 namespace millrace::record {

@@ -13,8 +13,6 @@
 
 #include "io/file.h"
 #include "io/held_folder.h"
-#include "io/kept_folder.h"
-#include "record/events.h"
 #include "record/metrics.h"
 
 namespace millrace::record {

@@ -7,8 +7,8 @@
 #include <array>
 #include <bit>
 
-#include "io/append_stream.h"
 #include "io/checksum.h"
+#include "io/line_file.h"
 #include "io/packing.h"
 
 namespace millrace::record {

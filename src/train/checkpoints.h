@@ -5,9 +5,7 @@
 #include <optional>
 
 #include "base/recipe.h"
-#include "record/events.h"
 #include "record/metrics.h"
-#include "train/domain_scores.h"
 #include "train/loop.h"
 #include "train/run_log.h"
 #include "train/selection.h"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "data/preparation.h"
+#include "data/sample_set.h"
 #include "io/file.h"
-#include "io/row_writer.h"
+#include "io/table_file.h"
 
 namespace millrace::train {
 

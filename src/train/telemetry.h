@@ -9,9 +9,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "record/events.h"
 #include "record/metrics.h"
-#include "record/sink.h"
 #include "record/sinks.h"
 #include "record/statistics.h"
 #include "sense/machine.h"

@@ -11,7 +11,6 @@
 #include "browser_pages.h"
 #include "search/stream.h"
 #include "search/trial.h"
-#include "sweep/page_view.h"
 
 namespace millrace::sweep {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "diagnose/timeline/frames.h"
-#include "sense/link_speed.h"
+#include "sense/sample.h"
 
 namespace millrace::diagnose {
 namespace {

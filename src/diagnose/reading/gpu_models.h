@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "diagnose/timeline/timeline.h"
-#include "record/launch_size.h"
+#include "record/probe_records.h"
 
 namespace millrace::diagnose {
 
