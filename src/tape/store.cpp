@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/box.h"
-#include "ops/optimizer/optimizer.h"
 #include "ops/uses.h"
 #include "tape/initial.h"
 

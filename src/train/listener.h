@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "models/class_report.h"
-#include "models/scoring.h"
+#include "models/model.h"
 #include "record/machine_line.h"
 #include "tape/instrument.h"
 #include "train/loader_waits.h"

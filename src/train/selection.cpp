@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/split.h"
 #include "base/units.h"
-#include "models/confusion_svg.h"
+#include "models/class_report.h"
 #include "models/forgetting.h"
 #include "models/weights.h"
 
