@@ -146,7 +146,9 @@ __device__ inline float exp2_fast(float x) {
 /// GELU and its slope from one exponential: for x >= 0, erfc(x) = exp(-x^2) t P(t) with t = 1 / (1 + x / 2), P within 5e-8 of the
 /// quotient up to x = 9, behind which the exponential has vanished. Relative, so that the left tail keeps its digits.
 __device__ inline void gelu_and_slope(float u, float& value, float& slope) {
-    const float t = reciprocal_fast(fmaf(0.5f * 0.70710678f, fabsf(u), 1.0f)), e = exp2_fast(-0.72134752f * u * u);
+    float t, e;  // by functions the kernels of a neuron are scheduled otherwise
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(0.5f * 0.70710678f, fabsf(u), 1.0f)));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(-0.72134752f * u * u));
     float p = -0.029320537f;  // P / 2
     p = fmaf(p, t, 0.141237385f);
     p = fmaf(p, t, -0.241410645f);
