@@ -148,23 +148,16 @@ void GradProduct::pack_a() const noexcept {
     const Blocks parts(c_.rows, mr, parallel_ && a_.count() >= kParallelElements ? context_.pool.threads() : 1);
     context_.pool.for_each_if(parts.count > 1, c_.k * c_.g * parts.count, [&](int index, int) {
         const int part = index % parts.count, batch = index / parts.count, row = parts.begin(part);
-        pack_a(batch / c_.g, batch % c_.g, row, parts.end(part) - row, 0, depth_,
-               context_.scratch.shared() + batch * a_panel_floats_ + std::int64_t{row} * depth_);
+        pack(a_, mr, batch / c_.g, batch % c_.g, row, parts.end(part) - row, 0, depth_,
+             context_.scratch.shared() + batch * a_panel_floats_ + std::int64_t{row} * depth_);
     });
 }
 
-void GradProduct::pack_a(int member, int group, int row, int rows, int depth, int kc, float* panels) const noexcept {
-    const int mr = context_.simd.mr;
-    for (int r = 0; r < rows; r += mr)
-        context_.simd.pack_rows(kc, a_.at<float>(member, group, depth) + row + r, a_.stride_row, std::min(mr, c_.rows - row - r),
-                                mr, panels + std::int64_t{r} * kc);
-}
-
-void GradProduct::pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept {
-    const int nr = context_.simd.nr;
-    for (int c = 0; c < cols; c += nr)
-        context_.simd.pack_rows(kc, b_.at<float>(member, group, depth) + col + c, b_.stride_row, std::min(nr, c_.cols - col - c),
-                                nr, panels + std::int64_t{c} * kc);
+void GradProduct::pack(const Operand& from, int unit, int member, int group, int first, int count, int depth, int kc,
+                       float* panels) const noexcept {
+    for (int at = 0; at < count; at += unit)
+        context_.simd.pack_rows(kc, from.at<float>(member, group, depth) + first + at, from.stride_row,
+                                std::min(unit, count - at), unit, panels + std::int64_t{at} * kc);
 }
 
 void GradProduct::task(int index, int worker) const noexcept {
@@ -177,10 +170,10 @@ void GradProduct::task(int index, int worker) const noexcept {
     int k = 0;
     do {
         const int kc = std::min(kDepth, depth_ - k);
-        if (packs_a_by_task_) pack_a(member, group, first, last - first, k, kc, a_piece);
+        if (packs_a_by_task_) pack(a_, simd.mr, member, group, first, last - first, k, kc, a_piece);
         for (int col = columns_.begin(cb); col < columns_.end(cb); col += width) {
             const int cols = std::min(width, columns_.end(cb) - col);
-            pack_b(member, group, col, cols, k, kc, b);
+            pack(b_, simd.nr, member, group, col, cols, k, kc, b);
             for (int row = first; row < last; row += simd.mr) {
                 const float* a = packs_a_by_task_ ? a_piece + std::int64_t{row - first} * kc
                                                   : a_whole + std::int64_t{row} * depth_ + std::int64_t{k} * simd.mr;

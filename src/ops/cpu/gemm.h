@@ -59,8 +59,9 @@ public:
 
 private:
     void pack_a() const noexcept;
-    void pack_a(int member, int group, int row, int rows, int depth, int kc, float* panels) const noexcept;
-    void pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept;
+    /// Columns [first, first + count) of rows [depth, depth + kc) of `from`, in panels of `unit` columns.
+    void pack(const tensor::Operand& from, int unit, int member, int group, int first, int count, int depth, int kc,
+              float* panels) const noexcept;
     void task(int index, int worker) const noexcept;
     /// a: the panel of the tile's rows, when transposed.
     void tile(int member, int group, int row, int col, int depth, int kc, const float* a, const float* b,
