@@ -391,7 +391,7 @@ base::Result<std::unique_ptr<Lanes>> Lanes::create(const base::Recipe& recipe, i
             fmt::format("the data is {}, but lanes stand at different epochs and need all of it; fewer lanes or "
                         "smaller data would be right",
                         setup.loading)};
-    return std::make_unique<EngineLanes>(std::move(setup), structural_part(recipe));
+    return std::unique_ptr<Lanes>(std::make_unique<EngineLanes>(std::move(setup), structural_part(recipe)));
 }
 
 }  // namespace millrace::train
