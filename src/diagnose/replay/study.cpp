@@ -12,10 +12,9 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr Time kHighestCallCost = 100'000;  ///< recording adds 1 to 10 us to a call, more where it walks the stack
+constexpr Time kHighestCallCost = 25'000;  ///< recording adds 1 to 10 us to a call, and up to 24 where it walks the stack (JAX)
 constexpr std::size_t kFewGpuSamples = 3;
-constexpr double kLeastShortened = 0.1;  ///< of what comes off calls: less, and something else than the host sets the pace
-constexpr Time kStarved = 1'000'000;     ///< a queue that has a batch gives it sooner
+constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
 
 std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher) {
     const std::vector<Window> windows = windows_of(timeline, launcher);
@@ -135,29 +134,21 @@ std::vector<Model> quickened(std::vector<Model> models, Time cost) {
 }
 
 /// What recording added to each call: as much as makes the model that many times as fast, as the program is outside of windows;
-/// where blocks there hold evaluations, the model with these. Where the device or a loader sets the pace, little of what comes off
-/// the calls shortens the step: nothing can be told then, and nothing is taken off.
+/// where blocks there hold evaluations, the model with these. Where that would be more than recording adds, something else
+/// differs (the device, or a loader, sets the pace), and nothing is taken off.
 Time recording_cost(const Study& study) {
     const bool all = study.pace_has_evaluation;
-    const double now = mean_ms(study, study.models, all),
-                 fastest = mean_ms(study, quickened(study.models, kHighestCallCost), all);
+    const auto length = [&](Time cost) { return mean_ms(study, quickened(study.models, cost), all); };
+    const double now = mean_ms(study, study.models, all);
     // An evaluation's replay may be off by more than recording costs: what counts is how much faster the program is.
-    const double wanted = all ? now * study.pace().value_or(1) : study.undisturbed_ms.value_or(now);
-    const double goal = std::max(wanted, fastest * 1.002);
-    if (now <= goal * 1.003) return 0;
+    const double goal = all ? now * study.pace().value_or(1) : study.undisturbed_ms.value_or(now);
+    if (now <= goal * 1.003 || length(kHighestCallCost) > goal) return 0;
     Time low = 0, high = kHighestCallCost;
     while (high - low > 50) {
         const Time middle = (low + high) / 2;
-        (mean_ms(study, quickened(study.models, middle), all) > goal ? low : high) = middle;
+        (length(middle) > goal ? low : high) = middle;
     }
-    const std::vector<Model> without = quickened(study.models, high);
-    double taken = 0;  // of a step's calls
-    for (std::size_t lane = 0; lane < without.size(); ++lane)
-        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
-            const Act &before = study.models[lane].acts[act], &after = without[lane].acts[act];
-            taken += study.per_step(ms_of(before.gap + before.own - after.gap - after.own));
-        }
-    return kLeastShortened * taken > now - mean_ms(study, without, all) ? 0 : high;
+    return high;
 }
 
 }  // namespace
