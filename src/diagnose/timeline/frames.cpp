@@ -191,7 +191,7 @@ std::string Places::name(std::uint32_t place) const {
 
 Places::Places(const Timeline& timeline) : timeline_(timeline), frames_(1), functions_(1, 0), stacks_(1, kNoStack) {
     std::map<std::pair<std::string, int>, std::map<std::string, std::uint32_t>> known;  // by file, line and function
-    std::map<Function, std::uint32_t> functions;
+    std::map<std::pair<std::string, std::string>, std::uint32_t> functions;
     of_stack_.assign(timeline.stacks.size(), kNoPlace);
     bool python = false;
     for (const Stack& stack : timeline.stacks)
