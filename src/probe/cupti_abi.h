@@ -1,7 +1,7 @@
 #pragma once
 // What the probe uses of the binary interfaces of CUPTI and of NVTX (version 3), declared here so that it builds without a CUDA
-// toolkit; where one is installed, cupti_check.cpp compares each number with the real headers. Fields have had these places in all
-// records of CUDA 11.4 to 13.
+// toolkit; where one is installed, cupti_check.cpp compares each number with the real headers. Fields have had these places in
+// all records of CUDA 11.4 to 13.
 
 #include <cstddef>
 #include <cstdint>

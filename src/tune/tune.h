@@ -1,6 +1,6 @@
 #pragma once
-// Finds how a recipe runs fastest on this machine, and what another batch would mean for the time to a target. A table for people,
-// JSON with stable keys, and the recipe that it recommends.
+// Finds how a recipe runs fastest on this machine, and what another batch would mean for the time to a target. A table for
+// people, JSON with stable keys, and the recipe that it recommends.
 
 #include <cstdint>
 #include <functional>

@@ -82,7 +82,7 @@ struct WindowSteps {
     StepSource source = StepSource::kNone;
     double match = 0;                 ///< how well the sequence returns
     std::uint64_t loop = 0;           ///< whose turns they are (record::Turn::loop); 0: it is not known
-    bool trains = false;            ///< they have an optimizer, or most have graphs or launches of other threads: autograd's
+    bool trains = false;              ///< they have an optimizer, or most have graphs or launches of other threads: autograd's
     std::vector<Step> steps{};        ///< steady ones, ascending; neighbours touch unless a phase lies between
     std::vector<Step> evaluations{};  ///< stretches between steps that are none
 };

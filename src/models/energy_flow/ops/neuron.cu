@@ -1,6 +1,6 @@
-// The neuron's network, there and back. A block takes tiles of 32 rows as neuron.cuh says; what the parameters' gradients are made of
-// goes through shared memory, where the same threads sum outer products over the rows of the tile. Every block leaves its sums in
-// scratch memory, and a second kernel adds the blocks up in order.
+// The neuron's network, there and back. A block takes tiles of 32 rows as neuron.cuh says; what the parameters' gradients are
+// made of goes through shared memory, where the same threads sum outer products over the rows of the tile. Every block leaves its
+// sums in scratch memory, and a second kernel adds the blocks up in order.
 #include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/ops/neuron.cuh"
 #include "ops/cuda/context.h"

@@ -1,4 +1,5 @@
-// Mel bands: a block per window. Losses with weights of the member: one block per member, a thread per row, sums in a fixed order.
+// Mel bands: a block per window. Losses with weights of the member: one block per member, a thread per row, sums in a fixed
+// order.
 #include "models/leak_cnn/ops/sounds.h"
 
 #include <cuda_fp16.h>
