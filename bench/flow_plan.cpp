@@ -46,7 +46,7 @@ base::Result<train::MemoryNeeds> needs_of(const models::EnergyFlowConfig& config
     auto set = std::make_shared<data::PairSet>();
     set->count = kPairs;
     set->dimensions = static_cast<std::uint32_t>(config.embedding);
-    for (std::uint32_t i = 0; i < kPairs; ++i) set->split.training.push_back(i);
+    for (std::uint32_t i = 0; i < kPairs; ++i) set->part(data::Part::train).push_back(static_cast<std::int32_t>(i));
     data::PairSource source(set);
     MILLRACE_TRY(source.declare(store));
     MILLRACE_TRY(model.declare(store));

@@ -58,7 +58,7 @@ std::shared_ptr<data::PairSet> random_pairs(std::int32_t width) {
         for (std::size_t i = 0; i < rows->size(); ++i)
             (*rows)[i] = base::random_normal(7, 0, 0, stream, i) / std::sqrt(static_cast<float>(width));
     }
-    for (std::uint32_t i = 0; i < set->count; ++i) set->split.training.push_back(i);
+    for (std::uint32_t i = 0; i < set->count; ++i) set->part(data::Part::train).push_back(static_cast<std::int32_t>(i));
     return set;
 }
 

@@ -26,6 +26,6 @@ if(MILLRACE_HAVE_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   find_package(CUDAToolkit REQUIRED)
-  # cuBLASLt is loaded when CUDA is used (src/ops/cuda/cublas.cpp); built programs find the toolkit's.
+  # cuBLASLt is loaded when CUDA is used (src/ops/cuda/product.cpp); built programs find the toolkit's.
   list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})
 endif()

@@ -1,7 +1,7 @@
 #pragma once
 #include <algorithm>
 
-#include "io/byte_source.h"
+#include "io/packing.h"
 
 namespace millrace::test {
 

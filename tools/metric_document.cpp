@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "record/metric_table.h"
-#include "record/prometheus_text.h"
+#include "record/sinks.h"
 
 namespace millrace::record {
 namespace {

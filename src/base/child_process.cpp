@@ -33,18 +33,6 @@ Error not_started(const std::string& program, int number) {
     return Error{std::string("cannot be executed: ") + std::strerror(number), program, kCommandNotExecutable};
 }
 
-struct Pair {
-    int ours = -1, theirs = -1;
-};
-
-/// Sockets rather than a pipe: writing to a child that is gone is an error here, not a signal.
-Result<Pair> make_pair() {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-        return Error{std::string("no connection to the command: ") + std::strerror(errno)};
-    return Pair{ends[0], ends[1]};
-}
-
 void close_if_open(int& descriptor) {
     if (descriptor >= 0) close(descriptor);
     descriptor = -1;
@@ -110,15 +98,18 @@ Result<ChildProcess> ChildProcess::prepare(const std::vector<std::string>& comma
     argv.push_back(nullptr);
 
     std::signal(SIGCHLD, SIG_DFL);
-    MILLRACE_LET(pair, make_pair());
-    child.gate_ = pair.ours;
+    // Sockets rather than a pipe: writing to a child that is gone is an error here, not a signal.
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return Error{std::string("no connection to the command: ") + std::strerror(errno)};
+    child.gate_ = ends[0];
     child.pid_ = fork();
     if (child.pid_ == 0) {
-        close(pair.ours);  // or the end of our parent would never show
-        become(child.program_.c_str(), argv.data(), pair.theirs, options);
+        close(ends[0]);  // or the end of our parent would never show
+        become(child.program_.c_str(), argv.data(), ends[1], options);
     }
     const int number = errno;
-    close(pair.theirs);
+    close(ends[1]);
     if (child.pid_ < 0) return Error{std::string("no process for the command: ") + std::strerror(number)};
     return child;
 }

@@ -20,4 +20,26 @@ std::string json_text(const nlohmann::json& json, int indent) { return text_of(j
 std::string json_text(const nlohmann::ordered_json& json, int indent) { return text_of(json, indent, false); }
 std::string ascii_json_text(const nlohmann::json& json) { return text_of(json, -1, true); }
 
+bool nests_too_deep(std::string_view json) {
+    constexpr int kDeepest = 256;
+    int depth = 0;
+    bool in_text = false;
+    for (std::size_t i = 0; i < json.size(); ++i) {
+        const char letter = json[i];
+        if (in_text) {
+            if (letter == '\\')
+                ++i;
+            else if (letter == '"')
+                in_text = false;
+        } else if (letter == '"') {
+            in_text = true;
+        } else if (letter == '{' || letter == '[') {
+            if (++depth > kDeepest) return true;
+        } else if (letter == '}' || letter == ']') {
+            --depth;
+        }
+    }
+    return false;
+}
+
 }  // namespace millrace::base

@@ -23,4 +23,8 @@ std::string json_text(const nlohmann::ordered_json& json, int indent = -1);
 /// In ASCII alone.
 std::string ascii_json_text(const nlohmann::json& json);
 
+/// Whether JSON text opens more than 256 brackets within each other. The library writes documents out by recursion, so a hostile
+/// one has to be refused before it comes to that; ours nest a handful.
+bool nests_too_deep(std::string_view json);
+
 }  // namespace millrace::base

@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/nearest.h"
+#include "base/split.h"
 
 namespace millrace::base {
 namespace {
@@ -19,8 +21,7 @@ constexpr const char* kColourEnd = "\033[0m";
 
 struct LogState {
     std::mutex mutex;
-    std::function<std::string()> clear_line;
-    std::function<std::string()> redraw_line;
+    std::string live_lines;  ///< below the log now
     std::string source;
 };
 
@@ -38,6 +39,24 @@ void write_all(int descriptor, std::string_view bytes) {
         if (count <= 0) return;
         bytes.remove_prefix(static_cast<size_t>(count));
     }
+}
+
+std::string erasing(const std::string& lines) {
+    if (lines.empty()) return {};
+    std::string bytes = "\r\x1b[K";
+    for (const char c : lines)
+        if (c == '\n') bytes += "\x1b[1A\x1b[K";
+    return bytes;
+}
+
+/// Each line cut to the terminal's width.
+std::string fitted(const std::string& lines) {
+    winsize size{};
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return lines;
+    std::string out;
+    for (const std::string& line : split(lines, '\n')) out += line.substr(0, size.ws_col - 1u) + "\n";
+    out.pop_back();
+    return out;
 }
 
 }  // namespace
@@ -58,18 +77,19 @@ void detail::log_formatted(LogLevel level, fmt::string_view format, fmt::format_
     const std::string text = log.source + fmt::vformat(format, arguments);
     const std::lock_guard lock(log.mutex);
     static const bool colour = colour_wanted(stderr_is_terminal(), std::getenv("NO_COLOR"));
-    std::string bytes = log.clear_line ? log.clear_line() : std::string{};
-    bytes += log_line(level, text, colour);
-    if (log.redraw_line) bytes += log.redraw_line();
-    write_all(STDERR_FILENO, bytes);
+    write_all(STDERR_FILENO, erasing(log.live_lines) + log_line(level, text, colour) + log.live_lines);
 }
 
 void set_log_source(std::string source) { state().source = std::move(source); }
 
-void set_line_guard(std::function<std::string()> clear, std::function<std::string()> redraw) {
+void LiveLines::draw(const std::string& lines) {
+    if (!live_) return;
     const std::lock_guard lock(state().mutex);
-    state().clear_line = std::move(clear);
-    state().redraw_line = std::move(redraw);
+    std::string& drawn = state().live_lines;
+    if (lines.empty() && drawn.empty()) return;
+    const std::string bytes = erasing(drawn);
+    drawn = fitted(lines);
+    write_all(STDERR_FILENO, bytes + drawn);
 }
 
 void write_to_terminal(std::string_view bytes) {

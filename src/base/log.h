@@ -8,7 +8,6 @@
 #include <fmt/core.h>
 
 #include <atomic>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -40,9 +39,21 @@ inline bool log_enabled(LogLevel level) {
 /// Stands before the text of each line, as "rank 3: ". Once, before other threads log.
 void set_log_source(std::string source);
 
-/// Lets a progress line live below the log. `clear` returns the bytes that remove it, `redraw` those that bring it back; both are
-/// called under the log's lock around each line on stderr and must not log. Empty functions remove the guard.
-void set_line_guard(std::function<std::string()> clear, std::function<std::string()> redraw);
+/// Lines at the end of a terminal that are drawn again and again, while the log writes above them. One at a time.
+class LiveLines {
+public:
+    /// `live` false: draws nothing.
+    explicit LiveLines(bool live) : live_(live) {}
+    ~LiveLines() { draw({}); }
+    LiveLines(const LiveLines&) = delete;
+    LiveLines& operator=(const LiveLines&) = delete;
+
+    /// Replaces them, each cut to the terminal's width: one that wraps cannot be erased. Empty: removes them.
+    void draw(const std::string& lines);
+
+private:
+    const bool live_;
+};
 
 /// Writes raw bytes to stderr in one piece, never in the middle of a log line. For progress lines.
 void write_to_terminal(std::string_view bytes);

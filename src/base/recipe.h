@@ -28,6 +28,9 @@ struct RecipeOverrides {
 /// The variables of this process that begin with MILLRACE_.
 std::vector<std::string> recipe_environment();
 
+/// "unknown key 'train.epoch'; did you mean train.epochs?"
+Error unknown_key(std::string_view name, const std::string& place, const Schema& schema);
+
 /// A key whose value differs between two recipes; a key that one of them lacks is shown as "absent".
 struct RecipeDifference {
     std::string name;

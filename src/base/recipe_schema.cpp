@@ -44,9 +44,8 @@ std::string bound_text(const RecipeKey& key, double bound) {
 
 RecipeKey& RecipeKey::between(double lowest, double highest) {
     MILLRACE_ASSERT(lowest <= highest, name);
-    low = lowest;
     high = highest;
-    return *this;
+    return at_least(lowest);
 }
 
 RecipeKey& RecipeKey::at_least(double lowest) {
@@ -55,9 +54,8 @@ RecipeKey& RecipeKey::at_least(double lowest) {
 }
 
 RecipeKey& RecipeKey::above(double bound) {
-    low = bound;
     low_excluded = true;
-    return *this;
+    return at_least(bound);
 }
 
 RecipeKey& RecipeKey::below(double bound) {
@@ -123,45 +121,12 @@ RecipeKey& Schema::insert(RecipeKey key) {
     return keys_.emplace(name, std::move(key)).first->second;
 }
 
-RecipeKey& Schema::boolean(std::string_view name, bool initial, std::string_view help) {
-    return insert({std::string{name}, KeyKind::boolean, KeyForm::single, initial, std::string{help}});
-}
-
-RecipeKey& Schema::integer(std::string_view name, int64_t initial, std::string_view help) {
-    return insert({std::string{name}, KeyKind::integer, KeyForm::single, initial, std::string{help}});
-}
-
-RecipeKey& Schema::real(std::string_view name, double initial, std::string_view help) {
-    return insert({std::string{name}, KeyKind::real, KeyForm::single, initial, std::string{help}});
-}
-
-RecipeKey& Schema::text(std::string_view name, std::string_view initial, std::string_view help) {
-    return insert({std::string{name}, KeyKind::text, KeyForm::single, std::string{initial}, std::string{help}});
-}
-
-RecipeKey& Schema::choice(std::string_view name, std::string_view initial, std::vector<std::string> choices,
-                          std::string_view help) {
-    RecipeKey& key = insert({std::string{name}, KeyKind::choice, KeyForm::single, std::string{initial}, std::string{help}});
-    key.choices = std::move(choices);
-    return key;
-}
-
 RecipeKey& Schema::duration(std::string_view name, std::string_view initial, std::string_view help) {
-    const auto parsed = parse_duration(initial);
-    return insert({std::string{name}, KeyKind::duration, KeyForm::single, int64_t{parsed.value().count()}, std::string{help}});
+    return insert(name, KeyKind::duration, int64_t{parse_duration(initial).value().count()}, help);
 }
 
 RecipeKey& Schema::bytes(std::string_view name, std::string_view initial, std::string_view help) {
-    const auto parsed = parse_bytes(initial);
-    return insert({std::string{name}, KeyKind::bytes, KeyForm::single, static_cast<int64_t>(parsed.value()), std::string{help}});
-}
-
-RecipeKey& Schema::integers(std::string_view name, std::vector<int64_t> initial, std::string_view help) {
-    return insert({std::string{name}, KeyKind::integer, KeyForm::list, std::move(initial), std::string{help}});
-}
-
-RecipeKey& Schema::reals(std::string_view name, std::vector<double> initial, std::string_view help) {
-    return insert({std::string{name}, KeyKind::real, KeyForm::list, std::move(initial), std::string{help}});
+    return insert(name, KeyKind::bytes, static_cast<int64_t>(parse_bytes(initial).value()), help);
 }
 
 Schema& Schema::add(std::string_view prefix, const Schema& other) {

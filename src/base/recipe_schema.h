@@ -59,15 +59,31 @@ struct RecipeKey {
 
 class Schema {
 public:
-    RecipeKey& boolean(std::string_view name, bool initial, std::string_view help);
-    RecipeKey& integer(std::string_view name, int64_t initial, std::string_view help);
-    RecipeKey& real(std::string_view name, double initial, std::string_view help);
-    RecipeKey& text(std::string_view name, std::string_view initial, std::string_view help);
-    RecipeKey& choice(std::string_view name, std::string_view initial, std::vector<std::string> choices, std::string_view help);
+    RecipeKey& boolean(std::string_view name, bool initial, std::string_view help) {
+        return insert(name, KeyKind::boolean, initial, help);
+    }
+    RecipeKey& integer(std::string_view name, int64_t initial, std::string_view help) {
+        return insert(name, KeyKind::integer, initial, help);
+    }
+    RecipeKey& real(std::string_view name, double initial, std::string_view help) {
+        return insert(name, KeyKind::real, initial, help);
+    }
+    RecipeKey& text(std::string_view name, std::string_view initial, std::string_view help) {
+        return insert(name, KeyKind::text, std::string{initial}, help);
+    }
+    RecipeKey& choice(std::string_view name, std::string_view initial, std::vector<std::string> choices, std::string_view help) {
+        RecipeKey& key = insert(name, KeyKind::choice, std::string{initial}, help);
+        key.choices = std::move(choices);
+        return key;
+    }
     RecipeKey& duration(std::string_view name, std::string_view initial, std::string_view help);  ///< initial as "5s"
     RecipeKey& bytes(std::string_view name, std::string_view initial, std::string_view help);     ///< initial as "64MiB"
-    RecipeKey& integers(std::string_view name, std::vector<int64_t> initial, std::string_view help);
-    RecipeKey& reals(std::string_view name, std::vector<double> initial, std::string_view help);
+    RecipeKey& integers(std::string_view name, std::vector<int64_t> initial, std::string_view help) {
+        return insert(name, KeyKind::integer, std::move(initial), help, KeyForm::list);
+    }
+    RecipeKey& reals(std::string_view name, std::vector<double> initial, std::string_view help) {
+        return insert(name, KeyKind::real, std::move(initial), help, KeyForm::list);
+    }
 
     /// All keys of `other` as "prefix.name"; an empty prefix takes them as they are.
     Schema& add(std::string_view prefix, const Schema& other);
@@ -84,6 +100,10 @@ public:
 
 private:
     RecipeKey& insert(RecipeKey key);
+    RecipeKey& insert(std::string_view name, KeyKind kind, RecipeValue initial, std::string_view help,
+                      KeyForm form = KeyForm::single) {
+        return insert({std::string{name}, kind, form, std::move(initial), std::string{help}});
+    }
     std::map<std::string, RecipeKey, std::less<>> keys_;
 };
 

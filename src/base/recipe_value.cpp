@@ -56,7 +56,7 @@ bool is_beyond_64_bits(std::string_view text) {
     return failure == std::errc::result_out_of_range && end == text.data() + text.size();
 }
 
-Result<int64_t> checked_integer(const RecipeKey& key, const RawScalar& raw) {
+Result<RecipeValue> checked_integer(const RecipeKey& key, const RawScalar& raw) {
     const auto* whole = std::get_if<int64_t>(&raw);
     if (whole == nullptr) {
         const auto* words = std::get_if<std::string>(&raw);
@@ -66,10 +66,10 @@ Result<int64_t> checked_integer(const RecipeKey& key, const RawScalar& raw) {
         return wrong_type(key, shown(raw));
     }
     MILLRACE_TRY(check_range(key, static_cast<double>(*whole), shown(raw)));
-    return *whole;
+    return RecipeValue{*whole};
 }
 
-Result<double> checked_real(const RecipeKey& key, const RawScalar& raw) {
+Result<RecipeValue> checked_real(const RecipeKey& key, const RawScalar& raw) {
     double number = 0;
     if (const auto* whole = std::get_if<int64_t>(&raw))
         number = static_cast<double>(*whole);
@@ -79,30 +79,30 @@ Result<double> checked_real(const RecipeKey& key, const RawScalar& raw) {
         return wrong_type(key, shown(raw));
     MILLRACE_TRY(check_range(key, number, shown(raw)));
     MILLRACE_TRY(check_single_precision(key, number, shown(raw)));
-    return number;
+    return RecipeValue{number};
 }
 
-Result<std::string> checked_text(const RecipeKey& key, const RawScalar& raw) {
+Result<RecipeValue> checked_text(const RecipeKey& key, const RawScalar& raw) {
     const auto* text = std::get_if<std::string>(&raw);
     if (text == nullptr) return wrong_type(key, shown(raw));
     if (text->find('\0') != std::string::npos) return Error{fmt::format("{} holds a zero byte", key.name)};
     if (key.kind != KeyKind::choice || std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end())
-        return *text;
+        return RecipeValue{*text};
     const std::string close = nearest_name(*text, key.choices);
     return Error{fmt::format("{} = {} is not one of {}{}", key.name, shown(raw), fmt::join(key.choices, ", "),
                              close.empty() ? "" : fmt::format("; did you mean {}?", close))};
 }
 
-Result<int64_t> checked_duration(const RecipeKey& key, const RawScalar& raw) {
+Result<RecipeValue> checked_duration(const RecipeKey& key, const RawScalar& raw) {
     const auto* text = std::get_if<std::string>(&raw);
     if (text == nullptr) return wrong_type(key, shown(raw) + "; write for example \"5s\"");
     const auto parsed = parse_duration(*text);
     if (!parsed.ok()) return Error{fmt::format("{}: {}", key.name, parsed.error().message)};
     MILLRACE_TRY(check_range(key, static_cast<double>(parsed->count()) * 1e-9, shown(raw)));
-    return int64_t{parsed->count()};
+    return RecipeValue{int64_t{parsed->count()}};
 }
 
-Result<int64_t> checked_bytes(const RecipeKey& key, const RawScalar& raw) {
+Result<RecipeValue> checked_bytes(const RecipeKey& key, const RawScalar& raw) {
     int64_t count = 0;
     if (const auto* whole = std::get_if<int64_t>(&raw)) {
         count = *whole;
@@ -117,13 +117,7 @@ Result<int64_t> checked_bytes(const RecipeKey& key, const RawScalar& raw) {
         return wrong_type(key, shown(raw) + "; write for example \"64MiB\"");
     }
     MILLRACE_TRY(check_range(key, static_cast<double>(count), shown(raw)));
-    return count;
-}
-
-template <class T>
-Result<RecipeValue> recipe_value(Result<T> checked) {
-    if (!checked.ok()) return checked.error();
-    return RecipeValue{std::move(checked).value()};
+    return RecipeValue{count};
 }
 
 Result<RecipeValue> checked_single(const RecipeKey& key, const RawScalar& raw) {
@@ -131,20 +125,23 @@ Result<RecipeValue> checked_single(const RecipeKey& key, const RawScalar& raw) {
         case KeyKind::boolean:
             if (const auto* flag = std::get_if<bool>(&raw)) return RecipeValue{*flag};
             break;
-        case KeyKind::integer: return recipe_value(checked_integer(key, raw));
-        case KeyKind::real: return recipe_value(checked_real(key, raw));
+        case KeyKind::integer: return checked_integer(key, raw);
+        case KeyKind::real: return checked_real(key, raw);
         case KeyKind::text:
-        case KeyKind::choice: return recipe_value(checked_text(key, raw));
-        case KeyKind::duration: return recipe_value(checked_duration(key, raw));
-        case KeyKind::bytes: return recipe_value(checked_bytes(key, raw));
+        case KeyKind::choice: return checked_text(key, raw);
+        case KeyKind::duration: return checked_duration(key, raw);
+        case KeyKind::bytes: return checked_bytes(key, raw);
     }
     return wrong_type(key, shown(raw));
 }
 
-template <class T, class Check>
-Result<RecipeValue> checked_items(const RecipeKey& key, const RawValue& raw, Check check) {
+template <class T>
+Result<RecipeValue> checked_items(const RecipeKey& key, const RawValue& raw) {
     std::vector<T> out;
-    for (const RawScalar& item : raw.items) MILLRACE_SET(out.emplace_back(), check(key, item));
+    for (const RawScalar& item : raw.items) {
+        MILLRACE_LET(value, checked_single(key, item));
+        out.push_back(std::get<T>(value));
+    }
     return RecipeValue{std::move(out)};
 }
 
@@ -167,8 +164,7 @@ Result<RecipeValue> checked_value(const RecipeKey& key, const RawValue& raw) {
     if (raw.items.size() < key.shortest || raw.items.size() > key.longest)
         return Error{
             fmt::format("{} holds {} values; it takes from {} to {}", key.name, raw.items.size(), key.shortest, key.longest)};
-    return key.kind == KeyKind::integer ? checked_items<int64_t>(key, raw, checked_integer)
-                                        : checked_items<double>(key, raw, checked_real);
+    return key.kind == KeyKind::integer ? checked_items<int64_t>(key, raw) : checked_items<double>(key, raw);
 }
 
 std::string real_literal(double number) {

@@ -1,14 +1,19 @@
 #pragma once
 // Times the training step as a user runs it: resident data, gathered, forward, backward, update, metrics; nothing is read back.
+// Beside it what the device reaches on a product that has nothing around it, and how busy it was by the chip's own counters
+// (GPM).
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "models/model.h"
 #include "ops/backend.h"
+#include "sense/machine.h"
+#include "tape/buffer.h"
 #include "tape/instrument.h"
 
 namespace millrace::bench {
@@ -79,5 +84,21 @@ struct OurTimes {
 /// At least seven windows, which fill `seconds` but last no longer than a tenth of a second each, after a warm-up; the host waits
 /// for the device at window ends only. A key that cannot be followed is refused (row_recipe.h).
 base::Result<OurTimes> time_workload(const Workload& workload, const Options& options);
+
+/// % of the time, averaged over the chip; absent where the GPU or its driver counts nothing.
+struct GpuActivity {
+    std::optional<double> sm, tensor;
+};
+
+/// Of the first GPU that CUDA shows, since the reading before; absent on the first one and without a source or a GPU.
+GpuActivity read_activity(sense::Source* source, const base::Clock& clock = base::SteadyClock::shared());
+
+/// FLOP per second of one product of two [size, size] matrices of random numbers (zeros would let a chip clock higher), the
+/// median of seven windows of at least `window_ms`. Products are the backend's own, with operands of `precision`.
+base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision precision, std::int32_t size, double window_ms = 50,
+                                     const base::Clock& clock = base::SteadyClock::shared());
+
+/// 8192 on a GPU; on a CPU 1536, beyond which nothing gets faster.
+std::int32_t ceiling_size(ops::DeviceKind device);
 
 }  // namespace millrace::bench

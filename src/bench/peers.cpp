@@ -60,31 +60,19 @@ const std::vector<std::string> kSameWork{"deterministic",    "optim.beta1", "opt
                                          "train.micro_batch"};
 
 /// Keys that a script takes as options of the same names.
-const std::vector<std::string>& keys_followed(const std::string& script) {
-    static const std::vector<std::string> batch{"train.batch", "members"};
-    static const std::vector<std::string> language{"train.batch", "members",         "data.length",   "data.vocabulary",
-                                                   "model.width", "model.heads",     "model.inner",   "model.depth",
-                                                   "model.k",     "model.branching", "model.dropout", "train.dropout_scale"};
-    static const std::vector<std::string> collective{"train.batch",
-                                                     "members",
-                                                     "model.revision",
-                                                     "model.n_total",
-                                                     "model.expert_ratio",
-                                                     "model.n_experts",
-                                                     "model.expert_hidden",
-                                                     "model.expert_output",
-                                                     "model.analyst_hidden",
-                                                     "model.analyst_output",
-                                                     "model.expert_compression",
-                                                     "model.code",
-                                                     "model.hidden_scale",
-                                                     "model.member_dropout",
-                                                     "model.encoder_dropout",
-                                                     "model.head_dropout",
-                                                     "train.dropout_scale"};
-    static const std::vector<std::string> cnn{"train.batch",  "members",    "data.size",    "data.colour",  "model.channels",
-                                              "model.kernel", "model.pool", "model.hidden", "model.dropout"};
-    return script == "language" ? language : script == "collective" ? collective : script == "cnn" ? cnn : batch;
+std::vector<std::string> keys_followed(const std::string& script) {
+    std::string keys = "train.batch members";
+    if (script == "language")
+        keys +=
+            " data.length data.vocabulary model.width model.heads model.inner model.depth model.k model.branching "
+            "model.dropout train.dropout_scale";
+    if (script == "cnn") keys += " data.size data.colour model.channels model.kernel model.pool model.hidden model.dropout";
+    if (script == "collective")
+        keys +=
+            " model.revision model.n_total model.expert_ratio model.n_experts model.expert_hidden model.expert_output "
+            "model.analyst_hidden model.analyst_output model.expert_compression model.code model.hidden_scale "
+            "model.member_dropout model.encoder_dropout model.head_dropout train.dropout_scale";
+    return base::split(keys, ' ');
 }
 
 bool contains(const std::vector<std::string>& keys, const std::string& key) {
@@ -172,7 +160,7 @@ base::Result<std::vector<std::string>> peer_command(const Workload& workload, co
     if (workload.peer.empty()) return base::Error{"the workload has none"};
     MILLRACE_LET(folder, find_peers());
     MILLRACE_LET(changed, changed_keys(workload, options));
-    const std::vector<std::string>& followed = keys_followed(workload.peer);
+    const std::vector<std::string> followed = keys_followed(workload.peer);
     for (const std::string& key : changed)
         if (!contains(followed, key) && !contains(kSameWork, key)) return base::Error{"cannot follow " + key};
     const int threads = options.threads > 0 ? options.threads : base::usable_processors();

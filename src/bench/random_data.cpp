@@ -1,4 +1,4 @@
-#include "bench/random_data.h"
+#include "bench/row_recipe.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 #include <tuple>
 
 #include "base/philox.h"
+#include "data/forms.h"
 #include "data/pairs/resident_pairs.h"
-#include "data/pictures/picture_set.h"
 #include "data/recordings/resident_recordings.h"
 #include "data/resident_samples.h"
-#include "data/text/resident_text.h"
+#include "data/text/text_set.h"
 
 namespace millrace::bench {
 namespace {
@@ -28,12 +28,6 @@ constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 
 /// The most of `samples` that make whole steps of `rows`, at least one.
 std::uint32_t whole_steps(std::uint32_t samples, std::uint32_t rows) { return std::max(samples / rows * rows, rows); }
-
-data::Split all_for_training(std::uint32_t count) {
-    data::Split split;
-    for (std::uint32_t i = 0; i < count; ++i) split.training.push_back(i);
-    return split;
-}
 
 /// Images of data.size, or 28 x 28, in colour where data.colour asks for it; as many as kImageBytes hold, or a step needs.
 base::Result<std::shared_ptr<const data::SampleSet>> random_images(const base::Recipe& recipe, std::uint32_t rows) {
@@ -75,7 +69,7 @@ std::shared_ptr<const data::PairSet> random_pairs(std::uint32_t rows) {
         for (std::size_t i = 0; i < side->size(); ++i)
             (*side)[i] = base::random_normal(7, 0, 0, stream, i) / std::sqrt(static_cast<float>(kVector));
     }
-    set->split = all_for_training(set->count);
+    for (std::uint32_t i = 0; i < set->count; ++i) set->part(data::Part::train).push_back(static_cast<std::int32_t>(i));
     return set;
 }
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 #include <string_view>
 
+#include "base/split.h"
 #include "base/units.h"
 #include "models/registry.h"
 #include "train/recipe_keys.h"
@@ -76,6 +78,23 @@ base::Result<std::vector<std::string>> changed_keys(const Workload& workload, co
     std::vector<std::string> names;
     for (base::RecipeDifference& difference : own.differences(given)) names.push_back(std::move(difference.name));
     return names;
+}
+
+base::Result<std::vector<Point>> read_points(std::string_view text, const std::string& place, const std::vector<Workload>& all) {
+    std::vector<Point> points;
+    std::size_t number = 0;
+    for (const std::string& line : base::split(text, '\n')) {
+        ++number;
+        std::istringstream words(line);
+        std::string name;
+        if (!(words >> name) || name.front() == '#') continue;
+        auto chosen = select_workloads(all, {name});
+        if (!chosen.ok()) return base::Error{chosen.error().message, fmt::format("{}:{}", place, number)};
+        Point& point = points.emplace_back(Point{std::move(chosen->front()), {}});
+        for (std::string setting; words >> setting;) point.settings.push_back(setting);
+    }
+    if (points.empty()) return base::Error{"it names no row; write a line such as: transformer-base model.width=256", place};
+    return points;
 }
 
 }  // namespace millrace::bench

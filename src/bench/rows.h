@@ -7,7 +7,7 @@
 
 #include "bench/bench.h"
 #include "bench/peers.h"
-#include "bench/points.h"
+#include "bench/row_recipe.h"
 
 namespace millrace::bench {
 
@@ -16,7 +16,7 @@ struct Row {
     std::vector<std::string> settings;  ///< of the command line, over the workload's
     OurTimes ours;
     PeerTimes peers;
-    std::optional<double> ceiling;  ///< FLOP per second of a large product in the same run (product_ceiling.h)
+    std::optional<double> ceiling;  ///< FLOP per second of a large product in the same run (product_ceiling())
 
     [[nodiscard]] Timing timing() const { return timing_of(ours.windows); }
     [[nodiscard]] const PeerTime* fastest() const;

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <set>
 #include <string_view>
 
 #include "base/nearest.h"
@@ -16,20 +16,17 @@ namespace millrace::cli {
 
 struct ProgramState {
     CLI::App app;
-    std::map<std::string, CommandWords*> takers;  ///< commands that run what follows "--"
-    Action chosen;
+    Context& context;
+    std::set<std::string> takers = {};  ///< commands that run what follows "--"
+    Action chosen = {};
 };
 
 Option Option::required() const { return Option(option_->required()); }
-Option Option::placeholder(const std::string& word) const { return Option(option_->type_name(word)); }
-Option Option::environment(const std::string& variable) const { return Option(option_->envname(variable)); }
 Option Option::show_default() const { return Option(option_->capture_default_str()); }
 Option Option::one_of(const std::vector<std::string>& values) const { return Option(option_->check(CLI::IsMember(values))); }
-Option Option::one_value_each() const { return Option(option_->allow_extra_args(false)); }
 Option Option::excludes(const Option& other) const { return Option(option_->excludes(other.option_)); }
 bool Option::is_given() const { return option_->count() > 0; }
 std::string Option::name() const { return option_->get_name(); }
-
 Option Option::needs(const Option& other) const { return Option(option_->needs(other.option_)); }
 
 template <class T>
@@ -82,7 +79,12 @@ std::string checked_word(const std::string& word) {
 
 template <class T>
 Option Command::option(const std::string& names, T& value, const std::string& meaning) const {
-    return Option(app_->add_option(names, value, meaning)->transform(checked_word<typename Held<T>::type>, "", ""));
+    const std::size_t end = std::min(names.find(' '), names.size());
+    CLI::Option* option = app_->add_option(names.substr(0, end), value, meaning);
+    option->transform(checked_word<typename Held<T>::type>, "", "");
+    if (end < names.size()) option->type_name(names.substr(end + 1));
+    if (std::is_same_v<T, std::vector<std::string>> && names.front() == '-') option->allow_extra_args(false);
+    return Option(option);
 }
 template Option Command::option(const std::string&, std::string&, const std::string&) const;
 template Option Command::option(const std::string&, std::optional<std::string>&, const std::string&) const;
@@ -99,7 +101,17 @@ Option Command::flag(const std::string& names, bool& value, const std::string& m
 
 void Command::footer(const std::string& text) const { app_->footer(text); }
 void Command::require_command() const { app_->require_subcommand(1); }
-void Command::takes_command(CommandWords& words) const { state_->takers[app_->get_name()] = &words; }
+void Command::takes_command() const { state_->takers.insert(app_->get_name()); }
+
+void Command::reads_environment(const std::string& prefix) const {
+    for (CLI::Option* option : app_->get_options()) {
+        if (option == app_->get_help_ptr()) continue;
+        std::string variable = prefix + "_" + option->get_lnames().front();
+        std::ranges::transform(variable, variable.begin(), [](unsigned char c) { return c == '-' ? '_' : std::toupper(c); });
+        option->envname(variable);
+    }
+}
+
 void Command::action(Action action) const {
     // The library calls back inside out: a command within this one was first.
     app_->callback([state = state_, action = std::move(action)] {
@@ -158,14 +170,13 @@ namespace {
 
 std::string first_word(int argc, char** argv) { return argc > 1 ? argv[1] : ""; }
 
-/// Cuts the command that follows "--" off the arguments of those commands that run one.
-void cut_command(const ProgramState& state, int& argc, char** argv) {
-    const auto taker = state.takers.find(first_word(argc, argv));
-    if (taker == state.takers.end()) return;
-    char** const mark = std::find(argv, argv + argc, std::string_view("--"));
-    if (mark == argv + argc) return;
-    taker->second->emplace(mark + 1, argv + argc);
-    argc = static_cast<int>(mark - argv);
+/// How many of the arguments are ours: a command that follows "--" goes into the context of those commands that run one.
+int own_arguments(const ProgramState& state) {
+    auto& [argc, argv, command] = state.context;
+    char** const end = argv + argc;
+    char** const mark = state.takers.contains(first_word(argc, argv)) ? std::find(argv, end, std::string_view("--")) : end;
+    if (mark != end) command.emplace(mark + 1, end);
+    return static_cast<int>(mark - argv);
 }
 
 /// What was wrong with the arguments and where help is.
@@ -186,8 +197,8 @@ std::string usage_text(const CLI::App& app, const std::string& command, const st
 
 }  // namespace
 
-Program::Program(const std::string& name, const std::string& meaning, const std::string& version)
-    : Command(nullptr, nullptr), owned_(new ProgramState{CLI::App{meaning, name}, {}, {}}) {
+Program::Program(const std::string& name, const std::string& meaning, const std::string& version, Context& context)
+    : Command(nullptr, nullptr), owned_(new ProgramState{CLI::App{meaning, name}, context}) {
     app_ = &owned_->app;
     state_ = owned_.get();
     app_->set_version_flag("--version", version);
@@ -196,22 +207,20 @@ Program::Program(const std::string& name, const std::string& meaning, const std:
 
 Program::~Program() = default;
 
-base::Result<int> Program::run(int argc, char** argv) {
-    cut_command(*state_, argc, argv);
+base::Result<int> Program::run() {
+    const Context& context = state_->context;
+    const std::string command = first_word(context.argc, context.argv);
     try {
-        app_->parse(argc, argv);
+        app_->parse(own_arguments(*state_), context.argv);
     } catch (const CLI::Success& done) {
         return app_->exit(done);  // --help, --version
-    } catch (const CLI::ExtrasError& problem) {
-        const std::string command = first_word(argc, argv);
+    } catch (const CLI::ParseError& problem) {
         std::string what = problem.what();
-        if (state_->takers.contains(command))
+        if (dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr && state_->takers.contains(command))
             what += fmt::format("\nA command to run follows --: millrace {} -- COMMAND", command);
         return base::Error{usage_text(*app_, command, what)};
-    } catch (const CLI::ParseError& problem) {
-        return base::Error{usage_text(*app_, first_word(argc, argv), problem.what())};
     }
-    return state_->chosen();
+    return state_->chosen(context);
 }
 
 }  // namespace millrace::cli

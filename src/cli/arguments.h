@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/description.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library chose its name
 class App;
@@ -17,8 +16,37 @@ class Option;
 
 namespace millrace::cli {
 
-/// What follows "--": a command to run, whose words are not ours to read. Absent without "--".
-using CommandWords = std::optional<std::vector<std::string>>;
+// What --help prints, as a table: manual pages and completion are made from it.
+
+struct OptionText {
+    std::vector<std::string> names;    ///< "-o" and "--out"; none of a positional argument
+    std::string value;                 ///< the word for its value, such as FILE; empty: it takes none
+    std::vector<std::string> choices;  ///< the values it takes; empty: others, too
+    std::string limits;                ///< of a number, "[1 - 100]"; empty: none
+    std::string initial;               ///< what it is unless given; empty: nothing, or the meaning says it
+    std::string environment;           ///< the variable that gives it, too; empty: none
+    std::string meaning;
+    bool is_required = false, repeats = false;
+};
+
+struct CommandText {
+    std::vector<std::string> words;  ///< "millrace", "data", "make"
+    std::string meaning, footer;
+    bool takes_command = false;  ///< behind "--"
+    std::vector<OptionText> options;
+    std::vector<CommandText> commands;
+};
+
+/// What stands beside the options that begin with a hyphen: in the order in which they are given.
+std::vector<const OptionText*> positional_arguments(const CommandText& command);
+
+/// How the program was called.
+struct Context {
+    int argc = 0;
+    char** argv = nullptr;
+    /// What follows "--" where a command takes that: a command to run, whose words are not ours to read. Absent without "--".
+    std::optional<std::vector<std::string>> command = {};
+};
 
 /// A handle to an option, flag or positional argument; valid as long as its Program.
 class Option {
@@ -26,18 +54,12 @@ public:
     explicit Option(CLI::Option* option) : option_(option) {}
 
     Option required() const;
-    /// The word for its value in the help: FILE in "--csv FILE".
-    Option placeholder(const std::string& word) const;
-    /// The environment variable that gives the value where the option is not given.
-    Option environment(const std::string& variable) const;
     /// The help shows what the variable holds now.
     Option show_default() const;
     Option one_of(const std::vector<std::string>& values) const;
     /// Of int, std::int64_t, std::uint32_t and double.
     template <class T>
     Option between(T least, T most) const;
-    /// Of a list: each "--set" takes one value, and what follows is another argument.
-    Option one_value_each() const;
     /// An error when it is given without the other.
     Option needs(const Option& other) const;
     /// An error when both are given.
@@ -51,7 +73,7 @@ private:
 };
 
 /// What a command does once its arguments are read: the exit status, or an error to report.
-using Action = std::function<base::Result<int>()>;
+using Action = std::function<base::Result<int>(const Context& context)>;
 
 struct ProgramState;
 
@@ -59,7 +81,22 @@ struct ProgramState;
 class Command {
 public:
     [[nodiscard]] Command command(const std::string& name, const std::string& meaning) const;
-    /// "-o,--out" takes a value, "RUN" is a positional argument. `value` must outlive the parsing; T is std::string, int,
+    /// The same with its arguments, which live as long as the program. run(arguments) or run(arguments, context) gets them once
+    /// they are read.
+    template <class Arguments, class Run>
+    [[nodiscard]] std::pair<Command, Arguments&> command(const std::string& name, const std::string& meaning, Run run) const {
+        auto given = std::make_shared<Arguments>();
+        const Command made = command(name, meaning);
+        made.action([given, run](const Context& context) -> base::Result<int> {
+            if constexpr (std::is_invocable_v<Run, Arguments&, const Context&>)
+                return run(*given, context);
+            else
+                return run(*given);
+        });
+        return {made, *given};
+    }
+    /// "-o,--out RUN" takes a value, which the help calls RUN, "RUN" is a positional argument. A list's option takes one value
+    /// each time it is given, a positional list all that follow. `value` must outlive the parsing; T is std::string, int,
     /// std::int64_t, std::uint32_t, std::uint64_t, double, an optional std::string or std::int64_t, or a vector of strings. A
     /// text that is empty, a whole number that T cannot hold and a number that is not finite are refused.
     template <class T>
@@ -69,8 +106,10 @@ public:
     void footer(const std::string& text) const;
     /// One of its commands must be named.
     void require_command() const;
-    /// It runs a command that follows "--"; `words` must outlive the parsing.
-    void takes_command(CommandWords& words) const;
+    /// It runs a command that follows "--".
+    void takes_command() const;
+    /// Each of its options so far, "--some-option", is read from the variable PREFIX_SOME_OPTION where it is not given.
+    void reads_environment(const std::string& prefix) const;
     void action(Action action) const;
     /// It and the commands within it, as the help tells them.
     [[nodiscard]] CommandText describe() const;
@@ -83,12 +122,13 @@ protected:
 
 class Program : public Command {
 public:
-    Program(const std::string& name, const std::string& meaning, const std::string& version);
+    /// `context` outlives the program, which moves a command that follows "--" to where it belongs.
+    Program(const std::string& name, const std::string& meaning, const std::string& version, Context& context);
     ~Program();
 
     /// Reads the arguments and runs the command's action, or prints help or version; gives the exit status. Bad arguments are an
     /// error with exit status 2 that says where help is.
-    base::Result<int> run(int argc, char** argv);
+    base::Result<int> run();
 
 private:
     std::unique_ptr<ProgramState> owned_;

@@ -4,8 +4,7 @@
 #include <memory>
 
 #include "base/log.h"
-#include "bench/points.h"
-#include "bench/product_ceiling.h"
+#include "bench/bench.h"
 #include "bench/row_recipe.h"
 #include "bench/rows.h"
 #include "cli/commands.h"
@@ -141,43 +140,39 @@ base::Result<int> run_bench(BenchArguments given) {
 }  // namespace
 
 void add_bench(const Command& program) {
-    auto given = std::make_shared<BenchArguments>();
-    given->options.seconds = 2;
-    const Command command = program.command("bench", "time the training step against PyTorch in the same run");
-    command.option("NAME", given->names, "workloads; unless given, all but those that --list marks");
-    command.option("--points", given->points, "a row for every line NAME KEY=VALUE ...; prints a line of JSON after each")
-        .placeholder("FILE");
-    command.flag("--json", given->json, "print a list of {\"name\", \"device\", \"ours_ms\", \"peers\", \"spread\"}");
-    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"}).show_default();
-    command.flag("--no-peers", given->no_peers, "time Millrace alone");
-    command.option("--peers", given->options.peer_modes, "modes of the peers, such as eager,graph; default: by workload");
-    command.option("--seconds", given->options.seconds, "least time measured per row and side")
+    auto [command, given] =
+        program.command<BenchArguments>("bench", "time the training step against PyTorch in the same run", run_bench);
+    given.options.seconds = 2;
+    command.option("NAME", given.names, "workloads; unless given, all but those that --list marks");
+    command.option("--points FILE", given.points, "a row for every line NAME KEY=VALUE ...; prints a line of JSON after each");
+    command.flag("--json", given.json, "print a list of {\"name\", \"device\", \"ours_ms\", \"peers\", \"spread\"}");
+    command.option("--device", given.device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"}).show_default();
+    command.flag("--no-peers", given.no_peers, "time Millrace alone");
+    command.option("--peers", given.options.peer_modes, "modes of the peers, such as eager,graph; default: by workload");
+    command.option("--seconds", given.options.seconds, "least time measured per row and side")
         .between(0.01, 3600.0)
         .show_default();
-    command.option("--threads", given->options.threads, "CPU threads of both sides; 0: one per core")
+    command.option("--threads", given.options.threads, "CPU threads of both sides; 0: one per core")
         .between(0, 1024)
         .show_default();
-    command
-        .option("--set", given->options.settings,
-                "change a key of the workloads' recipe; peers take the same shape, or the row says which key they cannot follow")
-        .one_value_each();
-    command.option("--precision", given->options.precision, "auto, f32, bf16 or f16")
+    command.option(
+        "--set", given.options.settings,
+        "change a key of the workloads' recipe; peers take the same shape, or the row says which key they cannot follow");
+    command.option("--precision", given.options.precision, "auto, f32, bf16 or f16")
         .one_of({"auto", "f32", "bf16", "f16"})
         .show_default();
-    command.flag("--no-fusion", given->no_fusion, "a GPU runs every operator by itself");
-    command.flag("--no-ceiling", given->no_ceiling, "do not time a large product beside the rows");
-    command.flag("--parts", given->options.parts, "JSON: also the times of a step's parts");
-    command.flag("--kernels", given->options.kernels, "also the time of every kernel alone, its form and what was predicted");
-    command.option("--form", given->options.forms, "take this form of an operator where it applies on CUDA: dense_forward=tiles")
-        .one_value_each()
-        .placeholder("OPERATOR=FORM");
-    command.flag("--list", given->list, "name every workload and stop");
+    command.flag("--no-fusion", given.no_fusion, "a GPU runs every operator by itself");
+    command.flag("--no-ceiling", given.no_ceiling, "do not time a large product beside the rows");
+    command.flag("--parts", given.options.parts, "JSON: also the times of a step's parts");
+    command.flag("--kernels", given.options.kernels, "also the time of every kernel alone, its form and what was predicted");
+    command.option("--form OPERATOR=FORM", given.options.forms,
+                   "take this form of an operator where it applies on CUDA: dense_forward=tiles");
+    command.flag("--list", given.list, "name every workload and stop");
     command.footer(
         "Example:\n  millrace bench --list\n  millrace bench NAME --set train.batch=512 --set members=4\n"
         "  millrace bench NAME --set model.width=256 --set model.heads=8 --set data.length=256\n\n"
         "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.\n"
         "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
-    command.action([given] { return run_bench(*given); });
 }
 
 }  // namespace millrace::cli

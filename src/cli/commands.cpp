@@ -50,27 +50,13 @@ void keep_standard_descriptors() {
 
 base::Result<int> parse_and_run(Context& context) {
     Program program("millrace", "Millrace trains small and middle-sized models at the speed of the hardware.",
-                    std::string("millrace ") + base::version());
+                    std::string("millrace ") + base::version(), context);
     program.footer(kExamples);
-    add_train(program, context);
-    add_sweep(program, context);
-    add_runs(program);
-    add_ui(program);
-    add_eval(program);
-    add_predict(program);
-    add_classify(program);
-    add_models(program);
-    add_data(program);
-    add_bench(program);
-    add_tune(program);
-    add_plan(program);
-    add_watch(program, context);
-    add_record(program, context);
-    add_diagnose(program);
-    add_compare(program);
-    add_man(program);
-    add_completion(program);
-    return program.run(context.argc, context.argv);
+    for (AddCommand* add :
+         {add_train, add_sweep, add_runs, add_ui, add_eval, add_predict, add_classify, add_models, add_data, add_bench, add_tune,
+          add_plan, add_watch, add_record, add_diagnose, add_compare, add_man, add_completion})
+        add(program);
+    return program.run();
 }
 
 /// Prints "millrace: <text>" on stderr and gives the error's exit status. One without text was reported by another process.

@@ -1,5 +1,6 @@
 #pragma once
-// The commands of the binary `millrace`, one file each: arguments in, calls into train/, data/ and report/, text out.
+// The commands of the binary `millrace`, a file for each or for those that belong together: arguments in, calls into train/,
+// data/ and report/, text out.
 
 #include <string>
 
@@ -16,34 +17,12 @@ int run(int argc, char** argv);
 
 constexpr int kNoData = 4;  ///< exit status of commands that found nothing to judge
 
-/// What the commands share: how the program was called.
-struct Context {
-    int argc = 0;
-    char** argv = nullptr;
-    CommandWords command = {};  ///< for the commands that run one
-};
-
 /// Writes `text` to standard output; run() notices when that fails.
 void say(const std::string& text);
 
-// Each adds its command to the program; the context must outlive the program.
-void add_train(const Command& program, Context& context);
-void add_sweep(const Command& program, Context& context);
-void add_eval(const Command& program);
-void add_predict(const Command& program);
-void add_classify(const Command& program);
-void add_models(const Command& program);
-void add_data(const Command& program);
-void add_bench(const Command& program);
-void add_tune(const Command& program);
-void add_plan(const Command& program);
-void add_watch(const Command& program, Context& context);
-void add_record(const Command& program, Context& context);
-void add_diagnose(const Command& program);
-void add_compare(const Command& program);
-void add_runs(const Command& program);
-void add_ui(const Command& program);
-void add_man(const Command& program);
-void add_completion(const Command& program);
+/// Adds a command to the program.
+using AddCommand = void(const Command& program);
+AddCommand add_bench, add_classify, add_compare, add_completion, add_data, add_diagnose, add_eval, add_man, add_models, add_plan,
+    add_predict, add_record, add_runs, add_sweep, add_train, add_tune, add_ui, add_watch;
 
 }  // namespace millrace::cli

@@ -2,16 +2,15 @@
 #include "base/json.h"
 
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/units.h"
 #include "cli/commands.h"
-#include "cli/read_run.h"
+#include "cli/run_arguments.h"
 #include "diagnose/diagnose.h"
-#include "report/compare_text.h"
-#include "ui/compare_trainings.h"
+#include "report/compare_report.h"
+#include "ui/run_table.h"
 
 namespace millrace::cli {
 namespace {
@@ -137,32 +136,23 @@ base::Result<int> run_compare(const CompareArguments& given) {
 }  // namespace
 
 void add_compare(const Command& program) {
-    auto given = std::make_shared<CompareArguments>();
-    const Command command = program.command("compare", "tell by measurement whether one run is faster than another");
-    command.option("before", given->before, "the run to measure against").required().placeholder("BEFORE");
-    command.option("after", given->after, "the run that may be faster or slower").required().placeholder("AFTER");
-    command.flag("--json", given->json, "print the comparison as JSON");
-    command.option("--min-effect", given->min_effect, "least change of speed that counts as one")
-        .show_default()
-        .placeholder("PERCENT");
-    command.option("--before", given->more_before, "one more recording of BEFORE's program; may be given several times")
-        .placeholder("RUN")
-        .one_value_each();
-    command.option("--after", given->more_after, "one more recording of AFTER's program; may be given several times")
-        .placeholder("RUN")
-        .one_value_each();
-    command.option("--run-spread", given->run_spread, "assumed standard deviation from run to run of what the host does")
-        .show_default()
-        .placeholder("PERCENT");
+    auto [command, given] =
+        program.command<CompareArguments>("compare", "tell by measurement whether one run is faster than another", run_compare);
+    command.option("before BEFORE", given.before, "the run to measure against").required();
+    command.option("after AFTER", given.after, "the run that may be faster or slower").required();
+    command.flag("--json", given.json, "print the comparison as JSON");
+    command.option("--min-effect PERCENT", given.min_effect, "least change of speed that counts as one").show_default();
+    command.option("--before RUN", given.more_before, "one more recording of BEFORE's program; may be given several times");
+    command.option("--after RUN", given.more_after, "one more recording of AFTER's program; may be given several times");
+    command.option("--run-spread PERCENT", given.run_spread, "assumed standard deviation from run to run of what the host does")
+        .show_default();
     command
-        .option("--min-spread", given->min_spread,
+        .option("--min-spread NUMBER", given.min_spread,
                 "least change of speed in standard deviations of runs, assumed or by the unrest within them")
-        .show_default()
-        .placeholder("NUMBER");
-    command.option("--fail-if-slower", given->fail_if_slower, "exit with 1 when AFTER is shown to be slower by more than this")
-        .placeholder("PERCENT");
+        .show_default();
+    command.option("--fail-if-slower PERCENT", given.fail_if_slower,
+                   "exit with 1 when AFTER is shown to be slower by more than this");
     command.footer(kCompareFooter);
-    command.action([given] { return run_compare(*given); });
 }
 
 }  // namespace millrace::cli

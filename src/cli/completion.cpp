@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <span>
 
 #include "cli/commands.h"
@@ -186,18 +185,14 @@ std::vector<std::string> completions(const CommandText& program, std::span<const
     return Offers(at, words.back()).all();
 }
 
-struct CompletionArguments {
-    std::string shell;
-    CommandWords words;
-};
-
-base::Result<int> run_completion(const CompletionArguments& given, const CommandText& program) {
-    if (given.words) {
-        for (const std::string& line : completions(program, *given.words)) say(line + "\n");
+base::Result<int> run_completion(const std::string& wanted, const std::optional<std::vector<std::string>>& words,
+                                 const CommandText& program) {
+    if (words) {
+        for (const std::string& line : completions(program, *words)) say(line + "\n");
         return 0;
     }
     for (const auto& [shell, script] : {std::pair{"bash", kBash}, {"zsh", kZsh}, {"fish", kFish}})
-        if (given.shell == shell) {
+        if (wanted == shell) {
             say(script);
             return 0;
         }
@@ -207,17 +202,18 @@ base::Result<int> run_completion(const CompletionArguments& given, const Command
 }  // namespace
 
 void add_completion(const Command& program) {
-    auto given = std::make_shared<CompletionArguments>();
-    const Command command = program.command("completion", "print the script that completes words in a shell");
-    command.option("SHELL", given->shell, "bash, zsh or fish").one_of({"bash", "zsh", "fish"});
+    auto [command, shell] = program.command<std::string>("completion", "print the script that completes words in a shell",
+                                                         [program](const std::string& wanted, const Context& context) {
+                                                             return run_completion(wanted, context.command, program.describe());
+                                                         });
+    command.option("SHELL", shell, "bash, zsh or fish").one_of({"bash", "zsh", "fish"});
     command.footer(R"(Examples:
   source <(millrace completion bash)                            in ~/.bashrc
   source <(millrace completion zsh)                             in ~/.zshrc, behind compinit
   millrace completion fish > ~/.config/fish/completions/millrace.fish
 
 An installed package has them. Behind -- stand the words of a line up to the cursor, and what fits is printed.)");
-    command.takes_command(given->words);
-    command.action([given, program] { return run_completion(*given, program.describe()); });
+    command.takes_command();
 }
 
 }  // namespace millrace::cli

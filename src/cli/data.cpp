@@ -1,12 +1,9 @@
 #include <fmt/format.h>
 
-#include <memory>
-
-#include "base/live_lines.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "data/command.h"
 #include "data/makers.h"
-#include "data/show.h"
 #include "models/registry.h"
 
 namespace millrace::cli {
@@ -25,8 +22,8 @@ Option add_option(const Command& command, data::CommandOption& described, const 
         if constexpr (std::is_same_v<T, bool>) {
             return command.flag(described.name, value, meaning);
         } else {
-            Option option = command.option(described.name, value, meaning);
-            if (!described.placeholder.empty()) option = option.placeholder(described.placeholder);
+            const std::string value_name = described.placeholder.empty() ? "" : " " + described.placeholder;
+            const Option option = command.option(described.name + value_name, value, meaning);
             if constexpr (!std::is_same_v<T, std::string>) return option.show_default();
             return described.as<std::string>().empty() ? option : option.show_default();
         }
@@ -58,23 +55,22 @@ base::Result<int> run_make(const MakeArguments& given) {
 }
 
 void add_make(const Command& data) {
-    auto given = std::make_shared<MakeArguments>();
-    const Command make = data.command("make", "write a built-in data set in the format real data comes in");
+    auto [make, given] =
+        data.command<MakeArguments>("make", "write a built-in data set in the format real data comes in", run_make);
     std::string meaning, examples = "Examples:";
     std::vector<std::string> names;
-    for (const data::Maker& maker : given->makers) {
+    for (const data::Maker& maker : given.makers) {
         meaning += fmt::format("{}{}: {}", meaning.empty() ? "" : "; ", maker.name, maker.meaning);
         examples += fmt::format("\n  millrace data make {} --out data/{}", maker.name, maker.name);
         names.push_back(maker.name);
     }
-    make.option("KIND", given->kind, meaning).required().one_of(names);
-    make.option("--out", given->out, "folder to write").required().placeholder("PATH");
-    make.option("--seed", given->seed, "another seed draws another set").show_default();
-    for (data::Maker& maker : given->makers)
+    make.option("KIND", given.kind, meaning).required().one_of(names);
+    make.option("--out PATH", given.out, "folder to write").required();
+    make.option("--seed", given.seed, "another seed draws another set").show_default();
+    for (data::Maker& maker : given.makers)
         for (data::CommandOption& option : maker.options)
-            given->options.emplace_back(add_option(make, option, fmt::format("{}: {}", maker.name, option.meaning)), maker.name);
+            given.options.emplace_back(add_option(make, option, fmt::format("{}: {}", maker.name, option.meaning)), maker.name);
     make.footer(examples);
-    make.action([given] { return run_make(*given); });
 }
 
 }  // namespace
@@ -86,13 +82,13 @@ void add_data(const Command& program) {
     std::vector<data::DataCommand> commands = models::data_commands();
     commands.insert(commands.begin(), data::show_command());
     for (const data::DataCommand& supplied : commands) {
-        auto given = std::make_shared<data::DataCommand>(supplied);
-        const Command command = data.command(given->name, given->meaning);
-        for (data::CommandOption& option : given->options) add_option(command, option, option.meaning);
-        if (!given->examples.empty()) command.footer(given->examples);
-        command.action([given] {
-            return run_with_progress([&](const data::CommandProgress& progress) { return given->run(given->options, progress); });
+        auto [command,
+              given] = data.command<data::DataCommand>(supplied.name, supplied.meaning, [](const data::DataCommand& chosen) {
+            return run_with_progress([&](const data::CommandProgress& progress) { return chosen.run(chosen.options, progress); });
         });
+        given = supplied;
+        for (data::CommandOption& option : given.options) add_option(command, option, option.meaning);
+        if (!given.examples.empty()) command.footer(given.examples);
     }
 }
 

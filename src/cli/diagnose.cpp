@@ -6,18 +6,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <memory>
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/read_run.h"
+#include "cli/run_arguments.h"
 #include "io/pending_file.h"
 #include "record/run_directory.h"
 #include "record/trace_file.h"
-#include "report/diagnosis_html.h"
-#include "report/diagnosis_json.h"
-#include "report/diagnosis_markdown.h"
-#include "report/diagnosis_text.h"
+#include "report/diagnosis_forms.h"
 #include "report/kineto_export.h"
 #include "report/sample_export.h"
 
@@ -130,21 +126,17 @@ base::Result<int> run_diagnose(const DiagnoseArguments& given) {
 }  // namespace
 
 void add_diagnose(const Command& program) {
-    auto given = std::make_shared<DiagnoseArguments>();
-    const Command command = program.command("diagnose", "say where the time of a recorded program went and what to do about it");
-    command.option("run", given->run, "folder of a run, or a trace of PyTorch's profiler").required().placeholder("RUN");
-    command.flag("--json", given->json, "print the diagnosis as JSON");
-    command.flag("--all", given->all, "print every finding with its evidence and call stack, not one screen");
-    command.option("--md", given->markdown, "write it as Markdown, too").placeholder("FILE");
-    command.option("--html", given->html, "write a page with timelines that loads nothing, too").placeholder("FILE");
-    command.option("--trace", given->trace, "write it as a trace for Perfetto, too; packed when the name ends in .gz")
-        .placeholder("FILE");
-    command.option("--speedscope", given->speedscope, "write the samples of threads for https://www.speedscope.app, too")
-        .placeholder("FILE");
-    command.option("--collapsed", given->collapsed, "write them as collapsed stacks, for flamegraph.pl and the like, too")
-        .placeholder("FILE");
+    auto [command, given] = program.command<DiagnoseArguments>(
+        "diagnose", "say where the time of a recorded program went and what to do about it", run_diagnose);
+    command.option("run RUN", given.run, "folder of a run, or a trace of PyTorch's profiler").required();
+    command.flag("--json", given.json, "print the diagnosis as JSON");
+    command.flag("--all", given.all, "print every finding with its evidence and call stack, not one screen");
+    command.option("--md FILE", given.markdown, "write it as Markdown, too");
+    command.option("--html FILE", given.html, "write a page with timelines that loads nothing, too");
+    command.option("--trace FILE", given.trace, "write it as a trace for Perfetto, too; packed when the name ends in .gz");
+    command.option("--speedscope FILE", given.speedscope, "write the samples of threads for https://www.speedscope.app, too");
+    command.option("--collapsed FILE", given.collapsed, "write them as collapsed stacks, for flamegraph.pl and the like, too");
     command.footer(kDiagnoseFooter);
-    command.action([given] { return run_diagnose(*given); });
 }
 
 }  // namespace millrace::cli

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -166,12 +165,27 @@ std::vector<std::string> texts_of(const std::vector<std::string>& given) {
     return texts;
 }
 
+/// What family functions need of the best weights.
+base::Result<models::CheckpointRequest> checkpoint_of(const train::BestWeights& best) {
+    MILLRACE_LET(device, train::choose_device(best.recipe.text("device")));
+    MILLRACE_LET(precision, train::choose_precision(best.recipe.text("precision"), device));
+    return models::CheckpointRequest{best.recipe, best.checkpoint, device, precision};
+}
+
+/// What answers of whatever kind begin with.
+nlohmann::ordered_json answer_json(const EvalArguments& given, const train::BestWeights& best, const std::string& device) {
+    return {{"run", given.run},
+            {"model", best.recipe.text("model.name")},
+            {"preset", best.recipe.text("model.preset")},
+            {"device", device},
+            {"step", best.state.step}};
+}
+
 base::Result<models::TextReport> answer(const train::BestWeights& best, const std::vector<std::string>& texts,
                                         const EvalArguments& given) {
     if (best.family->answer == nullptr) return base::Error{fmt::format("{} answers no texts", best.family->name), given.run};
-    MILLRACE_LET(device, train::choose_device(best.recipe.text("device")));
-    MILLRACE_LET(precision, train::choose_precision(best.recipe.text("precision"), device));
-    auto answered = best.family->answer({best.recipe, best.checkpoint, device, precision, texts, given.json});
+    MILLRACE_LET(checkpoint, checkpoint_of(best));
+    auto answered = best.family->answer({checkpoint, texts, given.json});
     if (!answered.ok() && answered.error().place.empty())
         return base::Error{answered.error().message, given.run, answered.error().exit_status};
     return answered;
@@ -189,12 +203,8 @@ base::Result<int> run_texts(const EvalArguments& given) {
         for (const models::TextAnswer& answer : answered.answers) say(answer.answer + "\n");
         return 0;
     }
-    nlohmann::ordered_json json{{"run", given.run},
-                                {"model", best.recipe.text("model.name")},
-                                {"preset", best.recipe.text("model.preset")},
-                                {"device", answered.device},
-                                {"step", best.state.step},
-                                {"seconds", answered.seconds}};
+    nlohmann::ordered_json json = answer_json(given, best, answered.device);
+    json["seconds"] = answered.seconds;
     json["answers"] = nlohmann::ordered_json::array();
     for (const models::TextAnswer& answer : answered.answers) {
         nlohmann::ordered_json entry{{"text", answer.text},       {"answer", answer.answer},   {"tokens", answer.tokens},
@@ -216,25 +226,20 @@ base::Result<int> run_prompt(const EvalArguments& given) {
     if (best.family->go_on == nullptr)
         return base::Error{fmt::format("{} writes no text; a run of a language model would be right", best.family->name),
                            given.run};
-    MILLRACE_LET(device, train::choose_device(best.recipe.text("device")));
-    MILLRACE_LET(precision, train::choose_precision(best.recipe.text("precision"), device));
-    MILLRACE_LET(report, best.family->go_on({best.recipe, best.checkpoint, device, precision, given.prompt, given.tokens,
-                                             given.temperature, given.top_k, given.seed, train::best_member(best)}));
+    MILLRACE_LET(checkpoint, checkpoint_of(best));
+    MILLRACE_LET(report, best.family->go_on({checkpoint, given.prompt, given.tokens, given.temperature, given.top_k, given.seed,
+                                             train::best_member(best)}));
     if (!given.json) {
         say(fmt::format("{} {}\n", given.prompt, report.text));
         return 0;
     }
-    const nlohmann::ordered_json json{{"run", given.run},
-                                      {"model", best.recipe.text("model.name")},
-                                      {"preset", best.recipe.text("model.preset")},
-                                      {"device", report.device},
-                                      {"step", best.state.step},
-                                      {"prompt", given.prompt},
-                                      {"prompt_tokens", report.prompt_tokens},
-                                      {"unknown", report.unknown},
-                                      {"text", report.text},
-                                      {"tokens", report.tokens},
-                                      {"seconds", report.seconds}};
+    nlohmann::ordered_json json = answer_json(given, best, report.device);
+    json.update({{"prompt", given.prompt},
+                 {"prompt_tokens", report.prompt_tokens},
+                 {"unknown", report.unknown},
+                 {"text", report.text},
+                 {"tokens", report.tokens},
+                 {"seconds", report.seconds}});
     say(base::json_text(json, 1) + "\n");
     return 0;
 }
@@ -265,41 +270,34 @@ base::Result<int> run_eval(const EvalArguments& given) {
 }  // namespace
 
 void add_eval(const Command& program) {
-    auto given = std::make_shared<EvalArguments>();
-    const Command command = program.command("eval", "evaluate the best checkpoint of a run");
-    command.option("RUN", given->run, "run directory").required();
-    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
-    command.option("--split", given->split, "test or validation; test where the data has such a part unless given")
+    auto [command, given] = program.command<EvalArguments>("eval", "evaluate the best checkpoint of a run", run_eval);
+    command.option("RUN", given.run, "run directory").required();
+    command.option("--device", given.device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    command.option("--split", given.split, "test or validation; test where the data has such a part unless given")
         .one_of({"test", "validation"});
-    command.option("--data", given->data, "the data set when it has moved, or another one").placeholder("PATH");
+    command.option("--data PATH", given.data, "the data set when it has moved, or another one");
     std::string drawing;
     for (const models::Family& family : models::families()) {
         if (family.pictures == nullptr) continue;
         drawing += (drawing.empty() ? "" : ", ") + family.name;
-        for (const models::EvalOption& option : family.picture_options) given->options.push_back(option);
+        for (const models::EvalOption& option : family.picture_options) given.options.push_back(option);
     }
-    command.option("--plot", given->plot, fmt::format("draw pictures of a sample as SVG ({})", drawing)).placeholder("DIR");
-    command.option("--plot-sample", given->plot_sample, "which sample of the split, from 0; 0 unless given").placeholder("N");
-    for (models::EvalOption& option : given->options)
-        command.option(option.name, option.value, option.meaning).placeholder(option.placeholder);
-    command.option("--text", given->texts, "answer this text instead, as often as given; - reads lines from standard input")
-        .placeholder("TEXT")
-        .one_value_each();
-    const Option prompt =
-        command.option("--prompt", given->prompt, "language models: write how this text goes on").placeholder("TEXT");
-    command.option("--tokens", given->tokens, "of the text to write").placeholder("N").needs(prompt);
-    command.option("--temperature", given->temperature, "of the draw; 0: always the likeliest token")
-        .placeholder("X")
-        .needs(prompt);
-    command.option("--top-k", given->top_k, "draw among so many of the likeliest tokens; 0: all").placeholder("N").needs(prompt);
-    command.option("--seed", given->seed, "another seed draws another text").placeholder("N").needs(prompt);
-    command.flag("--json", given->json, "print JSON");
+    command.option("--plot DIR", given.plot, fmt::format("draw pictures of a sample as SVG ({})", drawing));
+    command.option("--plot-sample N", given.plot_sample, "which sample of the split, from 0; 0 unless given");
+    for (models::EvalOption& option : given.options)
+        command.option(fmt::format("{} {}", option.name, option.placeholder), option.value, option.meaning);
+    command.option("--text TEXT", given.texts, "answer this text instead, as often as given; - reads lines from standard input");
+    const Option prompt = command.option("--prompt TEXT", given.prompt, "language models: write how this text goes on");
+    command.option("--tokens N", given.tokens, "of the text to write").needs(prompt);
+    command.option("--temperature X", given.temperature, "of the draw; 0: always the likeliest token").needs(prompt);
+    command.option("--top-k N", given.top_k, "draw among so many of the likeliest tokens; 0: all").needs(prompt);
+    command.option("--seed N", given.seed, "another seed draws another text").needs(prompt);
+    command.flag("--json", given.json, "print JSON");
     command.footer(
         "Examples:\n  millrace eval runs/demo --split validation\n  millrace eval runs/demo --plot pictures --plot-sample 7\n"
         "  millrace eval runs/demo --text \"The shepherd broke a window.\"\n"
         "  millrace eval runs/words --prompt \"the river\" --temperature 0.8 --top-k 40\n\n"
         "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
-    command.action([given] { return run_eval(*given); });
 }
 
 }  // namespace millrace::cli

@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <memory>
 #include <sstream>
 
 #include "base/version.h"
@@ -164,16 +163,16 @@ base::Result<int> run_man(const ManArguments& given, const CommandText& program)
 }  // namespace
 
 void add_man(const Command& program) {
-    auto given = std::make_shared<ManArguments>();
-    const Command command = program.command("man", "print the manual page of a command");
-    command.option("COMMAND", given->words, "such as train or data make; none: the page of the program");
-    command.option("--out", given->out, "write the pages of all commands into this folder instead").placeholder("DIR");
+    auto [command, given] =
+        program.command<ManArguments>("man", "print the manual page of a command",
+                                      [program](const ManArguments& chosen) { return run_man(chosen, program.describe()); });
+    command.option("COMMAND", given.words, "such as train or data make; none: the page of the program");
+    command.option("--out DIR", given.out, "write the pages of all commands into this folder instead");
     command.footer(R"(Examples:
   millrace man train | man -l -
   millrace man --out ~/.local/share/man/man1
 
 An installed package has them: man millrace-train.)");
-    command.action([given, program] { return run_man(*given, program.describe()); });
 }
 
 }  // namespace millrace::cli

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include "base/live_lines.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "train/predict.h"
@@ -35,32 +34,28 @@ base::Result<int> run_predict(const PredictArguments& given) {
 }  // namespace
 
 void add_predict(const Command& program) {
-    auto given = std::make_shared<PredictArguments>();
-    const Command command = program.command("predict", "predict other data with a run's best weights");
-    command.option("RUN", given->run, "run directory").required();
-    command.option("INPUT", given->inputs, "data in any form that data.path takes, also single pictures").required();
-    command.option("--out", given->out, "file to write, a row for each sample: .csv, .jsonl or .npy")
-        .required()
-        .placeholder("FILE");
-    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
-    command.option("--batch", given->batch, "rows at once; 0: as the run evaluates").placeholder("ROWS");
+    auto [command, given] =
+        program.command<PredictArguments>("predict", "predict other data with a run's best weights", run_predict);
+    command.option("RUN", given.run, "run directory").required();
+    command.option("INPUT", given.inputs, "data in any form that data.path takes, also single pictures").required();
+    command.option("--out FILE", given.out, "file to write, a row for each sample: .csv, .jsonl or .npy").required();
+    command.option("--device", given.device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    command.option("--batch ROWS", given.batch, "rows at once; 0: as the run evaluates");
     command.footer(
         "Examples:\n  millrace predict runs/photos holiday --out holiday.csv\n"
         "  millrace predict runs/houses new.csv --out prices.jsonl\n\n"
         "Classes have their probabilities, numbers are in the unit of the training data. Answers in INPUT are not looked at.\n"
         "What cannot be read has empty cells.");
-    command.action([given] { return run_predict(*given); });
 }
 
 void add_classify(const Command& program) {
-    auto given = std::make_shared<PredictArguments>();
-    const Command command = program.command("classify", "predict the recordings of a folder with a run's best weights");
-    command.option("RUN", given->run, "run directory").required();
-    command.option("--in", given->inputs, "folder of files, at any depth").required().placeholder("DIR").one_value_each();
-    command.option("--out", given->out, "table to write, a row for each file").required().placeholder("CSV");
-    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    auto [command, given] = program.command<PredictArguments>(
+        "classify", "predict the recordings of a folder with a run's best weights", run_predict);
+    command.option("RUN", given.run, "run directory").required();
+    command.option("--in DIR", given.inputs, "folder of files, at any depth").required();
+    command.option("--out CSV", given.out, "table to write, a row for each file").required();
+    command.option("--device", given.device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
     command.footer("The same as `millrace predict RUN DIR --out CSV`. A file that cannot be read has a row with its error.");
-    command.action([given] { return run_predict(*given); });
 }
 
 }  // namespace millrace::cli

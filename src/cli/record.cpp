@@ -1,9 +1,8 @@
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 
 #include "cli/commands.h"
-#include "record/probe_library.h"
+#include "record/probe_files.h"
 #include "record/record_session.h"
 
 namespace millrace::cli {
@@ -59,46 +58,38 @@ base::Result<int> run_record(RecordArguments given, const Context& context) {
 
 }  // namespace
 
-void add_record(const Command& program, Context& context) {
-    auto given = std::make_shared<RecordArguments>();
-    const Command command = program.command("record", "run a CUDA program and record what it and its GPU do");
-    const auto option = [&](const char* name, auto& value, const char* meaning, const char* variable) {
-        return command.option(name, value, meaning).environment(std::string("MILLRACE_RECORD_") + variable);
-    };
+void add_record(const Command& program) {
+    auto [command, given] =
+        program.command<RecordArguments>("record", "run a CUDA program and record what it and its GPU do", run_record);
+    record::RecordSettings& settings = given.settings;
     constexpr std::uint32_t kMostSteps = 100'000, kMostEvery = 1'000'000'000, kMostRepeats = 1'000;
-    option("-o,--out", given->settings.out, "run directory to write; by default runs/record-<time>", "OUT").placeholder("RUN");
-    option("--steps-per-window", given->settings.schedule.steps_per_window, "steps that are recorded in one go",
-           "STEPS_PER_WINDOW")
+    command.option("-o,--out RUN", settings.out, "run directory to write; by default runs/record-<time>");
+    command.option("--steps-per-window N", settings.schedule.steps_per_window, "steps that are recorded in one go")
         .show_default()
-        .between(record::kLeastSteps, kMostSteps)
-        .placeholder("N");
-    const Option every = option("--every", given->settings.schedule.every,
-                                "steps from one such window to the next; more where they would cost over 1 % of the time "
-                                "or take over 10 KB a second",
-                                "EVERY")
+        .between(record::kLeastSteps, kMostSteps);
+    const Option every = command
+                             .option("--every N", settings.schedule.every,
+                                     "steps from one such window to the next; more where they would cost over 1 % of the time "
+                                     "or take over 10 KB a second")
                              .show_default()
-                             .between(std::uint32_t{1}, kMostEvery)
-                             .placeholder("N");
+                             .between(std::uint32_t{1}, kMostEvery);
     command
-        .flag("--finalize-cupti", given->settings.schedule.may_leave,
+        .flag("--finalize-cupti", settings.schedule.may_leave,
               "after the third window end CUPTI for good in programs that its presence slows down by over 1 %: no further "
               "windows, steps are still counted")
-        .environment("MILLRACE_RECORD_FINALIZE_CUPTI")
         .excludes(every);
-    option("--repeat", given->repeat,
-           "run and record the command so many times, into numbered folders below RUN, which `millrace compare` takes as "
-           "recordings of one side; ends with the first run that fails",
-           "REPEAT")
+    command
+        .option("--repeat N", given.repeat,
+                "run and record the command so many times, into numbered folders below RUN, which `millrace compare` takes as "
+                "recordings of one side; ends with the first run that fails")
         .show_default()
-        .between(std::uint32_t{1}, kMostRepeats)
-        .placeholder("N");
-    command.flag("--no-samples", given->no_samples, "do not look at the threads of the command")
-        .environment("MILLRACE_RECORD_NO_SAMPLES");
-    option("--probe", given->probe, "the probe's library, when it is not beside this program", "PROBE").placeholder("FILE");
-    command.flag("--quiet", given->quiet, "no summary").environment("MILLRACE_RECORD_QUIET");
+        .between(std::uint32_t{1}, kMostRepeats);
+    command.flag("--no-samples", given.no_samples, "do not look at the threads of the command");
+    command.option("--probe FILE", given.probe, "the probe's library, when it is not beside this program");
+    command.flag("--quiet", given.quiet, "no summary");
+    command.reads_environment("MILLRACE_RECORD");
     command.footer(kRecordFooter);
-    command.takes_command(context.command);
-    command.action([given, &context] { return run_record(*given, context); });
+    command.takes_command();
 }
 
 }  // namespace millrace::cli

@@ -3,12 +3,26 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/log.h"
+#include "diagnose/reading/timeline_reader.h"
+#include "report/terminal.h"
 #include "sweep/slurm.h"
 #include "train/trainer.h"
 
 namespace millrace::cli {
+
+void RecipeArguments::add_settings(const Command& command, const std::string& device_meaning) {
+    command.option("--set KEY=VALUE", settings, "key=value: beats the recipe; may be repeated");
+    command.option("--device", device, device_meaning).one_of({"auto", "cpu", "cuda"});
+}
+
+base::RecipeOverrides RecipeArguments::overrides() const {
+    base::RecipeOverrides all{settings, base::recipe_environment()};
+    if (!device.empty()) all.flags.push_back("device=" + device);
+    return all;
+}
 
 void RunArguments::add_console(const Command& command) {
     command.flag("--quiet", quiet, "print the closing summary alone");
@@ -53,6 +67,20 @@ base::Result<int> submit_script(const std::string& script, const io::Path& file)
     MILLRACE_LET(is_submitted, sweep::submit_slurm_script(script, file));
     if (!is_submitted) say(script);
     return 0;
+}
+
+base::Result<diagnose::Timeline> read_run_with_progress(const std::string& path) {
+    report::ProgressLine line("reading " + path);
+    return diagnose::read_timeline(path, [&line](double share) { line.show(share); });
+}
+
+report::TextOptions text_options() {
+    report::TextOptions options;
+    const char* term = std::getenv("TERM");
+    const bool terminal = isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
+    options.colour = base::colour_wanted(terminal, std::getenv("NO_COLOR"));
+    options.utf8 = report::utf8_locale(std::getenv("LC_ALL"), std::getenv("LC_CTYPE"), std::getenv("LANG"));
+    return options;
 }
 
 }  // namespace millrace::cli

@@ -7,11 +7,9 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/commands.h"
 #include "cli/run_arguments.h"
 #include "comm/group.h"
-#include "sweep/console.h"
-#include "sweep/run.h"
+#include "sweep/report.h"
 #include "sweep/slurm.h"
 #include "train/run_signals.h"
 #include "train/trainer.h"
@@ -129,33 +127,26 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
 
 }  // namespace
 
-void add_sweep(const Command& program, Context& context) {
-    auto given = std::make_shared<SweepArguments>();
-    const Command command = program.command("sweep", "search hyper-parameters, many trials side by side on one device");
-    command.option("STUDY", given->study, "study in TOML: a recipe, what is searched, and how (docs/sweep.md)").required();
-    command.option("--set", given->settings, "key=value: fixes a recipe's key for all trials; may be repeated")
-        .one_value_each()
-        .placeholder("KEY=VALUE");
-    command.option("--trials", given->trials, "configurations to try, instead of the study's number")
-        .between<std::int64_t>(1, 1000000)
-        .placeholder("N");
-    command.option("--time", given->time, "end the search after this time (10m, 2h); finalists are trained after it")
-        .placeholder("TIME");
-    command.option("--lanes", given->lanes, "trials side by side: a number, or auto for as many as pay").placeholder("auto|K");
-    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
-    command.option("--out", given->out, "run directory (runs/<study> unless given)").placeholder("DIR");
-    command.flag("--resume", given->resume, "go on with the study in --out");
-    command.option("--join", given->join, "work on the study in this database, postgresql://..., with other workers")
-        .placeholder("URL");
-    command.option("--grace", given->grace, "take over trials of workers silent for this time, 60s unless given; alike for all")
-        .placeholder("TIME");
-    command
-        .option(
-            "--slurm", given->slurm,
-            "submit workers to Slurm: \"partition=gpu gres=gpu:1 array=0-7%4 time=1:00:00\"; prints the script without sbatch")
-        .placeholder("OPTIONS");
-    command.option("--journal", given->journal, "write the study as a journal of Optuna, too").placeholder("FILE");
-    given->add_console(command);
+void add_sweep(const Command& program) {
+    auto [command, given] =
+        program.command<SweepArguments>("sweep", "search hyper-parameters, many trials side by side on one device", run_sweep);
+    command.option("STUDY", given.study, "study in TOML: a recipe, what is searched, and how (docs/sweep.md)").required();
+    command.option("--set KEY=VALUE", given.settings, "key=value: fixes a recipe's key for all trials; may be repeated");
+    command.option("--trials N", given.trials, "configurations to try, instead of the study's number")
+        .between<std::int64_t>(1, 1000000);
+    command.option("--time TIME", given.time, "end the search after this time (10m, 2h); finalists are trained after it");
+    command.option("--lanes auto|K", given.lanes, "trials side by side: a number, or auto for as many as pay");
+    command.option("--device", given.device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    command.option("--out DIR", given.out, "run directory (runs/<study> unless given)");
+    command.flag("--resume", given.resume, "go on with the study in --out");
+    command.option("--join URL", given.join, "work on the study in this database, postgresql://..., with other workers");
+    command.option("--grace TIME", given.grace,
+                   "take over trials of workers silent for this time, 60s unless given; alike for all");
+    command.option(
+        "--slurm OPTIONS", given.slurm,
+        "submit workers to Slurm: \"partition=gpu gres=gpu:1 array=0-7%4 time=1:00:00\"; prints the script without sbatch");
+    command.option("--journal FILE", given.journal, "write the study as a journal of Optuna, too");
+    given.add_console(command);
     command.footer(R"(Examples:
   millrace sweep recipes/study-NAME.toml
   millrace sweep recipes/study-NAME.toml --trials 1000 --time 30m --out runs/night
@@ -164,7 +155,6 @@ void add_sweep(const Command& program, Context& context) {
   mpirun -n 8 millrace sweep recipes/study-NAME.toml
 
 Ctrl-C (SIGTERM) gives unfinished trials back and exits with status 130 (143), SIGUSR1 with 75; --resume goes on.)");
-    command.action([given, &context]() -> base::Result<int> { return run_sweep(*given, context); });
 }
 
 }  // namespace millrace::cli

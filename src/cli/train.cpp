@@ -2,18 +2,17 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <csignal>
-#include <memory>
 
 #include "base/json.h"
 #include "base/log.h"
-#include "cli/commands.h"
-#include "cli/key_list.h"
+#include "base/recipe_value.h"
 #include "cli/run_arguments.h"
 #include "comm/group.h"
-#include "report/terminal_screen.h"
+#include "report/terminal.h"
 #include "sweep/slurm.h"
-#include "train/idle_keys.h"
+#include "train/memory_plan.h"
 #include "train/recipe_keys.h"
 #include "train/run_signals.h"
 #include "train/trainer.h"
@@ -22,9 +21,8 @@
 namespace millrace::cli {
 namespace {
 
-struct TrainArguments : RunArguments {
-    std::string recipe, device, precision, init;
-    std::vector<std::string> settings;
+struct TrainArguments : RecipeArguments, RunArguments {
+    std::string precision, init;
     bool keys = false;
 };
 
@@ -71,8 +69,7 @@ std::string result_json(const train::RunResult& result) {
 base::Status prepare(const TrainArguments& given, const Context& context, const comm::Group& group, base::Recipe& recipe,
                      train::TrainRequest& request, train::ConsoleOptions& options) {
     MILLRACE_SET(options, given.console());
-    base::RecipeOverrides overrides{given.settings, base::recipe_environment()};
-    if (!given.device.empty()) overrides.flags.push_back("device=" + given.device);
+    base::RecipeOverrides overrides = given.overrides();
     if (!given.precision.empty()) overrides.flags.push_back("precision=" + given.precision);
     MILLRACE_SET(recipe, train::load_recipe(given.recipe, overrides));
     for (const std::string& idle : train::idle_keys(recipe))
@@ -85,7 +82,7 @@ base::Status prepare(const TrainArguments& given, const Context& context, const 
     return base::ok();
 }
 
-base::Result<int> run_train(const TrainArguments& given, const Context& context) {
+base::Result<int> train_recipe(const TrainArguments& given, const Context& context) {
     std::signal(SIGPIPE, SIG_IGN);    // a reader of our output may leave; the run goes on
     const train::RunSignals signals;  // first of all: every thread of the run inherits that they are blocked
     // Behind the last file of rank 0 all ranks meet, when the group is closed: mpirun ends all when the first one ends badly.
@@ -113,9 +110,7 @@ base::Result<int> run_train(const TrainArguments& given, const Context& context)
         // Rank 0 speaks and ends first; who has nothing to say waits until mpirun ends it.
         if (leads || !trained.error().message.empty()) group->abandon();
         if (leads || trained.error().message.empty()) return trained.error();
-        const std::string host = group->hosts()[static_cast<std::size_t>(group->rank())];
-        return base::Error{fmt::format("rank {} on {}", group->rank(), host), {}, trained.error().exit_status}.because(
-            trained.error());
+        return base::Error{group->name_of(group->rank()), {}, trained.error().exit_status}.because(trained.error());
     }
     const train::RunResult& result = *trained;
     // A run is as good without it.
@@ -140,6 +135,22 @@ base::Result<int> submit(const TrainArguments& given, const Context& context) {
     return submit_script(sweep::slurm_script(options, words, first, out), out.string() + ".sbatch");
 }
 
+/// For a terminal: every key with its default and, below, its meaning, type and range, in lines of at most `width` columns.
+std::string key_list(const base::Schema& schema, std::size_t width) {
+    constexpr std::size_t kIndent = 4;
+    const std::size_t inner = std::max(width, 2 * kIndent) - kIndent;
+    std::string out;
+    for (const auto& [name, key] : schema.keys()) {
+        for (const std::string& line :
+             report::wrapped(fmt::format("{} = {}", name, base::value_literal(key, key.initial)), width))
+            out += line + "\n";
+        const std::string range = key.range_text();
+        const std::string meaning = fmt::format("{}; {}{}", key.help, key.type_text(), range.empty() ? "" : ", " + range);
+        for (const std::string& line : report::wrapped(meaning, inner)) out += std::string(kIndent, ' ') + line + "\n";
+    }
+    return out;
+}
+
 base::Result<int> print_keys(const TrainArguments& given) {
     MILLRACE_LET(schema, train::schema_of_recipe(given.recipe, {given.settings, base::recipe_environment()}));
     const bool wraps = isatty(STDOUT_FILENO) != 0;
@@ -148,29 +159,29 @@ base::Result<int> print_keys(const TrainArguments& given) {
     return 0;
 }
 
+base::Result<int> run_train(const TrainArguments& given, const Context& context) {
+    if (given.keys) return print_keys(given);
+    if (given.recipe.empty()) return base::Error{"RECIPE is required\nTry: millrace train --help"};
+    return given.slurm ? submit(given, context) : train_recipe(given, context);
+}
+
 }  // namespace
 
-void add_train(const Command& program, Context& context) {
-    auto given = std::make_shared<TrainArguments>();
-    const Command command = program.command("train", "train a recipe");
-    command.option("RECIPE", given->recipe, "recipe in TOML, such as those in recipes/");
-    command.option("--set", given->settings, "key=value: beats the recipe; may be repeated")
-        .one_value_each()
-        .placeholder("KEY=VALUE");
-    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
-    command.option("--precision", given->precision, "auto, f32, bf16 or f16").one_of({"auto", "f32", "bf16", "f16"});
-    command.option("--out", given->out, "run directory (runs/<recipe> unless given)").placeholder("DIR");
-    command.flag("--resume", given->resume, "continue the run in --out after its last checkpoint");
-    command
-        .option("--init", given->init,
-                "start from these weights, step and optimizer from zero: a run (its best, else its newest) or a safetensors file")
-        .placeholder("RUN|FILE");
-    command
-        .option("--slurm", given->slurm,
-                "submit to Slurm: \"nodes=2 ntasks-per-node=8 gpus-per-node=8 time=8:00:00\"; prints the script without sbatch")
-        .placeholder("OPTIONS");
-    given->add_console(command);
-    command.flag("--keys", given->keys, "list every key RECIPE (or one for the first of `millrace models`) may hold, and stop");
+void add_train(const Command& program) {
+    auto [command, given] = program.command<TrainArguments>("train", "train a recipe", run_train);
+    command.option("RECIPE", given.recipe, "recipe in TOML, such as those in recipes/");
+    given.add_settings(command);
+    command.option("--precision", given.precision, "auto, f32, bf16 or f16").one_of({"auto", "f32", "bf16", "f16"});
+    command.option("--out DIR", given.out, "run directory (runs/<recipe> unless given)");
+    command.flag("--resume", given.resume, "continue the run in --out after its last checkpoint");
+    command.option(
+        "--init RUN|FILE", given.init,
+        "start from these weights, step and optimizer from zero: a run (its best, else its newest) or a safetensors file");
+    command.option(
+        "--slurm OPTIONS", given.slurm,
+        "submit to Slurm: \"nodes=2 ntasks-per-node=8 gpus-per-node=8 time=8:00:00\"; prints the script without sbatch");
+    given.add_console(command);
+    command.flag("--keys", given.keys, "list every key RECIPE (or one for the first of `millrace models`) may hold, and stop");
     command.footer(R"(Examples:
   millrace train recipes/NAME.toml
   millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
@@ -180,11 +191,6 @@ void add_train(const Command& program, Context& context) {
 
 Ctrl-C (SIGTERM) finishes the step, saves and exits with status 130 (143); a second one exits at once. SIGUSR1 saves and goes on.
 MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.)");
-    command.action([given, &context]() -> base::Result<int> {
-        if (given->keys) return print_keys(*given);
-        if (given->recipe.empty()) return base::Error{"RECIPE is required\nTry: millrace train --help"};
-        return given->slurm ? submit(*given, context) : run_train(*given, context);
-    });
 }
 
 }  // namespace millrace::cli

@@ -6,18 +6,18 @@
 #include <memory>
 
 #include "base/log.h"
-#include "cli/commands.h"
+#include "cli/run_arguments.h"
 #include "io/pending_file.h"
-#include "report/progress_line.h"
+#include "report/terminal.h"
 #include "train/recipe_keys.h"
-#include "tune/report.h"
+#include "tune/tune.h"
 
 namespace millrace::cli {
 namespace {
 
-struct TuneArguments {
-    std::string recipe, device, out = "tuned.toml";
-    std::vector<std::string> settings, free;
+struct TuneArguments : RecipeArguments {
+    std::string out = "tuned.toml";
+    std::vector<std::string> free;
     bool json = false, quiet = false;
     tune::TuneOptions options;
 };
@@ -72,9 +72,7 @@ base::Result<int> run_tune(TuneArguments given) {
     MILLRACE_TRY(check_out(given));
     // Every lane that is set up would say the same about the recipe.
     base::set_log_level(base::LogLevel::warn);
-    base::RecipeOverrides overrides{given.settings, base::recipe_environment()};
-    if (!given.device.empty()) overrides.flags.push_back("device=" + given.device);
-    MILLRACE_LET(recipe, train::load_recipe(given.recipe, overrides));
+    MILLRACE_LET(recipe, train::load_recipe(given.recipe, given.overrides()));
     {
         Progress progress(given.quiet);
         given.options.progress = [&](const std::string& what, double share) { progress.show(what, share); };
@@ -92,30 +90,24 @@ base::Result<int> run_tune(TuneArguments given) {
 }  // namespace
 
 void add_tune(const Command& program) {
-    auto given = std::make_shared<TuneArguments>();
-    const Command command = program.command("tune", "find how a recipe runs fastest here, and what another batch would cost");
-    command.option("RECIPE", given->recipe, "recipe in TOML, such as those in recipes/").required();
-    command.option("--seconds", given->options.seconds, "time for all of it; --verify takes as long again")
+    auto [command, given] = program.command<TuneArguments>(
+        "tune", "find how a recipe runs fastest here, and what another batch would cost", run_tune);
+    command.option("RECIPE", given.recipe, "recipe in TOML, such as those in recipes/").required();
+    command.option("--seconds", given.options.seconds, "time for all of it; --verify takes as long again")
         .between(1.0, 86400.0)
         .show_default();
-    command.option("--free", given->free, "batch, precision: may change although the recipe says otherwise; may be repeated")
-        .one_value_each()
-        .placeholder("WHAT");
-    command.flag("--verify", given->options.verify, "measure the time to target of every batch instead of predicting it");
-    command.option("--out", given->out, "recipe to write").placeholder("FILE").show_default();
-    command.option("--set", given->settings, "key=value: beats the recipe; may be repeated")
-        .one_value_each()
-        .placeholder("KEY=VALUE");
-    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
-    command.flag("--json", given->json, "print JSON on stdout");
-    command.flag("--quiet", given->quiet, "no progress on stderr");
+    command.option("--free WHAT", given.free, "batch, precision: may change although the recipe says otherwise; may be repeated");
+    command.flag("--verify", given.options.verify, "measure the time to target of every batch instead of predicting it");
+    command.option("--out FILE", given.out, "recipe to write").show_default();
+    given.add_settings(command);
+    command.flag("--json", given.json, "print JSON on stdout");
+    command.flag("--quiet", given.quiet, "no progress on stderr");
     command.footer(R"(Examples:
   millrace tune recipes/NAME.toml
   millrace tune recipes/NAME.toml --free batch --verify --out faster.toml
   millrace train tuned.toml
 
 Batch and, where the recipe names one, precision stay as they are unless --free says otherwise.)");
-    command.action([given] { return run_tune(*given); });
 }
 
 }  // namespace millrace::cli

@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "base/units.h"
 #include "cli/commands.h"
 #include "report/watch_session.h"
@@ -59,33 +57,25 @@ base::Result<int> run_watch(WatchArguments given, const Context& context) {
 
 }  // namespace
 
-void add_watch(const Command& program, Context& context) {
-    auto given = std::make_shared<WatchArguments>();
-    report::WatchSettings& settings = given->settings;
-    const Command command = program.command("watch", "watch GPU, CPU, memory and power of the machine or of one command");
-    const auto option = [&](const char* name, auto& value, const char* meaning, const char* variable) {
-        return command.option(name, value, meaning).environment(std::string("MILLRACE_WATCH_") + variable);
-    };
-    option("--interval", given->interval, "time between samples, at least 10ms", "INTERVAL").show_default().placeholder("TIME");
-    option("--duration", given->duration, "stop watching after this time", "DURATION").placeholder("TIME");
-    option("--csv", settings.csv, "write a column per quantity, empty where nothing was read", "CSV").placeholder("FILE");
-    option("--monitor-csv", settings.monitor_csv, "write the eleven columns of the original monitor", "MONITOR_CSV")
-        .placeholder("FILE");
-    command.flag("--json", settings.json, "print samples and summary as JSON lines on stdout").environment("MILLRACE_WATCH_JSON");
-    option("--plot", settings.plot, "draw what was watched as SVG", "PLOT").placeholder("FILE");
-    option("--tensorboard", settings.tensorboard, "write an event file for TensorBoard", "TENSORBOARD").placeholder("DIR");
-    option("--prometheus-port", given->port, "serve the newest values at /metrics; 0 takes a free port", "PROMETHEUS_PORT")
-        .between(0, kLargestPort)
-        .placeholder("PORT");
-    option("--prometheus-address", settings.prometheus_address, "address to serve them on", "PROMETHEUS_ADDRESS")
-        .show_default()
-        .placeholder("ADDRESS");
-    option("--prometheus-file", settings.prometheus_file, "keep them in a file for the textfile collector", "PROMETHEUS_FILE")
-        .placeholder("FILE");
-    command.flag("--quiet", settings.quiet, "show nothing but the summary").environment("MILLRACE_WATCH_QUIET");
+void add_watch(const Command& program) {
+    auto [command, given] =
+        program.command<WatchArguments>("watch", "watch GPU, CPU, memory and power of the machine or of one command", run_watch);
+    report::WatchSettings& settings = given.settings;
+    command.option("--interval TIME", given.interval, "time between samples, at least 10ms").show_default();
+    command.option("--duration TIME", given.duration, "stop watching after this time");
+    command.option("--csv FILE", settings.csv, "write a column per quantity, empty where nothing was read");
+    command.option("--monitor-csv FILE", settings.monitor_csv, "write the eleven columns of the original monitor");
+    command.flag("--json", settings.json, "print samples and summary as JSON lines on stdout");
+    command.option("--plot FILE", settings.plot, "draw what was watched as SVG");
+    command.option("--tensorboard DIR", settings.tensorboard, "write an event file for TensorBoard");
+    command.option("--prometheus-port PORT", given.port, "serve the newest values at /metrics; 0 takes a free port")
+        .between(0, kLargestPort);
+    command.option("--prometheus-address ADDRESS", settings.prometheus_address, "address to serve them on").show_default();
+    command.option("--prometheus-file FILE", settings.prometheus_file, "keep them in a file for the textfile collector");
+    command.flag("--quiet", settings.quiet, "show nothing but the summary");
+    command.reads_environment("MILLRACE_WATCH");
     command.footer(kWatchFooter);
-    command.takes_command(context.command);
-    command.action([given, &context] { return run_watch(*given, context); });
+    command.takes_command();
 }
 
 }  // namespace millrace::cli

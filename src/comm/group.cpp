@@ -1,37 +1,62 @@
 #include "comm/group.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "base/processors.h"
 
 namespace millrace::comm {
 namespace {
 
-/// Nobody to talk to: what a rank sends comes back.
-class SingleGroup : public Group {
-public:
-    SingleGroup() {
-        char name[256] = "";
-        if (gethostname(name, sizeof name - 1) != 0) std::strcpy(name, "localhost");
-        hosts_ = {name};
-    }
-    base::Result<std::unique_ptr<Group>> split(int) override { return single_group(); }
+namespace fs = std::filesystem;
 
-private:
-    base::Status do_all_to_all(const void* send, void* receive, std::size_t bytes_each) override {
-        if (send != receive && bytes_each > 0) std::memcpy(receive, send, bytes_each);
-        return base::ok();
+constexpr const char* kPlugin = "libmillrace-mpi.so";
+constexpr const char* kMpiRemedy =
+    "start one process without mpirun, or install Debian's libopenmpi-dev and openmpi-bin, build again (cmake then makes "
+    "libmillrace-mpi.so) and keep that file beside the program";
+
+std::string find_plugin() {
+    if (const char* named = std::getenv("MILLRACE_MPI"); named != nullptr && *named != '\0') return named;
+    std::error_code failed;
+    const fs::path folder = fs::read_symlink("/proc/self/exe", failed).parent_path();
+    for (const char* place : {"", "../lib", "../lib/millrace"}) {
+        const fs::path file = folder / place / kPlugin;
+        if (fs::exists(file, failed)) return file.string();
     }
-    base::Status do_all_gather(const void* send, void* receive, std::size_t bytes_each) override {
-        return do_all_to_all(send, receive, bytes_each);
-    }
-    base::Status do_broadcast(void*, std::size_t, int) override { return base::ok(); }
-    base::Status do_barrier() override { return base::ok(); }
-    base::Status do_all_reduce(float*, std::size_t) override { return base::ok(); }
-};
+    return {};
+}
+
+/// It stays loaded: MPI does not survive being unloaded.
+base::Result<const MpiTable*> load_plugin() {
+    const std::string path = find_plugin();
+    if (path.empty())
+        return base::Error{
+            fmt::format("several processes were started together, but {} is neither beside this program nor in "
+                        "../lib; {}",
+                        kPlugin, kMpiRemedy)};
+    // Global: Open MPI loads parts of itself that look for its symbols.
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) return base::Error{fmt::format("cannot be loaded ({}); {}", dlerror(), kMpiRemedy), path};
+    const auto entry = reinterpret_cast<decltype(&millrace_mpi_table)>(dlsym(library, kMpiEntry));
+    if (entry == nullptr || entry()->version != kMpiTableVersion)
+        return base::Error{"is of another version than this program; take the one that was built with it", path};
+    return entry();
+}
+
+int number(const char* text) { return text == nullptr ? 0 : std::atoi(text); }
+
+std::string host_name() {
+    char name[256] = "";
+    return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
 
 }  // namespace
 
@@ -52,34 +77,72 @@ std::optional<Progress::Clock::time_point> Progress::waiting_since() const {
     return Clock::time_point(Clock::duration(changed_.load()));
 }
 
-template <class Work>
-base::Status Group::counted(Work&& work) {
-    progress().begin();
+base::Result<std::unique_ptr<Group>> Group::open(const MpiTable& table) {
+    auto group = std::make_unique<Group>(&table, MpiPlace{0, 1, 0, 1}, std::vector<std::string>());
+    if (auto opened = group->status_of(table.open(&group->place_)); !opened.ok()) {
+        group->abandon();
+        return opened.error();
+    }
+    MILLRACE_SET(group->hosts_, all_texts(*group, host_name()));
+    return group;
+}
+
+Group::~Group() {
+    if (table_ != nullptr && ranks_ == kAllRanks && !abandoned()) table_->close();
+}
+
+base::Result<std::unique_ptr<Group>> Group::split(int colour) {
+    MpiPlace place = place_;
+    int ranks = ranks_;
+    if (table_ != nullptr) MILLRACE_TRY(status_of(table_->split(ranks_, colour, &ranks, &place)));
+    auto part = std::make_unique<Group>(table_, place, hosts_);
+    part->ranks_ = ranks;
+    part->shared_ = shared_;
+    if (table_ != nullptr) MILLRACE_SET(part->hosts_, all_texts(*part, host_name()));
+    return part;
+}
+
+std::string Group::name_of(int rank) const { return fmt::format("rank {} on {}", rank, hosts_[static_cast<std::size_t>(rank)]); }
+
+base::Status Group::status_of(const char* error) const {
+    if (error == nullptr) return base::ok();
+    return base::Error{error, size() > 1 ? fmt::format("rank {} of {}", rank(), size()) : "MPI"};
+}
+
+template <class Call, class... Arguments>
+base::Status Group::collective(Call MpiTable::*call, Arguments... arguments) {
+    const Progress::Wait wait(&progress());
     ++shared_->messages;
-    auto done = work();
-    progress().end();
+    if (table_ == nullptr) return base::ok();
+    base::Status done = status_of((table_->*call)(ranks_, arguments...));
     if (!done.ok()) abandon();
     return done;
 }
 
 base::Status Group::all_to_all(const void* send, void* receive, std::size_t bytes_each) {
-    return counted([&] { return do_all_to_all(send, receive, bytes_each); });
+    if (table_ == nullptr && send != receive && bytes_each > 0) std::memcpy(receive, send, bytes_each);
+    return collective(&MpiTable::all_to_all, send, receive, bytes_each);
 }
 
 base::Status Group::all_gather(const void* send, void* receive, std::size_t bytes_each) {
-    return counted([&] { return do_all_gather(send, receive, bytes_each); });
+    if (table_ == nullptr) return all_to_all(send, receive, bytes_each);
+    return collective(&MpiTable::all_gather, send, receive, bytes_each);
 }
 
 base::Status Group::broadcast(void* data, std::size_t bytes, int root) {
-    return counted([&] { return do_broadcast(data, bytes, root); });
+    return collective(&MpiTable::broadcast, data, bytes, root);
 }
 
-base::Status Group::barrier() {
-    return counted([&] { return do_barrier(); });
-}
+base::Status Group::barrier() { return collective(&MpiTable::barrier); }
 
-base::Status Group::all_reduce(float* data, std::size_t count) {
-    return counted([&] { return do_all_reduce(data, count); });
+base::Status Group::all_reduce(float* data, std::size_t count) { return collective(&MpiTable::all_reduce, data, count); }
+
+base::Status Group::send_note(int note) { return table_ == nullptr ? base::ok() : status_of(table_->send_note(note)); }
+
+base::Result<std::optional<int>> Group::next_note() {
+    int has_come = 0, note = 0;
+    if (table_ != nullptr) MILLRACE_TRY(status_of(table_->next_note(&has_come, &note)));
+    return has_come != 0 ? std::optional(note) : std::nullopt;
 }
 
 base::Result<std::vector<std::string>> Group::all_texts(Group& group, std::string_view text) {
@@ -105,10 +168,60 @@ base::Status Group::agree(Group& group, const base::Status& own) {
     const auto rank = static_cast<std::size_t>(first - texts.begin());
     base::Error error{"", "", std::atoi(first->c_str())};
     if (group.rank() == 0) error.message = first->substr(first->find(' ') + 1);
-    if (group.rank() == 0 && rank > 0) error.place = fmt::format("rank {} on {}", rank, group.hosts()[rank]);
+    if (group.rank() == 0 && rank > 0) error.place = group.name_of(static_cast<int>(rank));
     return error;
 }
 
-std::unique_ptr<Group> single_group() { return std::make_unique<SingleGroup>(); }
+std::unique_ptr<Group> single_group() { return std::make_unique<Group>(nullptr, MpiPlace{0, 1, 0, 1}, std::vector{host_name()}); }
+
+Launch launch_of(const Environment& environment) {
+    if (const char* size = environment("OMPI_COMM_WORLD_SIZE")) return number(size) > 1 ? Launch::kGroup : Launch::kAlone;
+    // A batch script's own process has no step, and a step of one task has nobody to meet.
+    const char* tasks = environment("SLURM_STEP_NUM_TASKS");
+    const bool has_pmix = environment("PMIX_RANK") != nullptr;
+    if (tasks == nullptr) return has_pmix ? Launch::kGroup : Launch::kAlone;
+    if (number(tasks) <= 1) return Launch::kAlone;
+    return has_pmix ? Launch::kGroup : Launch::kApart;
+}
+
+Launch launch() {
+    return launch_of([](const char* name) { return std::getenv(name); });
+}
+
+base::Result<std::unique_ptr<Group>> open_group() {
+    switch (launch()) {
+        case Launch::kAlone: return single_group();
+        case Launch::kApart:
+            return base::Error{
+                "srun started several tasks that cannot meet; start them with srun --mpi=pmix, or one task with srun -n 1"};
+        case Launch::kGroup: break;
+    }
+    MILLRACE_LET(table, load_plugin());
+    return Group::open(*table);
+}
+
+std::string device_of_rank(const char* visible, int gpus, int local_rank) {
+    std::vector<std::string> devices;
+    for (int gpu = 0; visible == nullptr && gpu < gpus; ++gpu) devices.push_back(std::to_string(gpu));
+    std::istringstream list(visible != nullptr ? visible : "");
+    for (std::string device; std::getline(list, device, ',');) devices.push_back(device);
+    return devices.empty() ? std::string() : devices[static_cast<std::size_t>(local_rank) % devices.size()];
+}
+
+base::Status share_host(Group& group) {
+    if (group.size() == 1) return base::ok();
+    int gpus = 0;  // by the driver's files: asking CUDA would fix what it sees
+    while (fs::exists(fmt::format("/dev/nvidia{}", gpus))) ++gpus;
+    const std::string device = device_of_rank(std::getenv("CUDA_VISIBLE_DEVICES"), gpus, group.local_rank());
+    if (!device.empty()) setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
+
+    cpu_set_t own{};
+    (void)sched_getaffinity(0, sizeof own, &own);
+    const std::string place =
+        group.hosts()[static_cast<std::size_t>(group.rank())] + std::string(reinterpret_cast<const char*>(&own), sizeof own);
+    MILLRACE_LET(places, Group::all_texts(group, place));
+    base::processor_sharers = static_cast<int>(std::count(places.begin(), places.end(), place));
+    return base::ok();
+}
 
 }  // namespace millrace::comm

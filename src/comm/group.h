@@ -12,9 +12,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/result.h"
+#include "comm/mpi/table.h"
 
 namespace millrace::comm {
 
@@ -26,6 +28,21 @@ public:
 
     void begin();
     void end();
+    /// Counts for as long as it lives; of null nothing.
+    class [[nodiscard]] Wait {
+    public:
+        explicit Wait(Progress* progress) : progress_(progress) {
+            if (progress_ != nullptr) progress_->begin();
+        }
+        ~Wait() {
+            if (progress_ != nullptr) progress_->end();
+        }
+        Wait(const Wait&) = delete;
+        Wait& operator=(const Wait&) = delete;
+
+    private:
+        Progress* const progress_;
+    };
 
     [[nodiscard]] std::uint64_t begun() const { return begun_.load(); }
     [[nodiscard]] std::uint64_t ended() const { return ended_.load(); }
@@ -42,20 +59,26 @@ private:
 /// (mpirun and srun then end the others).
 class Group {
 public:
-    Group() = default;
+    /// Of the ranks that `table` reaches, which outlives it.
+    static base::Result<std::unique_ptr<Group>> open(const MpiTable& table);
+    /// The same where place and hosts are known; null: nobody to talk to, what a rank sends comes back.
+    Group(const MpiTable* table, const MpiPlace& place, std::vector<std::string> hosts)
+        : table_(table), place_(place), hosts_(std::move(hosts)) {}
     Group(const Group&) = delete;
     Group& operator=(const Group&) = delete;
     /// Waits for the destructors of the other ranks, unless the group was abandoned or a collective has failed. Runs in the
     /// thread that opened the group.
-    virtual ~Group() = default;
+    ~Group();
 
-    [[nodiscard]] int rank() const { return rank_; }
-    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] int rank() const { return place_.rank; }
+    [[nodiscard]] int size() const { return place_.size; }
     /// Among the ranks of this host.
-    [[nodiscard]] int local_rank() const { return local_rank_; }
-    [[nodiscard]] int local_size() const { return local_size_; }
+    [[nodiscard]] int local_rank() const { return place_.local_rank; }
+    [[nodiscard]] int local_size() const { return place_.local_size; }
     /// The host's name per rank. [size]
     [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
+    /// "rank 3 on node7"
+    [[nodiscard]] std::string name_of(int rank) const;
 
     /// Piece r of `send` goes to rank r, whose piece for this rank comes to place r of `receive`. Both hold size() pieces of
     /// `bytes_each`, any number of bytes, and do not overlap.
@@ -71,8 +94,16 @@ public:
 
     /// The ranks that give the same colour, in their order. Counts its collectives as this group's and is abandoned with it,
     /// which outlives it.
-    virtual base::Result<std::unique_ptr<Group>> split(int colour) = 0;
+    base::Result<std::unique_ptr<Group>> split(int colour);
 
+    /// `own` of every rank. [size]
+    template <class T>
+    base::Result<std::vector<T>> all_of(const T& own) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        std::vector<T> all(static_cast<std::size_t>(size()));
+        MILLRACE_TRY(all_gather(&own, all.data(), sizeof own));
+        return all;
+    }
     /// The texts of all ranks, of any length. [size]
     static base::Result<std::vector<std::string>> all_texts(Group& group, std::string_view text);
 
@@ -80,9 +111,9 @@ public:
     static base::Status agree(Group& group, const base::Status& own);
 
     /// A number to every other rank, without waiting for anybody. Each takes them before its group ends.
-    virtual base::Status send_note(int) { return base::ok(); }
+    base::Status send_note(int note);
     /// One that has come and was not yet taken. Never waits.
-    virtual base::Result<std::optional<int>> next_note() { return std::optional<int>(); }
+    base::Result<std::optional<int>> next_note();
 
     /// Before leaving with an error: the destructor no longer waits for the other ranks.
     void abandon() { shared_->abandoned = true; }
@@ -93,31 +124,22 @@ public:
     [[nodiscard]] Progress& progress() { return shared_->progress; }
     [[nodiscard]] const Progress& progress() const { return shared_->progress; }
 
-protected:
+private:
     /// Of a group and its parts.
     struct Shared {
         std::atomic<bool> abandoned = false;
         std::atomic<std::uint64_t> messages = 0;
         Progress progress;
     };
-    explicit Group(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+    [[nodiscard]] base::Status status_of(const char* error) const;
+    template <class Call, class... Arguments>
+    base::Status collective(Call MpiTable::*call, Arguments... arguments);
 
-    virtual base::Status do_all_to_all(const void* send, void* receive, std::size_t bytes_each) = 0;
-    virtual base::Status do_all_gather(const void* send, void* receive, std::size_t bytes_each) = 0;
-    virtual base::Status do_broadcast(void* data, std::size_t bytes, int root) = 0;
-    virtual base::Status do_barrier() = 0;
-    virtual base::Status do_all_reduce(float* data, std::size_t count) = 0;
-
-    int rank_ = 0;
-    int size_ = 1;
-    int local_rank_ = 0;
-    int local_size_ = 1;
+    const MpiTable* const table_;
+    MpiPlace place_;
+    int ranks_ = kAllRanks;
     std::vector<std::string> hosts_;
     std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-
-private:
-    template <class Work>
-    base::Status counted(Work&& work);
 };
 
 /// How this process was started.

@@ -4,8 +4,73 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#ifdef MILLRACE_HAVE_NCCL_HEADER
+#include <nccl.h>
+
+#include <type_traits>
+#endif
 
 namespace millrace::comm {
+
+// What is used of NCCL, declared here so that building needs no header of it.
+namespace nccl {
+
+constexpr Code kSuccess = 0;
+constexpr Code kInProgress = 7;
+constexpr int kBytes = 0;  ///< types of elements
+constexpr int kFloats = 7;
+constexpr int kSum = 0;
+
+struct UniqueId {
+    char bytes[128];
+};
+using Stream = void*;  ///< a cudaStream_t
+
+struct Api {
+    Code (*unique_id)(UniqueId*);
+    Code (*init)(Communicator*, int ranks, UniqueId, int rank);
+    Code (*destroy)(Communicator);
+    Code (*abort)(Communicator);
+    Code (*async_error)(Communicator, Code*);
+    const char* (*error_text)(Code);
+    const char* (*last_error)(Communicator);
+    Code (*group_start)();
+    Code (*group_end)();
+    Code (*send)(const void*, std::size_t count, int type, int peer, Communicator, Stream);
+    Code (*receive)(void*, std::size_t count, int type, int peer, Communicator, Stream);
+    Code (*all_gather)(const void*, void*, std::size_t count, int type, Communicator, Stream);
+    Code (*all_reduce)(const void*, void*, std::size_t count, int type, int operation, Communicator, Stream);
+};
+
+// All but ncclGetLastError, which is the youngest (2.13); without it errors have no details.
+#define MILLRACE_NCCL_CALLS(call) \
+    call(unique_id, ncclGetUniqueId) call(init, ncclCommInitRank) call(destroy, ncclCommDestroy) call(abort, ncclCommAbort) \
+        call(async_error, ncclCommGetAsyncError) call(error_text, ncclGetErrorString) call(group_start, ncclGroupStart) \
+            call(group_end, ncclGroupEnd) call(send, ncclSend) call(receive, ncclRecv) call(all_gather, ncclAllGather) \
+                call(all_reduce, ncclAllReduce)
+
+#ifdef MILLRACE_HAVE_NCCL_HEADER  // nothing of this remains in the program
+/// Both are passed alike: pointers, numbers of one size, or structures of one size.
+template <class Ours, class Theirs>
+constexpr bool kAlike = sizeof(Ours) == sizeof(Theirs) &&
+                        std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>&& std::is_class_v<Ours> == std::is_class_v<Theirs>;
+
+template <class Ours, class Theirs>
+struct SameCall : std::false_type {};
+template <class OurResult, class... Ours, class TheirResult, class... Theirs>
+requires(sizeof...(Ours) == sizeof...(Theirs)) struct SameCall<OurResult (*)(Ours...), TheirResult (*)(Theirs...)>
+    : std::bool_constant<kAlike<OurResult, TheirResult> && (kAlike<Ours, Theirs> && ...)> {
+};
+
+#define MILLRACE_SAME_CALL(ours, theirs) static_assert(SameCall<decltype(Api::ours), decltype(&theirs)>::value, #theirs);
+MILLRACE_NCCL_CALLS(MILLRACE_SAME_CALL)
+MILLRACE_SAME_CALL(last_error, ncclGetLastError)
+static_assert(kSuccess == ncclSuccess && kInProgress == ncclInProgress);
+static_assert(kBytes == ncclInt8 && kFloats == ncclFloat32 && kSum == ncclSum);
+#endif
+
+}  // namespace nccl
+
 namespace {
 
 constexpr const char* kNcclRemedy =
@@ -19,15 +84,12 @@ bool bind(void* library, Function& function, const char* name) {
     return function != nullptr;
 }
 
-/// ncclGetLastError is the youngest of them (2.13); without it errors have no details.
 bool bind_all(void* library, nccl::Api& api) {
     bind(library, api.last_error, "ncclGetLastError");
-    return bind(library, api.unique_id, "ncclGetUniqueId") && bind(library, api.init, "ncclCommInitRank") &&
-           bind(library, api.destroy, "ncclCommDestroy") && bind(library, api.abort, "ncclCommAbort") &&
-           bind(library, api.async_error, "ncclCommGetAsyncError") && bind(library, api.error_text, "ncclGetErrorString") &&
-           bind(library, api.group_start, "ncclGroupStart") && bind(library, api.group_end, "ncclGroupEnd") &&
-           bind(library, api.send, "ncclSend") && bind(library, api.receive, "ncclRecv") &&
-           bind(library, api.all_gather, "ncclAllGather") && bind(library, api.all_reduce, "ncclAllReduce");
+    bool found = true;
+#define MILLRACE_BIND(ours, theirs) found = found && bind(library, api.ours, #theirs);
+    MILLRACE_NCCL_CALLS(MILLRACE_BIND)
+    return found;
 }
 
 /// Stays loaded.
@@ -48,7 +110,7 @@ base::Result<std::unique_ptr<Nccl>> Nccl::open(Group& group) {
     auto loaded = load();
     MILLRACE_LET(errors, Group::all_texts(group, loaded.ok() ? "" : loaded.error().text()));
     for (std::size_t rank = 0; rank < errors.size(); ++rank)
-        if (!errors[rank].empty()) return base::Error{errors[rank], fmt::format("rank {} on {}", rank, group.hosts()[rank])};
+        if (!errors[rank].empty()) return base::Error{errors[rank], group.name_of(static_cast<int>(rank))};
     std::unique_ptr<Nccl> self(new Nccl(group, **loaded));
     nccl::UniqueId id{};
     if (group.rank() == 0) MILLRACE_TRY(self->status_of(self->api_.unique_id(&id), "ncclGetUniqueId"));
@@ -73,8 +135,7 @@ base::Status Nccl::status_of(nccl::Code code, const char* call) {
     const char* details = api_.last_error != nullptr ? api_.last_error(communicator_) : nullptr;
     if (details != nullptr && *details != '\0') text += fmt::format(" ({})", details);
     group_.abandon();
-    return base::Error{text,
-                       fmt::format("rank {} on {}", group_.rank(), group_.hosts()[static_cast<std::size_t>(group_.rank())])};
+    return base::Error{text, group_.name_of(group_.rank())};
 }
 
 base::Status Nccl::all_to_all(const void* send, void* receive, std::size_t bytes_each, void* stream) {

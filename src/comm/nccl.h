@@ -6,9 +6,15 @@
 
 #include "base/result.h"
 #include "comm/group.h"
-#include "comm/nccl_abi.h"
 
 namespace millrace::comm {
+namespace nccl {
+
+struct Api;
+using Code = int;
+using Communicator = struct CommunicatorTag*;
+
+}  // namespace nccl
 
 /// A communicator over all ranks of a group, each with a GPU of its own. Collectives are enqueued on a stream (a cudaStream_t),
 /// may be captured, and are called by all ranks in the same order. An error leaves it unusable.

@@ -1,6 +1,7 @@
 #pragma once
 // Where the rows of a step come from. A source keeps or streams the samples of a data set; a program asks it for one micro-batch.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -16,14 +17,6 @@
 #include "tape/builder.h"
 
 namespace millrace::data {
-
-enum class Part : std::uint8_t { train, validation, test };
-constexpr int kPartCount = 3;
-inline constexpr Part kAllParts[] = {Part::train, Part::validation, Part::test};
-constexpr std::size_t index_of(Part part) { return static_cast<std::size_t>(part); }
-constexpr const char* name_of(Part part) {
-    return part == Part::train ? "train" : part == Part::validation ? "validation" : "test";
-}
 
 /// A field to gather, and where to. `into` [K,1,rows,width] may have any row stride; absent: a new buffer, i32 or builder.real().
 struct Wanted {
@@ -88,6 +81,57 @@ public:
     std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows, std::initializer_list<Wanted> fields) {
         return gather(builder, part, rows, std::span<const Wanted>(fields.begin(), fields.size()));
     }
+};
+
+/// Data that is learned in stages: one domain after the other, each for as many epochs, all scored after every epoch.
+/// The samples of the validation and of the test part lie domain by domain, in the order in which the domains are learned.
+struct Domain {
+    std::string name;
+    std::array<std::int32_t, kPartCount> samples{};  ///< by part; of train: what an epoch may draw from
+
+    [[nodiscard]] std::int32_t count(Part part) const { return samples[index_of(part)]; }
+};
+
+/// Where one record puts all fields of a micro-batch, whichever are wanted: as asked for, else in new buffers.
+struct Gathered {
+    std::vector<tensor::View> fields;  ///< by number of the source's fields
+    std::vector<tensor::View> wanted;  ///< in the order of `wanted`
+};
+Gathered places_of(tape::Builder& builder, const Fields& fields, std::int32_t rows, std::span<const Wanted> wanted);
+
+/// A source whose samples live in device memory, as tables that programs gather from.
+class ResidentSource : public BatchSource {
+public:
+    [[nodiscard]] std::int32_t samples(Part part) const override {
+        return static_cast<std::int32_t>(order_[index_of(part)].size());
+    }
+    [[nodiscard]] const Fields& fields() const final { return fields_; }
+    base::Status declare(tape::Store& store) final;
+    base::Status upload(tape::Store& store) override;
+
+protected:
+    /// As declare(), by the functions below.
+    virtual base::Status declare_tables(tape::Store& store) = 0;
+    /// Has upload() call `fill`.
+    void on_upload(std::function<void(tape::Store&)> fill) { fills_.push_back(std::move(fill)); }
+    /// Declares a table [1,1,rows,cols] that upload() fills with `values`, which stay until then; none: it is left as it is.
+    template <class T>
+    tensor::View add_table(tape::Store& store, std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols,
+                           const std::vector<T>& values) {
+        const tensor::View table = store.add_data(std::move(name), dtype, rows, cols);
+        on_upload([table, &values](tape::Store& to) {
+            if (!values.empty()) to.write(table, values);
+        });
+        return table;
+    }
+    /// The table of order_, i32 [1,1,samples(part),1].
+    tensor::View add_order(tape::Store& store, Part part);
+
+    Fields fields_;
+    std::array<std::vector<std::int32_t>, kPartCount> order_;  ///< rows of the part's tables
+
+private:
+    std::vector<std::function<void(tape::Store&)>> fills_;
 };
 
 }  // namespace millrace::data

@@ -35,4 +35,7 @@ struct DataCommand {
     std::function<base::Result<std::string>(const CommandOptions& options, const CommandProgress& progress)> run;
 };
 
+/// `millrace data show`: what lies at a path, as training would read it.
+DataCommand show_command();
+
 }  // namespace millrace::data

@@ -7,15 +7,11 @@
 
 #include "base/log.h"
 #include "base/split.h"
-#include "data/at_path.h"
 #include "data/forms.h"
-#include "data/load_samples.h"
 #include "data/pairs/resident_pairs.h"
-#include "data/recordings/feature_file.h"
-#include "data/recordings/load_recordings.h"
+#include "data/recordings/recording_set.h"
 #include "data/recordings/resident_recordings.h"
-#include "data/recordings/streamed_recordings.h"
-#include "data/text/words.h"
+#include "data/text/tokenizer.h"
 #include "io/checksum.h"
 
 namespace millrace::data {
@@ -62,8 +58,7 @@ base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::strin
                                  load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe))));
     auto set = std::make_shared<const PairSet>(std::move(loaded));
     LoadedData data;
-    data.identity = {set->name, static_cast<std::int64_t>(set->split.training.size()),
-                     static_cast<std::int64_t>(set->split.validation.size()), 0, set->checksum};
+    data.identity = {set->name, std::ssize(set->part(Part::train)), std::ssize(set->part(Part::validation)), 0, set->checksum};
     PairTokens tokens;
     if (!token_keys.empty() && recipe.boolean(token_keys + ".enabled"))
         MILLRACE_SET(tokens, number_texts(recipe, token_keys, *set, stored));

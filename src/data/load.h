@@ -1,6 +1,8 @@
 #pragma once
 // The choice of loader: the data of a kind, loaded as the recipe says.
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -8,9 +10,8 @@
 
 #include "base/recipe.h"
 #include "data/batch_source.h"
-#include "data/data_set.h"
-#include "data/domain.h"
-#include "data/text/resident_text.h"
+#include "data/fields.h"
+#include "data/text/text_set.h"
 
 namespace millrace::data {
 
@@ -40,5 +41,28 @@ LoadedData windows_of(std::shared_ptr<const TextSet> set, std::int32_t length, c
 /// equal number of train.epochs each. Without `stream` all data is resident.
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
                                    const StoredData& stored = {}, const ChooseStream& stream = {});
+
+/// An error of what was loaded is one of data.path. Without `training` it says how to name another place.
+template <class T>
+base::Result<T> at_path(const base::Recipe& recipe, bool training, base::Result<T> loaded) {
+    if (loaded.ok()) return loaded;
+    base::Error error =
+        recipe
+            .bad("data.path",
+                 fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
+                             training ? "" : "; --data names the folder when it has moved or the path is not from here"))
+            .because(loaded.error());
+    error.exit_status = loaded.error().exit_status;
+    return error;
+}
+
+/// The keys of [data] that families of samples have: of pictures, arrays, tables or IDX files, whichever lie at data.path.
+void add_sample_keys(base::Schema& schema);
+/// Adds data.validation and data.test.
+void add_part_keys(base::Schema& schema, const std::string& of);
+
+/// As load_data().
+base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training, const StoredData& stored,
+                                      const ChooseStream& choose);
 
 }  // namespace millrace::data

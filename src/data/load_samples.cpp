@@ -1,14 +1,9 @@
-#include "data/load_samples.h"
+#include "data/load.h"
 
 #include <fmt/format.h>
 
-#include "data/arrays/array_set.h"
-#include "data/at_path.h"
 #include "data/forms.h"
-#include "data/images/image_set.h"
-#include "data/pictures/picture_set.h"
 #include "data/resident_samples.h"
-#include "data/tables/table_set.h"
 
 namespace millrace::data {
 namespace {
@@ -17,35 +12,6 @@ Augmentation augmentation_of(const base::Recipe& recipe) {
     return {recipe.boolean("data.augment"), static_cast<float>(recipe.real("data.rotate")),
             static_cast<float>(recipe.real("data.shift")), static_cast<float>(recipe.real("data.scale")),
             static_cast<float>(recipe.real("data.flip"))};
-}
-
-/// IDX files have no more than a checkpoint may say of their scale and classes.
-Result<SampleSet> load_idx_set(const SampleRequest& request) {
-    MILLRACE_LET(images, load_image_set(request.path, request.validation, request.seed));
-    SampleSet set = samples_of(images);
-    if (request.stored == nullptr) return set;
-    const Preparation& stored = *request.stored;
-    if (set.preparation.classes > stored.classes)
-        return Error{
-            fmt::format("has labels up to {}; the training data had {} classes", set.preparation.classes - 1, stored.classes),
-            request.path.string()};
-    return set;
-}
-
-Result<SampleSet> read_form(const SampleRequest& request) {
-    switch (form_of(request.path)) {
-        case Form::pictures: return load_picture_set(request);
-        case Form::table: return load_table_set(request);
-        case Form::arrays: return load_array_set(request);
-        default: break;
-    }
-    std::error_code ignored;
-    if (form_of(request.path) == Form::unknown && std::filesystem::exists(request.path, ignored))
-        return Error{
-            "holds nothing to train on; a folder for each class with PNG or JPEG pictures, a table (.csv, .tsv), arrays "
-            "(.npy, .npz) or IDX files would be right",
-            request.path.string()};
-    return load_idx_set(request);
 }
 
 }  // namespace
@@ -77,31 +43,20 @@ void add_sample_keys(base::Schema& schema) {
     schema.real("data.flip", 0.5, "augmentation: probability of mirroring").between(0, 1);
 }
 
-Result<SampleSet> load_sample_set(const SampleRequest& request) {
-    MILLRACE_LET(set, read_form(request));
-    if (request.stored != nullptr && set.preparation.target.has_value() != request.stored->target.has_value())
-        return Error{"has other answers than the training data", request.path.string()};
-    if (request.stored != nullptr && set.preparation.shape != request.stored->shape)
-        return Error{"has images of another shape than the training data", request.path.string()};
-    if (request.stored != nullptr) set.preparation = *request.stored;
-    return set;
-}
-
 base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training, const StoredData& stored,
                                       const ChooseStream& choose) {
     if (recipe.real("data.validation") + recipe.real("data.test") >= 1)
         return recipe.bad("data.test", "data.validation and data.test leave nothing to train on; a sum below 1 would be right");
-    SampleRequest request;
-    request.path = recipe.text("data.path");
-    request.validation = recipe.real("data.validation");
-    request.test = recipe.real("data.test");
-    request.seed = static_cast<std::uint64_t>(recipe.integer("data.split_seed"));
-    request.size = recipe.text("data.size");
-    request.resize = recipe.text("data.resize");
-    request.colour = recipe.text("data.colour");
-    request.target = recipe.text("data.target");
-    request.task = recipe.text("data.task");
-    request.ignore = recipe.text("data.ignore");
+    SampleRequest request{.path = recipe.text("data.path"),
+                          .validation = recipe.real("data.validation"),
+                          .test = recipe.real("data.test"),
+                          .seed = static_cast<std::uint64_t>(recipe.integer("data.split_seed")),
+                          .size = recipe.text("data.size"),
+                          .resize = recipe.text("data.resize"),
+                          .colour = recipe.text("data.colour"),
+                          .target = recipe.text("data.target"),
+                          .task = recipe.text("data.task"),
+                          .ignore = recipe.text("data.ignore")};
     Preparation preparation;
     if (!stored.preparation.empty()) {
         MILLRACE_SET(preparation, decode_preparation(stored.preparation, "data_preparation of the checkpoint"));

@@ -5,9 +5,7 @@
 #include <array>
 #include <memory>
 
-#include "data/images/image_set.h"
-#include "data/inputs.h"
-#include "data/resident_source.h"
+#include "data/batch_source.h"
 #include "data/sample_set.h"
 #include "data/stream/streamed_source.h"
 
@@ -27,8 +25,6 @@ class ResidentSamples final : public ResidentSource {
 public:
     /// Fields are image, or vector where the set's inputs are none, and label, or target where numbers are predicted.
     explicit ResidentSamples(std::shared_ptr<const SampleSet> set, Augmentation augmentation = {});
-    explicit ResidentSamples(const std::shared_ptr<const ImageSet>& set, Augmentation augmentation = {})
-        : ResidentSamples(std::make_shared<const SampleSet>(samples_of(*set)), augmentation) {}
 
     [[nodiscard]] std::vector<std::string> notes() const override { return set_->notes; }
     [[nodiscard]] std::string preparation() const override { return encode(set_->preparation); }

@@ -1,4 +1,4 @@
-#include "data/show.h"
+#include "data/command.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,10 +7,10 @@
 
 #include "base/units.h"
 #include "data/forms.h"
-#include "data/load_samples.h"
+#include "data/load.h"
 #include "data/text/text_set.h"
-#include "io/csv.h"
 #include "io/picture_file.h"
+#include "io/table_file.h"
 
 namespace millrace::data {
 namespace {

@@ -4,71 +4,138 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
-#include "diagnose/causes/owners.h"
 #include "diagnose/compare/statistics.h"
 #include "diagnose/findings/findings.h"
 #include "diagnose/overview/overview.h"
 #include "diagnose/reading/sound.h"
-#include "diagnose/replay/pace.h"
 
 namespace millrace::diagnose {
 namespace {
 
+constexpr double kFewestSamples = 3;  ///< one reading is an anecdote
+constexpr double kBusy = 0.85;
 constexpr double kMuchIdle = 0.15;  ///< a GPU that idles more, for no known reason, is no clean bill; nor are such pauses unsaid
 
 void describe_steps(const Study& study, Diagnosis& diagnosis) {
-    std::vector<Time> lengths;
-    const bool whole = study.is_shapeless();
-    bool ranges = false;
-    for (const WindowSteps& window : study.steps) {
-        ranges = ranges || window.source == StepSource::kRanges;
-        for (const Step& step : window.steps) {
-            lengths.push_back(step.end - step.begin);
-            diagnosis.recorded.emplace_back(step.begin, step.end);
-        }
-    }
-    diagnosis.steps = lengths.size();
-    diagnosis.step_ms = ms_of(median_of(lengths));
-    if (whole) diagnosis.remarks.push_back("no step returns in the sequence of launches: a window counts as one step");
-    if (ranges) diagnosis.remarks.push_back("steps are those that the program or its profiler marked");
-    if (study.steps.size() > 1 || whole) return;
-    if (lengths.size() < kPolicy.few_steps)
-        diagnosis.remarks.push_back(
-            fmt::format("only {} steps were seen: record a longer run for surer findings", lengths.size()));
-}
-
-void describe_recording(const Study& study, Diagnosis& diagnosis) {
+    for (const WindowSteps& window : study.steps)
+        for (const Step& step : window.steps) diagnosis.recorded.emplace_back(step.begin, step.end);
+    diagnosis.blocks = study.blocks;
+    diagnosis.steps = study.step_count;
+    diagnosis.step_ms = ms_of(median_of(study.lengths));
     diagnosis.undisturbed_step_ms = study.undisturbed_ms;
     diagnosis.costed_step_ms = study.costed_ms();
     diagnosis.unseen_loading_ms = study.unseen_loading_ms();
     diagnosis.undisturbed_evaluation_ms = study.undisturbed_evaluation_ms;
     if (const auto pace = study.pace(); pace && *pace > 0) diagnosis.window_overhead_share = std::max(0.0, 1 / *pace - 1);
-    if (study.blocks.empty() && !study.timeline.blocks.empty())
-        diagnosis.remarks.push_back(
-            "steps counted outside of windows are not those in windows: the pace without recording is not known");
-    if (study.replay_error > kPolicy.replay_error)
-        diagnosis.remarks.push_back(
-            fmt::format("the replay of the recording is off by {:.0f} %: costs are less sure", 100 * study.replay_error));
-    if (study.is_profiled())
-        diagnosis.remarks.push_back(
-            fmt::format("noting calls, operators and functions made a step of {:.1f} ms out of one of {:.1f} ms, which costs are "
-                        "of; record with `millrace record`, or without with_stack, for surer ones",
-                        study.recorded_ms, study.base_ms));
-    if (study.shapeless > 0)
-        diagnosis.remarks.push_back(fmt::format("in {} of {} windows no step returns as in the others: they were left out",
-                                                study.shapeless, study.lanes.size()));
-    if (study.timeline.dropped > 0)
-        diagnosis.remarks.push_back(fmt::format("{} records were lost: costs may be too low", study.timeline.dropped));
-    if (study.timeline.samples.empty() && study.timeline.source == Source::kRecording)
-        diagnosis.remarks.push_back("the host was not sampled: loader waits, file output and Python work cannot be told apart");
+}
+
+/// What a reader of costs should know about the recording.
+void add_remarks(const Study& study, std::vector<std::string>& remarks) {
+    const bool whole = study.is_shapeless();
+    const auto say = [&](bool holds, auto text, const auto&... values) {
+        if (holds) remarks.push_back(fmt::format(fmt::runtime(text), values...));
+    };
+    say(whole, "no step returns in the sequence of launches: a window counts as one step");
+    say(std::ranges::find(study.steps, StepSource::kRanges, &WindowSteps::source) != study.steps.end(),
+        "steps are those that the program or its profiler marked");
+    say(study.steps.size() <= 1 && !whole && study.step_count < kPolicy.few_steps,
+        "only {} steps were seen: record a longer run for surer findings", study.step_count);
+    say(study.blocks.empty() && !study.timeline.blocks.empty(),
+        "steps counted outside of windows are not those in windows: the pace without recording is not known");
+    say(study.replay_error > kPolicy.replay_error, "the replay of the recording is off by {:.0f} %: costs are less sure",
+        100 * study.replay_error);
+    say(study.is_profiled(),
+        "noting calls, operators and functions made a step of {:.1f} ms out of one of {:.1f} ms, which costs are of; record with "
+        "`millrace record`, or without with_stack, for surer ones",
+        study.recorded_ms, study.base_ms);
+    say(study.shapeless > 0, "in {} of {} windows no step returns as in the others: they were left out", study.shapeless,
+        study.lanes.size());
+    say(study.timeline.dropped > 0, "{} records were lost: costs may be too low", study.timeline.dropped);
+    say(study.timeline.samples.empty() && study.timeline.source == Source::kRecording,
+        "the host was not sampled: loader waits, file output and Python work cannot be told apart");
     bool calls = false;
     std::size_t rejoined = 0;
     for (const Lane& lane : study.lanes) calls = calls || !lane.calls.empty(), rejoined += lane.rejoined;
-    if (rejoined > 0)
-        diagnosis.remarks.push_back(
-            fmt::format("{} jobs came with the number of another call and were joined by order", rejoined));
-    if (!calls) diagnosis.remarks.push_back("no calls were recorded: idle time stays unexplained");
+    say(rejoined > 0, "{} jobs came with the number of another call and were joined by order", rejoined);
+    say(!calls, "no calls were recorded: idle time stays unexplained");
+}
+
+Finding loader_finding(double step_ms, double wait_ms) {
+    const double share = wait_ms / step_ms;
+    Finding finding{{"Steps wait for their data.",
+                     fmt::format("A step takes {:.3g} ms on average and waits {:.3g} ms of it ({:.0f} %) for its batch.", step_ms,
+                                 wait_ms, 100 * share),
+                     "Use a data set that fits the device's memory, a faster disk or a smaller train.batch; events.jsonl says "
+                     "what the machine did in the longest waits.",
+                     "batches are ready whenever a step asks for one"},
+                    Kind::kLoaderWait,
+                    severity_of(share, kPolicy.band(Kind::kLoaderWait))};
+    finding.lost_ms_per_step = wait_ms;
+    finding.gain_upper_bound = share;
+    finding.confidence = 0.8;
+    return finding;
+}
+
+/// Without anything that is found out: title, device, remarks, lost records.
+Diagnosis head_of(const Timeline& timeline) {
+    Diagnosis diagnosis;
+    diagnosis.title = timeline.title;
+    diagnosis.device_name = timeline.device_name;
+    diagnosis.dropped_records = timeline.dropped;
+    diagnosis.remarks = timeline.remarks;
+    return diagnosis;
+}
+
+/// Whether a finding is more than a note.
+bool has_warnings(const Diagnosis& diagnosis) {
+    return std::ranges::any_of(diagnosis.findings, [](const Finding& each) { return each.severity != Severity::kNote; });
+}
+
+/// Of a run of `train`, which has no trace: step time, the loader's wait, use of the GPU, memory at its edge, a GPU that
+/// slows itself down. Whatever needs calls or kernels is left unsaid.
+Diagnosis diagnose_training(const Timeline& timeline) {
+    Diagnosis diagnosis = head_of(timeline);
+    const BlockSpeed speed = speed_of(timeline.blocks);
+    const MachineFigures machine = figures_of(timeline.machine);
+    diagnosis.steps = static_cast<std::uint64_t>(std::min(speed.steps, 1e15));
+    diagnosis.step_ms = speed.median_ms;
+    if (timeline.device_name.empty() && !machine.utilization) {
+        diagnosis.steps = 0;
+        diagnosis.remarks.insert(diagnosis.remarks.begin(),
+                                 "the run trained on the CPU: there is no GPU whose time could be divided");
+        return diagnosis;
+    }
+    if (diagnosis.steps == 0) diagnosis.remarks.emplace_back("no steps were seen: the run ended before its first row of metrics");
+
+    const auto part = [&](Owner owner) -> double& { return diagnosis.breakdown_ms[index_of(owner)]; };
+    const double mean = speed.steps > 0 ? speed.ms / speed.steps : 0, wait = std::min(speed.wait_ms.value_or(0), mean);
+    part(Owner::kLoaderWait) = wait;
+    const bool sampled = machine.utilization_samples >= kFewestSamples;
+    if (sampled) {
+        diagnosis.busy_share = *machine.utilization;
+        part(Owner::kCompute) = std::min(*machine.utilization * mean, mean - wait);
+        if (*machine.utilization < 0.3)
+            diagnosis.remarks.push_back(
+                fmt::format("the GPU had a kernel in {:.0f} % of the time alone", 100 * *machine.utilization));
+    } else {
+        diagnosis.busy_share = std::numeric_limits<double>::quiet_NaN();
+        diagnosis.remarks.emplace_back("the GPU's use was not sampled: how busy it was is not known");
+    }
+    part(Owner::kUnexplained) = mean - part(Owner::kLoaderWait) - part(Owner::kCompute);
+
+    if (mean > 0 && wait / mean >= kPolicy.band(Kind::kLoaderWait).warn) diagnosis.findings.push_back(loader_finding(mean, wait));
+    const auto add = [&](std::optional<Finding> finding) {
+        if (!finding) return;
+        finding->confidence = 0.9;
+        diagnosis.findings.push_back(std::move(*finding));
+    };
+    add(memory_edge(machine, 0, "Lower train.batch, eval.batch or members, or find who else is on the GPU with nvidia-smi."));
+    if (machine.throttle_samples >= kFewestSamples) add(throttled(machine));
+    // Without a trace a GPU that idles cannot be told from one that is kept waiting: no clean bill for it.
+    diagnosis.healthy = diagnosis.steps > 0 && !has_warnings(diagnosis) && sampled && *machine.utilization >= kBusy;
+    return diagnosis;
 }
 
 }  // namespace
@@ -95,27 +162,19 @@ Diagnosis diagnose(const Timeline& timeline) {
         diagnosis.remarks.push_back("no steps were seen: the recording is too short, or the program does not repeat itself");
         return diagnosis;
     }
-    diagnosis.blocks = study.blocks;
     describe_steps(study, diagnosis);
-    describe_recording(study, diagnosis);
+    add_remarks(study, diagnosis.remarks);
     const Roles roles(study);
-    Breakdown breakdown = divide_steps(study, roles);
-    diagnosis.breakdown_ms = breakdown.ms;
-    diagnosis.busy_share = breakdown.busy_share;
+    divide_steps(study, roles, diagnosis);
     const auto undisturbed =
         study.undisturbed_evaluation_ms ? *study.undisturbed_ms + *study.undisturbed_evaluation_ms : study.undisturbed_ms;
     const double recorded = study.recorded_ms + (study.undisturbed_evaluation_ms ? study.evaluation_ms : 0);
     diagnosis.overhead_share = overhead_share(timeline, launcher->process, recorded, undisturbed, study.presence_ms);
-    diagnosis.evaluation_ms = sum_of(breakdown.evaluation_ms);
-    diagnosis.typical = std::move(breakdown.typical);
-    diagnosis.worst = std::move(breakdown.worst);
-    Chart chart(study, roles);
-    const double sum = sum_of(breakdown.ms);
-    const double pauses = sum > 0 ? breakdown.ms[index_of(Owner::kOther)] / sum : 0;
-    examine(chart, breakdown, pauses);
-    diagnosis.findings = std::move(chart.findings);
     if (study.unseen) diagnosis.remarks.push_back(remark_of(*study.unseen, study));
-    diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
+    const double sum = sum_of(diagnosis.breakdown_ms);
+    const double pauses = sum > 0 ? diagnosis.breakdown_ms[index_of(Owner::kOther)] / sum : 0;
+    Chart chart{study, roles, framework_of(timeline, *launcher), diagnosis};
+    examine(chart, pauses);
     diagnosis.healthy = !has_warnings(diagnosis);
     // What recording added may be in either: first in pauses.
     const double added = added_by_recording_ms(diagnosis), step = sum - added;

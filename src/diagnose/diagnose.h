@@ -10,8 +10,4 @@ namespace millrace::diagnose {
 /// Never fails: what cannot be told is left out and named in `remarks`. A pure function of its arguments.
 Diagnosis diagnose(const Timeline& timeline);
 
-/// The same of a run of `train`, which has no trace: step time, the loader's wait, use of the GPU, memory at its edge, a GPU that
-/// slows itself down. Whatever needs calls or kernels is left unsaid.
-Diagnosis diagnose_training(const Timeline& timeline);
-
 }  // namespace millrace::diagnose

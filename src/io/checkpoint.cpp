@@ -10,7 +10,6 @@
 #include <set>
 
 #include "base/log.h"
-#include "io/checkpoint_files.h"
 
 namespace millrace::io {
 namespace {
@@ -95,6 +94,14 @@ Status discard(const Path& folder) {
     return base::ok();
 }
 
+Status make_empty(const Path& folder) {
+    std::error_code failure;
+    fs::remove_all(folder, failure);
+    if (!failure) fs::create_directory(folder, failure);
+    if (failure) return system_error("cannot create", folder, failure.value());
+    return base::ok();
+}
+
 }  // namespace
 
 Result<CheckpointStore> CheckpointStore::open(const Path& checkpoints, CheckpointLimits limits, Path name) {
@@ -134,10 +141,8 @@ Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_b
 }
 
 Result<std::uint64_t> CheckpointStore::write(const Path& temporary, const Checkpoint& checkpoint) const {
+    MILLRACE_TRY(make_empty(temporary));
     std::error_code failure;
-    fs::remove_all(temporary, failure);
-    if (!failure) fs::create_directory(temporary, failure);
-    if (failure) return system_error("cannot create", temporary, failure.value());
     auto written = write_checkpoint_files(temporary, checkpoint);
     if (!written.ok()) fs::remove_all(temporary, failure);
     return written;
@@ -197,9 +202,7 @@ Result<Path> CheckpointStore::gather_best(const Path& newest, const std::vector<
     const Path before = fs::canonical(root() / kBest, failure);
     if (failure) return system_error("no best weights to keep", root() / kBest, failure.value());
     const Path temporary = root() / fmt::format("{}{}{}", kTemporary, kGathered, ::getpid());
-    fs::remove_all(temporary, failure);
-    if (!failure) fs::create_directory(temporary, failure);
-    if (failure) return system_error("cannot create", temporary, failure.value());
+    MILLRACE_TRY(make_empty(temporary));
     const auto gather = [&]() -> Result<Path> {
         MILLRACE_TRY(gather_models(temporary, newest, before, keeps));
         MILLRACE_LET(folder, free_folder(kGathered, step_of(newest.filename().string()).value_or(0)));

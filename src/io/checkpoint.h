@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/kept_folder.h"
+#include "io/held_folder.h"
 #include "io/safetensors.h"
 
 namespace millrace::io {
@@ -103,5 +103,31 @@ constexpr std::uint64_t kMostInPlace = 128;
 /// Loads `checkpoints/last`, `checkpoints/best` or a step folder: all files belong to the same save, sizes and checksums as
 /// recorded in state.json. Errors name the file that does not fit.
 Result<LoadedCheckpoint> load_checkpoint(const Path& folder, LoadParts parts = LoadParts::kAll);
+
+/// One file of a checkpoint as state.json records it.
+struct CheckpointFile {
+    std::string path;  ///< relative to the checkpoint's folder
+    std::uint64_t bytes = 0;
+    std::uint64_t checksum = 0;
+    std::uint64_t unpacked = 0;  ///< 0 when the file is not compressed
+};
+
+/// What state.json says about the checkpoint itself.
+struct CheckpointState {
+    std::uint64_t step = 0;
+    std::uint64_t members = 0;
+    std::vector<CheckpointFile> files;
+    std::string text;
+};
+/// `place` names the file in errors.
+Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& place);
+
+/// Fills the empty folder `folder` with the files of `checkpoint`, each synced, state.json last. Gives their bytes in all.
+Result<std::uint64_t> write_checkpoint_files(const Path& folder, const Checkpoint& checkpoint);
+/// Fills the empty folder `folder` with the models of `newest`, but for members that `keeps` names with those of `before`, both
+/// folders of checkpoints of as many members. Files get a second name where the file system can, and are copied elsewhere.
+Status gather_models(const Path& folder, const Path& newest, const Path& before, const std::vector<bool>& keeps);
+/// Reads them back, each against its entry in state.json.
+Result<LoadedCheckpoint> read_checkpoint_files(const Path& folder, LoadParts parts);
 
 }  // namespace millrace::io

@@ -1,10 +1,9 @@
-#include "io/checkpoint_files.h"
+#include "io/checkpoint.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "io/json_nesting.h"
 #include "io/packing.h"
 
 namespace millrace::io {
@@ -104,7 +103,7 @@ const CheckpointFile* find_entry(const CheckpointState& state, const std::string
 }  // namespace
 
 Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& place) {
-    if (nests_too_deep(text)) return Error{"nests too deeply to be the state of a checkpoint", place.string()};
+    if (base::nests_too_deep(text)) return Error{"nests too deeply to be the state of a checkpoint", place.string()};
     try {
         const Json json = base::ordered_json_or_throw(text);
         const Json& about = json.at("checkpoint");

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -126,7 +128,24 @@ Result<std::string> read_text(const Path& path, std::size_t cap) {
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-FileWriter::FileWriter(int descriptor, Path place) : descriptor_(descriptor), place_(std::move(place)) {
+int write_bytes(const FileDescriptor& file, Bytes bytes, std::optional<std::uint64_t> offset) {
+    while (!bytes.empty()) {
+        const ssize_t put = offset ? ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(*offset))
+                                   : ::write(file.get(), bytes.data(), bytes.size());
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && errno == EAGAIN) {
+            pollfd ready{file.get(), POLLOUT, 0};
+            ::poll(&ready, 1, -1);
+            continue;
+        }
+        if (put <= 0) return put < 0 ? errno : ENOSPC;
+        bytes = bytes.subspan(static_cast<std::size_t>(put));
+        if (offset) *offset += static_cast<std::uint64_t>(put);
+    }
+    return 0;
+}
+
+FileWriter::FileWriter(const FileDescriptor& file, Path place) : file_(file), place_(std::move(place)) {
     buffer_.reserve(kBufferSize);
 }
 
@@ -152,21 +171,13 @@ Status FileWriter::flush() {
 }
 
 Status FileWriter::write_through(Bytes bytes) {
-    while (!bytes.empty()) {
-        const ssize_t put = ::write(descriptor_, bytes.data(), bytes.size());
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) {
-            failed_with_ = put < 0 ? errno : ENOSPC;
-            return system_error("cannot write", place_, failed_with_);
-        }
-        bytes = bytes.subspan(static_cast<std::size_t>(put));
-    }
-    return base::ok();
+    failed_with_ = write_bytes(file_, bytes);
+    return failed_with_ == 0 ? base::ok() : system_error("cannot write", place_, failed_with_);
 }
 
 Result<WrittenFile> write_new_file(const Path& path, const std::function<Status(FileWriter&)>& fill) {
     MILLRACE_LET(file, open_file(path, O_WRONLY | O_CREAT | O_EXCL));
-    FileWriter writer(file.get(), path);
+    FileWriter writer(file, path);
     Status status = fill(writer);
     if (status.ok()) status = writer.flush();
     if (status.ok() && ::fsync(file.get()) != 0) status = system_error("cannot sync", path, errno);
@@ -233,7 +244,7 @@ Status overwrite_in_place(const Path& path, std::string_view text) {
     MILLRACE_LET(file, open_file(path, O_WRONLY));
     const auto size = static_cast<off_t>(text.size());
     if (const int failed = ::posix_fallocate(file.get(), 0, size); failed != 0) return system_error("cannot write", path, failed);
-    FileWriter writer(file.get(), path);
+    FileWriter writer(file, path);
     MILLRACE_TRY(writer.write(bytes_of(text)));
     MILLRACE_TRY(writer.flush());
     if (::ftruncate(file.get(), size) != 0 || ::fsync(file.get()) != 0) return system_error("cannot write", path, errno);
@@ -260,6 +271,23 @@ Result<std::optional<FileDescriptor>> try_lock(const Path& path) {
 bool is_locked(const Path& path) {
     const auto lock = open_file(path, O_RDONLY | O_NONBLOCK);
     return lock.ok() && ::flock(lock->get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+Status make_folder(const Path& folder) {
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    if (failure) return system_error("cannot create the folder", folder, failure.value());
+    return base::ok();
+}
+
+Result<std::vector<Path>> list_folder(const Path& folder) {
+    std::error_code failure;
+    std::vector<Path> entries;
+    for (std::filesystem::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
+        entries.push_back(at->path());
+    if (failure) return system_error("cannot list the folder", folder, failure.value());
+    std::ranges::sort(entries);
+    return entries;
 }
 
 Status sync_folder(const Path& folder) {

@@ -69,6 +69,10 @@ Result<std::string> read_text(const Path& path, std::size_t cap = kDocumentCap);
 /// Fills `into` from `offset`; an early end of the file is an error.
 Status read_exactly(const FileDescriptor& file, std::span<std::byte> into, std::uint64_t offset, const Path& place);
 
+/// Writes all of `bytes`, from `offset` on where it is given; waits where a pipe is full. Gives the error's number; 0: all is
+/// written.
+int write_bytes(const FileDescriptor& file, Bytes bytes, std::optional<std::uint64_t> offset = {});
+
 /// Anything bytes can be poured into.
 class ByteSink {
 public:
@@ -76,10 +80,10 @@ public:
     virtual Status write(Bytes bytes) = 0;
 };
 
-/// Buffered writer over a borrowed descriptor; counts and sums what went through. After an error every call repeats it.
+/// Buffered writer to a file that outlives it; counts and sums what went through. After an error every call repeats it.
 class FileWriter : public ByteSink {
 public:
-    FileWriter(int descriptor, Path place);
+    FileWriter(const FileDescriptor& file, Path place);
 
     Status write(Bytes bytes) override;
     Status flush();
@@ -89,7 +93,7 @@ public:
 private:
     Status write_through(Bytes bytes);
 
-    int descriptor_;
+    const FileDescriptor& file_;
     Path place_;
     std::vector<std::byte> buffer_;
     std::uint64_t bytes_ = 0;
@@ -130,6 +134,11 @@ Status overwrite_in_place(const Path& path, std::string_view text);
 Result<std::optional<FileDescriptor>> try_lock(const Path& path);
 /// Whether a process has the lock of `path`; needs no right to write. Two callers do not mistake each other for the holder.
 bool is_locked(const Path& path);
+
+/// Creates the folder, and those above it, where it is missing.
+Status make_folder(const Path& folder);
+/// What lies in it, by name.
+Result<std::vector<Path>> list_folder(const Path& folder);
 
 /// Makes renames and new names in `folder` durable.
 Status sync_folder(const Path& folder);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "io/hdf5_describe.h"
+#include "io/hdf5_library.h"
 
 namespace millrace::io {
 namespace {

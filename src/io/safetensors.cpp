@@ -12,7 +12,7 @@
 #include <set>
 
 #include "base/half.h"
-#include "io/json_nesting.h"
+#include "base/json.h"
 
 namespace millrace::io {
 namespace {
@@ -58,7 +58,7 @@ Error misplaced(const Path& place, const HeaderJson& value, std::string_view nam
 
 /// Refuses what a document would hide or suffer from: it keeps the last of two equal names and any depth of nesting.
 Result<HeaderJson> parse_document(std::string_view text, const Path& place) {
-    if (nests_too_deep(text)) return header_holds(place, "brackets that are nested too deeply");
+    if (base::nests_too_deep(text)) return header_holds(place, "brackets that are nested too deeply");
     std::vector<std::set<std::string>> open;  // names of the objects around
     std::string twice;
     const auto watch = [&](int, HeaderJson::parse_event_t event, HeaderJson& parsed) {

@@ -11,7 +11,7 @@
 #include "base/recipe.h"
 #include "base/result.h"
 #include "io/checkpoint.h"
-#include "io/row_writer.h"
+#include "io/table_file.h"
 #include "models/model.h"
 
 namespace millrace::models {

@@ -1,5 +1,6 @@
 #pragma once
-// What labels and predictions of a classifier say about it: the confusion matrix and the figures of each class.
+// What labels and predictions of a classifier say about it: the confusion matrix, also as a picture, and the figures of
+// each class.
 
 #include <cstdint>
 #include <map>
@@ -48,5 +49,10 @@ std::vector<std::pair<Confusion::key_type, std::uint64_t>> most_confused(const C
 
 /// Of the classes of a model that wants these fields of the data; empty: the data has no name for every one.
 std::vector<std::string> class_names(const data::Fields& wants, const data::Fields& has, std::size_t classes);
+
+/// SVG for light and dark pages: true classes down, predicted ones across, shaded by the share of the row. Up to 20 classes have
+/// counts, up to 40 their names (numbers where `names` is empty), more than 128 share cells. Above 20 classes the most frequent
+/// confusions are listed, above 1,024 they alone. `about` says which rows were predicted.
+std::string confusion_svg(const ClassReport& report, const std::vector<std::string>& names, const std::string& about);
 
 }  // namespace millrace::models

@@ -33,18 +33,14 @@ Spread spread_of(const Course& course, const DomainLosses& epoch, const std::str
     return {low, estimate(values).mean, high};
 }
 
-plot::Axis axis_of(const Course& course, std::size_t domain) {
-    std::vector<double> losses;
-    for (const DomainLosses& epoch : course.epochs)
-        for (const std::vector<double>& member : epoch.losses) losses.push_back(member[domain]);
-    return plot::axis_over(losses);
-}
-
 std::string panel(const Course& course, const Forgetting& measured, std::size_t domain, double top) {
     const auto last = static_cast<double>(course.domains.size() * course.epochs_each),
                each = static_cast<double>(course.epochs_each);
     const auto x = [&](double epoch) { return kCurveLeft + kCurveWidth * epoch / last; };
-    const plot::Axis axis = axis_of(course, domain);
+    std::vector<double> losses;
+    for (const DomainLosses& epoch : course.epochs)
+        for (const std::vector<double>& member : epoch.losses) losses.push_back(member[domain]);
+    const plot::Axis axis = plot::axis_over(losses);
     const auto height = [&](double share) { return top + kPlot * (1 - share); };
     std::string svg = plot::text_at(kCurveLeft, top - 8, "title", "start", course.domains[domain] + ": loss, nats per token");
     svg += fmt::format("<rect class=\"own\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n",

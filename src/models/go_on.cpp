@@ -1,4 +1,4 @@
-#include "models/go_on.h"
+#include "models/language_model.h"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,10 @@
 #include <numeric>
 
 #include "base/philox.h"
-#include "models/backend_options.h"
 #include "models/weights.h"
-#include "tape/program.h"
 
 namespace millrace::models {
 namespace {
-
-constexpr std::int64_t kMostPositions = 1 << 20;
 
 /// A program for one token of every member of a checkpoint, with caches of their own.
 class Writer {
@@ -23,20 +19,12 @@ public:
     static base::Result<std::unique_ptr<Writer>> create(const PromptRequest& request, std::unique_ptr<Model> model);
     /// Logits of what follows the token at that position.
     std::vector<double> read(std::int32_t token, std::int32_t position);
-    [[nodiscard]] const LanguageConfig& language() const { return model().language(); }
-    [[nodiscard]] std::string device() const {
-        return fmt::format("{}: {}", ops::name_of(backend_->kind()), backend_->description());
-    }
-    base::Status check() { return backend_->check(); }
+    [[nodiscard]] const LanguageConfig& language() const { return language_; }
+    [[nodiscard]] const TrainedModel& trained() const { return *trained_; }
 
 private:
-    [[nodiscard]] LanguageModel& model() const { return static_cast<LanguageModel&>(*model_); }
-
-    std::unique_ptr<ops::Backend> backend_;
-    std::unique_ptr<tape::Store> store_;
-    std::unique_ptr<Model> model_;
-    std::unique_ptr<tape::Arena> arena_;
-    std::unique_ptr<tape::Program> program_;
+    std::unique_ptr<TrainedModel> trained_;
+    LanguageConfig language_;
     nn::Sequences token_;
     nn::StepCaches caches_;
     tensor::View position_row_, logits_;
@@ -46,21 +34,10 @@ private:
 
 base::Result<std::unique_ptr<Writer>> Writer::create(const PromptRequest& request, std::unique_ptr<Model> given) {
     std::unique_ptr<Writer> made(new Writer);
-    made->model_ = std::move(given);
     made->member_ = request.member;
-    LanguageModel& model = made->model();
-    const LanguageConfig& config = model.language();
-    MILLRACE_LET(backend, ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
-    made->backend_ = std::move(backend);
+    auto& model = dynamic_cast<LanguageModel&>(*given);
+    const LanguageConfig& config = made->language_ = model.language();
     const auto members = static_cast<std::int32_t>(request.checkpoint.members.size());
-    tape::StoreOptions store_options;
-    store_options.members = members;
-    store_options.precision = request.precision;
-    store_options.ring_capacity = 1;
-    store_options.first_moment = store_options.second_moment = false;
-    made->store_ = std::make_unique<tape::Store>(*made->backend_, store_options);
-    tape::Store& store = *made->store_;
-    MILLRACE_TRY(model.declare(store));
     const auto of_members = [members](tensor::View view) {
         view.k = members;
         view.rows /= members;
@@ -71,48 +48,43 @@ base::Result<std::unique_ptr<Writer>> Writer::create(const PromptRequest& reques
         view.k = members;
         return view;
     };
-    made->token_.ids = for_all(store.add_data("token", tensor::DType::i32, 1, 1));
-    made->token_.lengths = for_all(store.add_data("length", tensor::DType::i32, 1, 1));
-    made->token_.caches = &made->caches_;
-    made->caches_.position = store.add_data("position", tensor::DType::i32, 1, 1);
-    made->position_row_ = of_members(store.add_data("position row", tape::stat_of(request.precision), members, config.width));
-    for (const std::int32_t width : model.cached_widths())
-        made->caches_.layers.push_back(
-            of_members(store.add_data("cache", tape::real_of(request.precision), members * config.length, 2 * width)));
-    MILLRACE_TRY(store.allocate());
-    store.write_states(std::vector<ops::MemberState>(request.checkpoint.members.size()));
-    store.initialize(std::vector<std::uint64_t>(request.checkpoint.members.size(), 1));
-    MILLRACE_TRY(load_weights(store, request.checkpoint, false, model.attachments()));
-    for (int k = 0; k < members; ++k) made->tables_.push_back(model.position_table(store, k));
-
-    tape::BuildOptions build;
-    build.training = false;
-    tape::Builder builder(store, build);
-    made->logits_ = model.build_step(builder, made->token_, made->position_row_).view;
-    builder.keep(made->logits_);
-    made->arena_ = std::make_unique<tape::Arena>(*made->backend_);
-    made->program_ = std::make_unique<tape::Program>("go on", store, std::move(builder), *made->arena_);
-    MILLRACE_TRY(made->arena_->allocate());
-    MILLRACE_TRY(made->program_->prepare());
+    const auto declare = [&](tape::Store& store) {
+        made->token_.ids = for_all(store.add_data("token", tensor::DType::i32, 1, 1));
+        made->token_.lengths = for_all(store.add_data("length", tensor::DType::i32, 1, 1));
+        made->token_.caches = &made->caches_;
+        made->caches_.position = store.add_data("position", tensor::DType::i32, 1, 1);
+        made->position_row_ = of_members(store.add_data("position row", tape::stat_of(request.precision), members, config.width));
+        for (const std::int32_t width : model.cached_widths())
+            made->caches_.layers.push_back(
+                of_members(store.add_data("cache", tape::real_of(request.precision), members * config.length, 2 * width)));
+        return base::ok();
+    };
+    const auto build = [&](tape::Builder& builder) {
+        made->logits_ = model.build_step(builder, made->token_, made->position_row_).view;
+        builder.keep(made->logits_);
+    };
+    MILLRACE_SET(made->trained_, TrainedModel::create(request, std::move(given), "go on", declare, build));
+    for (int k = 0; k < members; ++k) made->tables_.push_back(model.position_table(made->trained_->store(), k));
     return made;
 }
 
 std::vector<double> Writer::read(std::int32_t token, std::int32_t position) {
     const auto width = static_cast<std::size_t>(language().width), at = static_cast<std::size_t>(position) * width;
+    tape::Program& program = trained_->program();
     std::vector<double> rows;
     for (const std::vector<float>& table : tables_)
         rows.insert(rows.end(), table.begin() + static_cast<std::ptrdiff_t>(at),
                     table.begin() + static_cast<std::ptrdiff_t>(at + width));
-    const auto one = [this](tensor::View view, double value) {
+    const auto one = [&program](tensor::View view, double value) {
         view.k = 1;
-        program_->write(view, {value});
+        program.write(view, {value});
     };
     one(token_.ids, token);
     one(token_.lengths, 1);
-    program_->write(caches_.position, {static_cast<double>(position)});
-    program_->write(position_row_, rows);
-    program_->run();
-    const std::vector<double> all = program_->read(logits_);
+    program.write(caches_.position, {static_cast<double>(position)});
+    program.write(position_row_, rows);
+    program.run();
+    const std::vector<double> all = program.read(logits_);
     const std::size_t vocabulary = all.size() / tables_.size();
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(member_ * vocabulary);
     return {begin, begin + static_cast<std::ptrdiff_t>(vocabulary)};
@@ -171,21 +143,17 @@ std::int32_t draw_token(const std::vector<double>& logits, double temperature, s
 base::Result<data::StoredData> stored_language(const io::LoadedCheckpoint& checkpoint) {
     data::StoredData stored;
     const io::SafetensorsFile& file = checkpoint.members.front().model;
-    const io::TensorView* positions = find_tensor(file, "embed.position.weight");
     MILLRACE_LET(tokenizer, data::stored_tokenizer(file, LanguageModel::kTokenizer));
     if (tokenizer == nullptr)
         return base::Error{fmt::format("tensor {} is missing; the file is of another model", LanguageModel::kTokenizer),
                            file.place()};
-    if (positions == nullptr || positions->shape.size() != 2 || positions->shape[0] < 1 || positions->shape[0] > kMostPositions)
-        return base::Error{"tensor embed.position.weight is missing or of another shape; the file is of another model",
-                           file.place()};
+    MILLRACE_LET(positions, stored_rows(file, "embed.position.weight"));
     stored.tokenizer = std::move(tokenizer);
-    stored.widths = {{"tokens", static_cast<std::int32_t>(positions->shape[0]) + 1}};
+    stored.widths = {{"tokens", positions + 1}};
     return stored;
 }
 
-base::Result<PromptReport> go_on(const PromptRequest& request,
-                                 base::Result<std::unique_ptr<Model>> (*make)(const base::Recipe&, const data::Fields&)) {
+base::Result<PromptReport> go_on(const PromptRequest& request) {
     MILLRACE_TRY(check(request));
     MILLRACE_LET(stored, stored_language(request.checkpoint));
     data::Fields fields{{"tokens", data::Field::Kind::integer, stored.widths.at("tokens"), stored.tokenizer->vocabulary()},
@@ -198,7 +166,7 @@ base::Result<PromptReport> go_on(const PromptRequest& request,
     report.prompt_tokens = static_cast<std::int32_t>(tokens.size());
     report.unknown = static_cast<std::int32_t>(std::ranges::count(tokens, stored.tokenizer->unknown()));
     MILLRACE_LET(writer, Writer::create(request, std::move(model)));
-    report.device = writer->device();
+    report.device = writer->trained().device();
 
     const auto begin = std::chrono::steady_clock::now();
     const std::int32_t length = writer->language().length;
@@ -218,7 +186,7 @@ base::Result<PromptReport> go_on(const PromptRequest& request,
         tokens.push_back(draw_token(logits, request.temperature, request.top_k, stored.tokenizer->end() + 1, uniform));
         ++report.tokens;
     }
-    MILLRACE_TRY(writer->check());
+    MILLRACE_TRY(writer->trained().check());
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     report.text = stored.tokenizer->decode(std::span(tokens).last(static_cast<std::size_t>(report.tokens)));
     return report;

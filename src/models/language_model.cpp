@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-#include "models/go_on.h"
+#include "models/language_model.h"
 #include "ops/text/text.h"
 
 namespace millrace::models {
@@ -105,7 +105,7 @@ std::unique_ptr<Scoring> LanguageModel::scoring(data::Part part, int /*member*/)
 }
 
 tape::Value LanguageModel::build_step(tape::Builder& builder, const nn::Sequences& token, const tensor::View& position_row) {
-    const tape::Value x = body(builder, embedding_.forward_at(builder, token, position_row), token);
+    const tape::Value x = body(builder, embedding_.forward(builder, token, {}, position_row), token);
     return head_.logits(builder, norm_.forward(builder, x));
 }
 
@@ -114,26 +114,20 @@ std::vector<Attachment> LanguageModel::attachments() const {
     return {{kTokenizer, config_.tokenizer->bytes()}};
 }
 
-LanguageConfig language_config(const base::Recipe& recipe, const data::Fields& fields) {
-    LanguageConfig config;
+void take_fields(LanguageConfig& config, const data::Fields& fields) {
     if (const data::Field* tokens = data::find_field(fields, "tokens")) {
         config.vocabulary = tokens->limit;
         config.length = tokens->width - 1;
         config.tokenizer = tokens->tokenizer;
         config.statistics = tokens->statistics;
     }
-    config.width = static_cast<std::int32_t>(recipe.integer("model.width"));
-    config.heads = static_cast<std::int32_t>(recipe.integer("model.heads"));
-    config.inner = static_cast<std::int32_t>(recipe.integer("model.inner"));
-    config.dropout = static_cast<float>(recipe.real("model.dropout"));
-    return config;
 }
 
-void add_language_keys(base::Schema& keys) {
-    keys.integer("width", 128, "width of a position").between(4, 1 << 14);
-    keys.integer("heads", 4, "heads of the attention; they divide the width").between(1, 1 << 10);
-    keys.integer("inner", 256, "width of the hidden linear layer").between(4, 1 << 16);
-    keys.real("dropout", 0, "of what attention and linear layers add").at_least(0).below(1);
+void language_keys(Keys& keys, LanguageConfig& c) {
+    keys.add("width", c.width, "width of a position").between(4, 1 << 14);
+    keys.add("heads", c.heads, "heads of the attention; they divide the width").between(1, 1 << 10);
+    keys.add("inner", c.inner, "width of the hidden linear layer").between(4, 1 << 16);
+    keys.add("dropout", c.dropout, "of what attention and linear layers add").at_least(0).below(1);
 }
 
 base::Status check(const LanguageConfig& config) {
@@ -160,6 +154,7 @@ Family language_family(std::string name) {
     family.measures = {"validation_loss"};
     family.metrics = kTextMetrics;
     family.stored_data = stored_language;
+    family.go_on = go_on;
     return family;
 }
 

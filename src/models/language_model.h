@@ -1,13 +1,14 @@
 #pragma once
 // A model that predicts the next token at every position of a window: embedding, a body of the family's own, norm, vocabulary.
+// Such models write text: a prompt is read token by token, then tokens are drawn, each seeing the keys and values that those
+// before it left behind.
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/recipe.h"
 #include "data/text/tokenizer.h"
-#include "models/model.h"
+#include "models/keys.h"
 #include "models/registry.h"
 #include "nn/layer_norm.h"
 #include "nn/text.h"
@@ -63,13 +64,24 @@ private:
     nn::VocabularyHead head_;
 };
 
-/// The shape of the data's windows, and what every family of language models has in its recipe (model.width, .heads, .inner,
-/// .dropout).
-LanguageConfig language_config(const base::Recipe& recipe, const data::Fields& fields);
-void add_language_keys(base::Schema& keys);
+/// What every family of language models has in its recipe.
+void language_keys(Keys& keys, LanguageConfig& config);
+/// The shape of the data's windows.
+void take_fields(LanguageConfig& config, const data::Fields& fields);
 /// Refuses widths that heads do not divide.
 base::Status check(const LanguageConfig& config);
 /// What every family of language models has in common: data, usual fields, defaults outside [model], figures.
 Family language_family(std::string name);
+
+/// A window that is full is begun again with the second half of its tokens.
+base::Result<PromptReport> go_on(const PromptRequest& request);
+
+/// The tokenizer and the length of the windows of a checkpoint.
+base::Result<data::StoredData> stored_language(const io::LoadedCheckpoint& checkpoint);
+
+/// A token drawn from logits at a temperature (0: the likeliest), among the `top_k` likeliest (0: all) from `first` on: marks
+/// below it are not drawn. `uniform` in [0, 1) decides.
+std::int32_t draw_token(const std::vector<double>& logits, double temperature, std::int32_t top_k, std::int32_t first,
+                        double uniform);
 
 }  // namespace millrace::models

@@ -5,25 +5,18 @@
 #include <algorithm>
 
 #include "base/nearest.h"
-#include "models/families.h"
+#include "models/registry.h"
+#include "models/weights.h"
 
 namespace millrace::models {
 namespace {
 
-std::vector<Family> all_families() {
-    std::vector<Family> all{collective_family()};
-    for (Family& family : baseline_families()) all.push_back(std::move(family));
-    all.push_back(cnn_family());
-    all.push_back(energy_flow_family());
-    all.push_back(leak_cnn_family());
-    all.push_back(transformer_family());
-    all.push_back(k1_family());
-    return all;
-}
-
 std::vector<Family>& registered() {
     static std::vector<Family> all = [] {
-        std::vector<Family> built_in = all_families();
+        std::vector<Family> built_in{collective_family(), cnn_family(),         energy_flow_family(),
+                                     leak_cnn_family(),   transformer_family(), k1_family()};
+        const std::vector<Family> baselines = baseline_families();
+        built_in.insert(built_in.begin() + 1, baselines.begin(), baselines.end());
         for (const Family& family : built_in) record::add_metrics(family.metrics);
         return built_in;
     }();
@@ -87,8 +80,7 @@ base::Result<data::StoredData> stored_data(const base::Recipe& recipe, const io:
     const io::SafetensorsFile& file = checkpoint.members.front().model;
     const io::TensorView* tensor = file.find(kPreparation);
     if (tensor == nullptr || tensor->type != io::ElementType::kU8) return stored;
-    MILLRACE_LET(bytes, file.read(*tensor));
-    stored.preparation.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    MILLRACE_SET(stored.preparation, read_text(file, *tensor));
     return stored;
 }
 

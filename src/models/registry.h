@@ -13,7 +13,7 @@
 
 #include "base/recipe.h"
 #include "data/command.h"
-#include "data/data_set.h"
+#include "data/fields.h"
 #include "models/capabilities.h"
 #include "record/metric_table.h"
 
@@ -35,7 +35,7 @@ struct Family {
     /// is better.
     std::vector<std::string> measures = {"validation_accuracy", "validation_loss", "macro_f1"};
 
-    bool weighs_classes = false;  ///< reads train.class_weights (class_weights.h)
+    bool weighs_classes = false;  ///< reads train.class_weights (task.h)
 
     std::span<const record::MetricInfo> metrics = {};  ///< that its scoring and components bring along
 
@@ -80,5 +80,14 @@ base::Result<std::vector<Listing>> list();
 
 /// Trainable parameters of a model that is not declared yet; the model cannot be used afterwards.
 base::Result<std::int64_t> count_parameters(std::unique_ptr<Model> model);
+
+// The entries of the families that come with the library. Each is defined beside its family's recipe keys.
+std::vector<Family> baseline_families();
+Family cnn_family();
+Family collective_family();
+Family energy_flow_family();
+Family k1_family();
+Family leak_cnn_family();
+Family transformer_family();
 
 }  // namespace millrace::models

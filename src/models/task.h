@@ -1,15 +1,15 @@
 #pragma once
 // What networks for one input and one answer per sample read and how they are judged: the same for all of them, whether they name
-// a class or predict a number.
+// a class or predict a number. What a class counts in their training loss: train.class_weights.
 
+#include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "base/recipe.h"
 #include "data/fields.h"
-#include "models/model.h"
-#include "record/metric_table.h"
+#include "models/registry.h"
 
 namespace millrace::models {
 
@@ -39,7 +39,26 @@ struct Task {
 /// Refuses train.class_weights for a target.
 base::Result<Task> task_of(const base::Recipe& recipe, const data::Fields& fields);
 
-/// Figures of scoring().
-std::span<const record::MetricInfo> regression_metrics();
+/// N / (classes with samples * n_c) for N samples, n_c of class c: the mean over all samples is 1. 1 for classes without any.
+std::vector<double> balanced_weights(const std::vector<std::int64_t>& counts);
+
+/// Of "balanced" one for each class of the data's labels; all 1 where the data does not say how frequent they are, as when a
+/// checkpoint will bring the weights. Empty: no class is weighted. Refuses "balanced" where a number is predicted.
+base::Result<std::vector<double>> class_weights(const base::Recipe& recipe, const data::Fields& fields);
+
+/// A network for such a task.
+class TaskModel : public Model {
+public:
+    [[nodiscard]] data::Fields wants() const final { return task().wants(); }
+    [[nodiscard]] bool classifies() const final { return !task().regression; }
+    [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part /*part*/, int /*member*/) const final { return task().scoring(); }
+
+private:
+    [[nodiscard]] virtual const Task& task() const = 0;
+};
+
+/// The entry of a family of such networks.
+Family task_family(std::string name, std::vector<std::string> presets, decltype(Family::schema) schema,
+                   decltype(Family::make) make);
 
 }  // namespace millrace::models

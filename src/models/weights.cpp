@@ -9,6 +9,8 @@
 #include <span>
 #include <string_view>
 
+#include "models/backend_options.h"
+
 namespace millrace::models {
 namespace {
 
@@ -159,10 +161,9 @@ base::Status load_tensor(tape::Store& store, const io::SafetensorsFile& file, co
 base::Status check_attachment(const io::SafetensorsFile& file, const Attachment& attachment) {
     const io::TensorView* tensor = file.find(attachment.name);
     if (tensor == nullptr && attachment.name == kPreparation) return base::ok();
-    std::vector<std::byte> bytes;
-    if (tensor != nullptr) MILLRACE_SET(bytes, file.read(*tensor));
-    if (tensor == nullptr || tensor->type != io::ElementType::kU8 ||
-        std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()) != attachment.bytes)
+    std::string bytes;
+    if (tensor != nullptr) MILLRACE_SET(bytes, read_text(file, *tensor));
+    if (tensor == nullptr || tensor->type != io::ElementType::kU8 || bytes != attachment.bytes)
         return base::Error{fmt::format("tensor {} is {}; the file is of another model", attachment.name,
                                        tensor == nullptr ? "missing" : "another"),
                            file.place()};
@@ -205,11 +206,25 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
 
 }  // namespace
 
+base::Result<std::string> read_text(const io::SafetensorsFile& file, const io::TensorView& tensor) {
+    MILLRACE_LET(bytes, file.read(tensor));
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 const io::TensorView* find_tensor(const io::SafetensorsFile& file, const std::string& name) {
     if (const io::TensorView* tensor = file.find(name)) return tensor;
     for (const std::string& earlier : {former(name, ".position.", ".places.", false), former(name, "layers.", "nodes.", true)})
         if (const io::TensorView* tensor = earlier.empty() ? nullptr : file.find(earlier)) return tensor;
     return nullptr;
+}
+
+base::Result<std::int32_t> stored_rows(const io::SafetensorsFile& file, const std::string& name, std::int32_t beside) {
+    constexpr std::int64_t kMostRows = 1 << 20;
+    const io::TensorView* tensor = find_tensor(file, name);
+    if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] <= beside || tensor->shape[0] > kMostRows)
+        return base::Error{fmt::format("tensor {} is missing or of another shape; the file is of another model", name),
+                           file.place()};
+    return static_cast<std::int32_t>(tensor->shape[0]) - beside;
 }
 
 std::vector<io::MemberTensors> stored_tensors(tape::Store& store, std::int64_t batches,
@@ -281,6 +296,38 @@ base::Status load_initial(tape::Store& store, const io::LoadedCheckpoint& checkp
                                  false, attachments));
     store.refresh_copies();
     return base::ok();
+}
+
+base::Result<std::unique_ptr<TrainedModel>> TrainedModel::create(const CheckpointRequest& request, std::unique_ptr<Model> model,
+                                                                 const std::string& program,
+                                                                 const std::function<base::Status(tape::Store&)>& declare,
+                                                                 const std::function<void(tape::Builder&)>& build) {
+    auto made = std::make_unique<TrainedModel>();
+    made->model_ = std::move(model);
+    MILLRACE_SET(made->backend_,
+                 ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
+    const std::size_t members = request.checkpoint.members.size();
+    tape::StoreOptions options{static_cast<int>(members), request.precision};
+    options.ring_capacity = 1;
+    options.first_moment = options.second_moment = false;
+    made->store_ = std::make_unique<tape::Store>(*made->backend_, options);
+    tape::Store& store = *made->store_;
+    MILLRACE_TRY(made->model_->declare(store));
+    MILLRACE_TRY(declare(store));
+    MILLRACE_TRY(store.allocate());
+    store.initialize(std::vector<std::uint64_t>(members, 1));
+    MILLRACE_TRY(load_weights(store, request.checkpoint, false, made->model_->attachments()));
+    tape::Builder builder(store, {.training = false});
+    build(builder);
+    made->arena_ = std::make_unique<tape::Arena>(*made->backend_);
+    made->program_ = std::make_unique<tape::Program>(program, store, std::move(builder), *made->arena_);
+    MILLRACE_TRY(made->arena_->allocate());
+    MILLRACE_TRY(made->program_->prepare());
+    return made;
+}
+
+std::string TrainedModel::device() const {
+    return fmt::format("{}: {}", ops::name_of(backend_->kind()), backend_->description());
 }
 
 }  // namespace millrace::models

@@ -31,9 +31,6 @@ public:
     tape::Value forward(tape::Builder& builder, const tape::Value& x) const;
 
 private:
-    struct Call;
-    void backward(tape::Builder& builder, const Call& call, const tensor::View& dy) const;
-
     ConvOptions options_;
     std::string name_;
     tape::ParameterId weight_ = tape::kNoParameter, bias_ = tape::kNoParameter;

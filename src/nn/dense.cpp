@@ -123,7 +123,9 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
         const tape::Builder::Target target = builder.parameter_gradient(id);
         return {vector(target.view), target.accumulate};
     };
-    if (merged && !normed && options_.bias) append_column_sum(builder, dy, gradient_of(bias_), label_);
+    if (merged && !normed && options_.bias)
+        builder.append_weight_gradient(
+            record_of(&ops::column_sum::kDef, ops::ColumnSumParams{}, label_, {dy, gradient_of(bias_)}));
     if (identity && (!options_.bias || merged)) return dy;
     // A plain layer only sums its bias gradient here, so dz stays where dy is.
     const tensor::View dz =

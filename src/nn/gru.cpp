@@ -59,15 +59,7 @@ void GruCell::backward(tape::Builder& builder, const Call& call) const {
         record.slots[static_cast<std::size_t>(at::w0) + 2 * i] = gradient.products[i].w;
     }
     builder.append(std::move(record));
-    weight_gradients(builder, call, dgates);
-    // dh is now the part of the gradient of the state before that comes past the gates; what comes through them waits beside it.
-    const tensor::View w_hh = builder.store().weight(w_hh_);
-    builder.add_product(call.before, dgates.columns(3 * hidden_, hidden_), w_hh.row_window(2 * hidden_, hidden_), name_);
-    builder.add_product(call.before, dgates.columns(0, 2 * hidden_), w_hh.row_window(0, 2 * hidden_), name_);
-    builder.add_product(call.x, dgates.columns(0, 3 * hidden_), builder.store().weight(w_ih_), name_);
-}
 
-void GruCell::weight_gradients(tape::Builder& builder, const Call& call, const tensor::View& dgates) const {
     // Of the gates' gradients r_pre, z_pre, n_pre, hn: what comes from x takes the first three, what comes from h all but n_pre.
     const tensor::View from_x = dgates.columns(0, 3 * hidden_), rz = dgates.columns(0, 2 * hidden_),
                        hn = dgates.columns(3 * hidden_, hidden_);
@@ -80,6 +72,11 @@ void GruCell::weight_gradients(tape::Builder& builder, const Call& call, const t
         b_hn{b_hh.view.columns(2 * hidden_, hidden_), b_hh.accumulate};
     builder.append_weight_gradient(
         record_of(&ops::column_sum::kDef, ops::ColumnSumParams{{0, 0, 3 * hidden_}}, name_, {dgates, b_ih, b_rz, b_hn}));
+    // dh is now the part of the gradient of the state before that comes past the gates; what comes through them waits beside it.
+    const tensor::View recurrent = builder.store().weight(w_hh_);
+    builder.add_product(call.before, dgates.columns(3 * hidden_, hidden_), recurrent.row_window(2 * hidden_, hidden_), name_);
+    builder.add_product(call.before, dgates.columns(0, 2 * hidden_), recurrent.row_window(0, 2 * hidden_), name_);
+    builder.add_product(call.x, dgates.columns(0, 3 * hidden_), builder.store().weight(w_ih_), name_);
 }
 
 }  // namespace millrace::nn

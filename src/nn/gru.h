@@ -32,7 +32,6 @@ public:
 private:
     struct Call;
     void backward(tape::Builder& builder, const Call& call) const;
-    void weight_gradients(tape::Builder& builder, const Call& call, const tensor::View& dgates) const;
 
     std::string name_;
     std::int32_t hidden_ = 0;

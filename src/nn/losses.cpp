@@ -15,23 +15,9 @@ tensor::View cross_entropy(tape::Builder& builder, const tape::Value& logits, co
     return predicted;
 }
 
-namespace {
-
-void append_mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted, const ops::LossParams& params,
-                const std::string& name) {
-    builder.append(record_of(&ops::mse::kDef, params, name,
+void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted, const MseOptions& options) {
+    builder.append(record_of(&ops::mse::kDef, ops::LossParams{options.weight * builder.share(), options.as_loss}, options.name,
                              {prediction, wanted, builder.store().state(), only_loss_of(builder, prediction)}));
-}
-
-}  // namespace
-
-void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted) {
-    append_mse(builder, prediction, wanted, {builder.share(), true}, "mse");
-}
-
-void mse_penalty(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted, double weight,
-                 const std::string& name) {
-    append_mse(builder, prediction, wanted, {weight * builder.share(), false}, name);
 }
 
 }  // namespace millrace::nn

@@ -14,11 +14,12 @@ namespace millrace::nn {
 tensor::View cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels,
                            const tensor::View& weights = {});
 
-/// Mean squared error of prediction [K,1,B,C] against target real [K,1,B,C].
-void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& target);
-/// The same, times `weight`, as a term beside the loss: its share of the objective joins state.penalty. No gradient reaches the
-/// target.
-void mse_penalty(tape::Builder& builder, const tape::Value& prediction, const tensor::View& target, double weight,
-                 const std::string& name);
+struct MseOptions {
+    double weight = 1;    ///< of this term in the step's objective
+    bool as_loss = true;  ///< counts as the step's loss and rows; else its share of the objective joins state.penalty
+    std::string name = "mse";
+};
+/// Mean squared error of prediction [K,1,B,C] against target real [K,1,B,C], which no gradient reaches.
+void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& target, const MseOptions& options = {});
 
 }  // namespace millrace::nn

@@ -25,11 +25,6 @@ inline std::string label_of(const std::vector<std::string>& names) {
     return names.size() == 1 ? names.front() : names.front() + " (x" + std::to_string(names.size()) + ")";
 }
 
-/// Adds the sums over the rows of `in` [K,G,B,C] to a gradient [K,G,1,C].
-inline void append_column_sum(tape::Builder& builder, const tensor::View& in, const Slot& sums, const std::string& layer) {
-    builder.append_weight_gradient(record_of(&ops::column_sum::kDef, ops::ColumnSumParams{}, layer, {in, sums}));
-}
-
 /// Adds dz^T x to a weight's gradient.
 inline void append_weight_product(tape::Builder& builder, const tensor::View& dz, const tensor::View& x, const Slot& dw,
                                   const std::string& layer) {

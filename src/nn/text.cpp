@@ -15,35 +15,25 @@ TokenEmbedding::TokenEmbedding(tape::Store& store, std::string name, std::int32_
     positions_ = store.add_table({name_ + ".position.weight"}, positions, cols, init);
 }
 
-tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix) const {
-    MILLRACE_ASSERT(sequences.positions() == position_count_, name_);
+tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix,
+                                    const tensor::View& position) const {
+    MILLRACE_ASSERT(position.present() ? !builder.training() && sequences.positions() == 1 && position.cols == cols_
+                                       : sequences.positions() == position_count_,
+                    name_);
     MILLRACE_ASSERT(prefix.view.present() == (sequences.prefix > 0), name_);
     const tape::Value y = builder.activation(sequences.rows(), cols_, name_, builder.training());
     const tape::Store& store = builder.store();
-    builder.append(record_of(
-        &ops::token_embed::kDef, ops::TokenParams{sequences.prefix}, name_,
-        {store.parameter(tokens_), store.parameter(positions_), prefix, sequences.ids, sequences.lengths, store.state(), y}));
-    builder.on_gradient(y, [layer = *this, &builder, sequences, prefix](const tensor::View& dy) {
-        layer.backward(builder, sequences, prefix, dy);
+    const ops::TokenParams params{sequences.prefix};
+    builder.append(record_of(&ops::token_embed::kDef, params, name_,
+                             {store.parameter(tokens_), position.present() ? position : store.parameter(positions_), prefix,
+                              sequences.ids, sequences.lengths, store.state(), y}));
+    builder.on_gradient(y, [layer = *this, &builder, sequences, prefix, params](const tensor::View& dy) {
+        const Slot dtokens = builder.parameter_gradient(layer.tokens_), dposition = builder.parameter_gradient(layer.positions_);
+        const Slot dbefore = prefix.view.present() && prefix.needs_gradient ? builder.gradient_target(prefix) : Slot{};
+        builder.append(record_of(&ops::token_embed_backward::kDef, params, layer.name_,
+                                 {dy, sequences.ids, sequences.lengths, dtokens, dposition, dbefore}));
     });
     return y;
-}
-
-tape::Value TokenEmbedding::forward_at(tape::Builder& builder, const Sequences& sequences, const tensor::View& position) const {
-    MILLRACE_ASSERT(!builder.training() && sequences.positions() == 1 && position.cols == cols_, name_);
-    const tape::Value y = builder.activation(sequences.rows(), cols_, name_, false);
-    const tape::Store& store = builder.store();
-    builder.append(record_of(&ops::token_embed::kDef, ops::TokenParams{}, name_,
-                             {store.parameter(tokens_), position, {}, sequences.ids, sequences.lengths, store.state(), y}));
-    return y;
-}
-
-void TokenEmbedding::backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix,
-                              const tensor::View& dy) const {
-    const Slot dtokens = builder.parameter_gradient(tokens_), dposition = builder.parameter_gradient(positions_);
-    const Slot dbefore = prefix.view.present() && prefix.needs_gradient ? builder.gradient_target(prefix) : Slot{};
-    builder.append(record_of(&ops::token_embed_backward::kDef, ops::TokenParams{sequences.prefix}, name_,
-                             {dy, sequences.ids, sequences.lengths, dtokens, dposition, dbefore}));
 }
 
 tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sequences& sequences, const std::string& name) {

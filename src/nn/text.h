@@ -41,14 +41,12 @@ public:
                    const tape::Init& init = tape::Init::normal(0.02));
     /// y [K,1,B*N,C]. `prefix` [K,1,B,P*C] stands before the tokens of each sequence; absent when P = 0. An id outside the
     /// vocabulary drops the step (state.nonfinite).
-    tape::Value forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix = {}) const;
-    /// y [K,1,B,C] of one token of each sequence, evaluation only. `position` stat [K,1,1,C] is its row of the positions' table.
-    tape::Value forward_at(tape::Builder& builder, const Sequences& sequences, const tensor::View& position) const;
+    /// In evaluation also of one token of each sequence: `position` stat [K,1,1,C] is then its row of the positions' table.
+    tape::Value forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix = {},
+                        const tensor::View& position = {}) const;
     [[nodiscard]] tape::ParameterId positions() const { return positions_; }
 
 private:
-    void backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix, const tensor::View& dy) const;
-
     std::string name_;
     std::int32_t position_count_ = 0, cols_ = 0;
     tape::ParameterId tokens_ = tape::kNoParameter, positions_ = tape::kNoParameter;

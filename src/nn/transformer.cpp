@@ -4,7 +4,6 @@
 #include "nn/slot_target.h"
 #include "ops/activation.h"
 #include "ops/attention/attention.h"
-#include "ops/attention/cached.h"
 
 namespace millrace::nn {
 namespace {

@@ -7,10 +7,9 @@
 
 #include "ops/cpu/cpu_backend.h"
 #include "ops/cuda/cuda_backend.h"
-#include "ops/ref/ref_backend.h"
+#include "ops/host_backend.h"
 
 namespace millrace::ops {
-
 const char* name_of(DeviceKind kind) {
     switch (kind) {
         case DeviceKind::ref: return "ref";

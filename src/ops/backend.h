@@ -124,8 +124,8 @@ public:
     [[nodiscard]] virtual std::optional<MemoryState> memory() const { return std::nullopt; }
     /// Memory that device and host both address without a copy (the metrics ring).
     [[nodiscard]] virtual base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) = 0;
-    virtual void upload(std::byte* device, const void* host,
-                        std::size_t bytes) = 0;  ///< ordered after earlier work, returns when host may change
+    /// Ordered after earlier work, returns when host may change.
+    virtual void upload(std::byte* device, const void* host, std::size_t bytes) = 0;
     virtual void download(void* host, const std::byte* device, std::size_t bytes) = 0;  ///< waits for earlier work
     virtual void clear(std::byte* device, std::size_t bytes) = 0;  ///< zeros, ordered after earlier work; never waits
     [[nodiscard]] virtual base::Result<std::unique_ptr<Uploader>> make_uploader() = 0;
@@ -136,27 +136,15 @@ public:
     /// A time line with marks 0 to `marks` - 1; the host's clock unless the device has its own.
     [[nodiscard]] virtual base::Result<std::unique_ptr<Timeline>> make_timeline(std::size_t marks);
     /// The vendor's figure for dense products of this operand type, per second; absent when unknown.
-    [[nodiscard]] virtual std::optional<double> peak_flops(tensor::DType operands) const {
-        (void)operands;
-        return std::nullopt;
-    }
+    [[nodiscard]] virtual std::optional<double> peak_flops(tensor::DType) const { return std::nullopt; }
 
     /// The records of a window that the rewrite takes on this backend; none where it is switched off.
-    [[nodiscard]] virtual Match match(const Rewrite& rewrite, const Window& window) const {
-        (void)rewrite, (void)window;
-        return {};
-    }
+    [[nodiscard]] virtual Match match(const Rewrite&, const Window&) const { return {}; }
     /// Bytes of scratch that the kernels of a program will keep. Records need addresses, distinct and aligned as they will be,
     /// and no memory behind them but for `segments` slots, where it may be the host's. What prepare() refuses counts as nothing.
-    [[nodiscard]] virtual std::size_t measure_scratch(std::span<const Bound> records, std::span<const Section> sections) {
-        (void)records, (void)sections;
-        return 0;
-    }
+    [[nodiscard]] virtual std::size_t measure_scratch(std::span<const Bound>, std::span<const Section>) { return 0; }
     /// Working memory that these kernels need while they run, of records as above.
-    [[nodiscard]] virtual WorkingMemory measure_shared(std::span<const Bound> records) {
-        (void)records;
-        return {};
-    }
+    [[nodiscard]] virtual WorkingMemory measure_shared(std::span<const Bound>) { return {}; }
     /// Kernels for the records of a program, in order. They always run one after the other, those of a section as often as it
     /// repeats, so that a kernel may rely on what an earlier one left; none covers records of two sections. No sections: all
     /// records are one. `records` and `scratch` must outlive the kernels; what does not fit into `scratch` is allocated.
@@ -169,8 +157,7 @@ public:
 
     [[nodiscard]] virtual bool can_capture() const { return false; }
     /// Captures what `enqueue` runs. Everything it runs must have run once before on this backend (warm-up).
-    [[nodiscard]] virtual base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>& enqueue) {
-        (void)enqueue;
+    [[nodiscard]] virtual base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>&) {
         return base::Error{"this backend runs programs directly; capturing needs CUDA"};
     }
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 
@@ -54,6 +55,38 @@ std::size_t region_length(std::span<const Bound> records, std::span<const Sectio
     return end - first;
 }
 
+/// Takes neighbours of a section with one condition (ops::Record::condition) together in a kernel that asks it. `kernels` holds
+/// one per record.
+void gather_regions(std::span<const Bound> records, std::span<const Section> sections,
+                    std::vector<std::unique_ptr<Kernel>>& kernels) {
+    std::vector<std::unique_ptr<Kernel>> gathered;
+    for (std::size_t at = 0; at < kernels.size();) {
+        const std::size_t length = region_length(records, sections, at);
+        if (!records[at].condition.present()) {
+            gathered.push_back(std::move(kernels[at]));
+        } else {
+            std::vector<std::unique_ptr<Kernel>> inner;
+            for (std::size_t i = 0; i < length; ++i) inner.push_back(std::move(kernels[at + i]));
+            gathered.push_back(std::make_unique<Region>(records[at].condition, std::move(inner)));
+        }
+        at += length;
+    }
+    kernels = std::move(gathered);
+}
+
+/// For backends that are done with a kernel when it returns.
+class HostTimeline final : public Timeline {
+public:
+    explicit HostTimeline(std::size_t marks) : times_(marks) {}
+    void mark(std::size_t index) noexcept override { times_[index] = std::chrono::steady_clock::now(); }
+    base::Result<double> milliseconds(std::size_t from, std::size_t to) override {
+        return std::chrono::duration<double, std::milli>(times_[to] - times_[from]).count();
+    }
+
+private:
+    std::vector<std::chrono::steady_clock::time_point> times_;
+};
+
 }  // namespace
 
 base::Result<std::unique_ptr<Memory>> HostBackend::allocate(std::size_t bytes) {
@@ -84,21 +117,22 @@ void HostBackend::clear(std::byte* device, std::size_t bytes) {
     if (bytes > 0) std::memset(device, 0, bytes);
 }
 
-void gather_regions(std::span<const Bound> records, std::span<const Section> sections,
-                    std::vector<std::unique_ptr<Kernel>>& kernels) {
-    std::vector<std::unique_ptr<Kernel>> gathered;
-    for (std::size_t at = 0; at < kernels.size();) {
-        const std::size_t length = region_length(records, sections, at);
-        if (!records[at].condition.present()) {
-            gathered.push_back(std::move(kernels[at]));
-        } else {
-            std::vector<std::unique_ptr<Kernel>> inner;
-            for (std::size_t i = 0; i < length; ++i) inner.push_back(std::move(kernels[at + i]));
-            gathered.push_back(std::make_unique<Region>(records[at].condition, std::move(inner)));
-        }
-        at += length;
+base::Result<std::vector<std::unique_ptr<Kernel>>> HostBackend::prepare(std::span<const Bound> records,
+                                                                        std::span<const Section> sections,
+                                                                        std::span<std::byte> /*scratch*/) {
+    std::vector<std::unique_ptr<Kernel>> kernels;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+        MILLRACE_LET(kernel, make(records[i]));
+        kernel->first = i;
+        kernels.push_back(std::move(kernel));
     }
-    kernels = std::move(gathered);
+    MILLRACE_TRY(finish());
+    gather_regions(records, sections, kernels);
+    return kernels;
+}
+
+base::Result<std::unique_ptr<Timeline>> Backend::make_timeline(std::size_t marks) {
+    return std::unique_ptr<Timeline>(std::make_unique<HostTimeline>(marks));
 }
 
 }  // namespace millrace::ops

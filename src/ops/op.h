@@ -155,6 +155,12 @@ struct Bound {
     [[nodiscard]] bool accumulates(int slot) const { return record->accumulates(slot); }
 };
 
+/// Whether two operands are the same elements.
+inline bool same_place(const tensor::Operand& a, const tensor::Operand& b) {
+    return a.data == b.data && a.dtype == b.dtype && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
+           a.stride_row == b.stride_row && (a.k <= 1 || a.stride_k == b.stride_k) && (a.g <= 1 || a.stride_g == b.stride_g);
+}
+
 /// The block of one member behind a `state` slot.
 inline MemberState& state_of(const tensor::Operand& state, std::int64_t member) {
     return *reinterpret_cast<MemberState*>(state.at<std::uint8_t>(member));

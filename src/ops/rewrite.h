@@ -12,7 +12,7 @@
 namespace millrace::ops {
 
 /// What a rewrite is asked about: the records from one on, up to the border of their section and their region. Operands have
-/// stand-in addresses (ops/box.h).
+/// stand-in addresses (ops/uses.h).
 class Window : public std::span<const Bound> {
 public:
     /// `numbers`: those of the records in `uses`.

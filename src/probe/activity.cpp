@@ -11,7 +11,7 @@
 #include "probe/lanes.h"
 #include "probe/log.h"
 #include "probe/texts.h"
-#include "record/launch_size.h"
+#include "record/probe_records.h"
 
 namespace millrace::probe {
 namespace {

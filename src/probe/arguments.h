@@ -1,5 +1,6 @@
 #pragma once
-// Arguments of launched kernels: pointers into device memory, and a hash of everything else.
+// Arguments of launched kernels: pointers into device memory, and a hash of everything else. Pointers are told from numbers by
+// the device memory that the program holds.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,13 @@
 #include "probe/lanes.h"
 
 namespace millrace::probe {
+
+bool prepare_ranges();
+void add_range(std::uint64_t address, std::uint64_t bytes);
+/// Returns how many bytes the range had that began there; 0: unknown.
+std::uint64_t remove_range(std::uint64_t address);
+/// Whether `address` lies in a range; "no" also when the table is being changed right now.
+bool in_range(std::uint64_t address);
 
 bool prepare_arguments();
 

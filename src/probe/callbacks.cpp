@@ -13,7 +13,6 @@
 #include "probe/hash.h"
 #include "probe/lanes.h"
 #include "probe/memory.h"
-#include "probe/ranges.h"
 #include "probe/sites.h"
 #include "probe/texts.h"
 

@@ -18,7 +18,6 @@
 #include "probe/clock.h"
 #include "probe/departure.h"
 #include "probe/handover.h"
-#include "probe/kept_memory.h"
 #include "probe/lanes.h"
 #include "probe/log.h"
 #include "probe/sites.h"

@@ -1,7 +1,7 @@
 #pragma once
-// What the probe uses of CUPTI's binary interface, declared here so that it builds without a CUDA toolkit; where one is
-// installed, cupti_check.cpp compares each number with the real headers. Fields have had these places in all records of CUDA 11.4
-// to 13.
+// What the probe uses of the binary interfaces of CUPTI and of NVTX (version 3), declared here so that it builds without a CUDA
+// toolkit; where one is installed, cupti_check.cpp compares each number with the real headers. Fields have had these places in
+// all records of CUDA 11.4 to 13.
 
 #include <cstddef>
 #include <cstdint>
@@ -75,5 +75,25 @@ constexpr std::size_t kExBlock = 24;                                            
 constexpr std::uint64_t kBlockEnd = 0, kBlockPointer = 1, kBlockSize = 2;            // keys of a block of arguments
 constexpr std::size_t kConfigStream = 32;  // in both configurations: grid, block, shared memory, stream
 }  // namespace launch_at
+
+using NvtxFunction = void (*)();
+using NvtxTable = NvtxFunction**;
+using NvtxGetTable = const void* (*)(std::uint32_t table);
+
+struct NvtxCallbacks {
+    std::size_t size;
+    int (*module_table)(std::uint32_t module, NvtxTable* table, std::uint32_t* size);
+};
+
+constexpr std::uint32_t kNvtxCallbacks = 1;
+constexpr std::uint32_t kNvtxCore = 1, kNvtxCore2 = 5;
+constexpr std::uint32_t kNvtxPushEx = 8, kNvtxPushA = 9, kNvtxPop = 11;
+constexpr std::uint32_t kNvtxDomainPushEx = 4, kNvtxDomainPop = 5;
+constexpr std::int32_t kNvtxAscii = 1;
+
+/// Places within the attributes of an event.
+namespace nvtx_at {
+constexpr std::size_t kMessageType = 32, kMessage = 40;
+}
 
 }  // namespace millrace::probe

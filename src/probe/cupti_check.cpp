@@ -1,4 +1,4 @@
-// Compares the declarations of cupti_abi.h, call_list.h and nvtx_abi.h with the toolkit's headers, where there are any. Nothing
+// Compares the declarations of cupti_abi.h and call_list.h with the toolkit's headers, where there are any. Nothing
 // of it remains in the library.
 
 #ifdef MILLRACE_HAVE_CUPTI_HEADERS
@@ -10,7 +10,6 @@
 #include <cstddef>
 
 #include "probe/cupti_abi.h"
-#include "probe/nvtx_abi.h"
 
 namespace millrace::probe {
 namespace {

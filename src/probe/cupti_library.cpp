@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "probe/loaded_library.h"
+#include "probe/imports.h"
 #include "probe/log.h"
 
 namespace millrace::probe {

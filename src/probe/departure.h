@@ -3,6 +3,9 @@
 // slows each launch down. The probe's thread requests it (Departure); a thread of the program does it between two of its tracked
 // calls (tracked_calls.h), in a moment in which no other thread can be inside of CUDA. docs/probe.md says what all this guards
 // against.
+//
+// Memory that CUPTI gives back when it is finalised is kept for good. It goes on to use some of it: in threads that are inside of
+// it by then, and when it is used again, even by another client (seen with CUPTI 13.0: docs/performance/doctor.md).
 
 #include <cstdint>
 
@@ -47,5 +50,12 @@ bool stop_departure();
 
 /// Finalises CUPTI where that is wished and no other thread can be inside of a call. From tracked calls, when they are over.
 void depart_if_wanted();
+
+/// Leads what CUPTI's library frees through the probe; false when that cannot be done. From the probe's own thread.
+bool can_keep_memory(void* library);
+/// From now on nothing that it frees is given back.
+void keep_memory();
+/// From now on everything is.
+void stop_keeping();
 
 }  // namespace millrace::probe

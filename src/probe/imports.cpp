@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "probe/log.h"
 #include "probe/memory.h"
 
 namespace millrace::probe {
@@ -173,6 +174,23 @@ unsigned replace_in(const Candidate& candidate, const ImportWatch& watch, const 
     return changed;
 }
 
+struct Search {
+    const char* name;
+    char found[4096];
+};
+
+int match_name(dl_phdr_info* info, std::size_t, void* data) {
+    auto* search = static_cast<Search*>(data);
+    const char* path = info->dlpi_name;
+    const char* slash = path != nullptr ? ::strrchr(path, '/') : nullptr;
+    const char* name = slash != nullptr ? slash + 1 : path;
+    if (name == nullptr || ::strncmp(name, search->name, ::strlen(search->name)) != 0) return 0;
+    const std::size_t length = ::strlen(path);
+    if (length >= sizeof search->found) return 0;
+    ::memcpy(search->found, path, length + 1);
+    return 1;
+}
+
 }  // namespace
 
 unsigned replace_imports(ImportWatch& watch, const Import* imports, unsigned count) {
@@ -190,6 +208,15 @@ unsigned replace_imports(ImportWatch& watch, const Import* imports, unsigned cou
 void let_fork() {
     const timespec moment{0, 100'000};
     for (int tries = 0; tries < 1'000 && looks.load(); ++tries) ::nanosleep(&moment, nullptr);
+}
+
+void* loaded_library(const char* name) {
+    Search search;
+    search.name = name;
+    search.found[0] = 0;
+    if (::dl_iterate_phdr(match_name, &search) == 0) return nullptr;
+    log_line("found %s", search.found);
+    return ::dlopen(search.found, RTLD_LAZY | RTLD_NOLOAD);
 }
 
 }  // namespace millrace::probe

@@ -28,4 +28,8 @@ unsigned replace_imports(ImportWatch& watch, const Import* imports, unsigned cou
 /// Before a fork: not while the list of libraries is read, since the child would have its lock for good.
 void let_fork();
 
+/// Handle of the library the process has loaded, from wherever, whose file name begins with `name`; null: none. Takes locks of
+/// the loader: never from a callback.
+void* loaded_library(const char* name);
+
 }  // namespace millrace::probe

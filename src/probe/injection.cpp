@@ -14,7 +14,6 @@
 #include "probe/imports.h"
 #include "probe/lanes.h"
 #include "probe/log.h"
-#include "probe/ranges.h"
 #include "probe/sites.h"
 #include "probe/texts.h"
 

@@ -10,8 +10,8 @@
 
 #include "probe/callbacks.h"
 #include "probe/clock.h"
+#include "probe/cupti_abi.h"
 #include "probe/lanes.h"
-#include "probe/nvtx_abi.h"
 #include "probe/texts.h"
 
 namespace millrace::probe {

@@ -11,7 +11,7 @@
 #include <atomic>
 
 #include "probe/hash.h"
-#include "probe/loaded_library.h"
+#include "probe/imports.h"
 #include "probe/log.h"
 #include "probe/memory.h"
 #include "probe/texts.h"

@@ -1,12 +1,16 @@
 #include "record/cpu_sampler.h"
 
+#include <sys/syscall.h>
+
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <iterator>
+#include <span>
+#include <utility>
 
 #include "base/clock.h"
 #include "record/process_numbers.h"
-#include "record/sampling_pace.h"
-#include "record/system_call_names.h"
 
 namespace millrace::record {
 namespace {
@@ -33,9 +37,50 @@ char state_in(std::string_view stat) {
     return end != std::string_view::npos && end + 2 < stat.size() ? stat[end + 2] : '?';
 }
 
+/// Those that threads of training programs wait in. Numbers differ between architectures, and some have no older forms.
+using CallName = std::pair<long, std::string_view>;
+constexpr CallName kNames[] = {{SYS_futex, "futex"},
+                               {SYS_read, "read"},
+                               {SYS_write, "write"},
+                               {SYS_readv, "readv"},
+                               {SYS_writev, "writev"},
+                               {SYS_pread64, "pread64"},
+                               {SYS_pwrite64, "pwrite64"},
+                               {SYS_openat, "openat"},
+                               {SYS_close, "close"},
+                               {SYS_fsync, "fsync"},
+                               {SYS_fdatasync, "fdatasync"},
+                               {SYS_ioctl, "ioctl"},
+                               {SYS_ppoll, "ppoll"},
+                               {SYS_pselect6, "pselect6"},
+                               {SYS_epoll_pwait, "epoll_pwait"},
+                               {SYS_nanosleep, "nanosleep"},
+                               {SYS_clock_nanosleep, "clock_nanosleep"},
+                               {SYS_sched_yield, "sched_yield"},
+                               {SYS_wait4, "wait4"},
+                               {SYS_waitid, "waitid"},
+                               {SYS_recvmsg, "recvmsg"},
+                               {SYS_recvfrom, "recvfrom"},
+                               {SYS_sendmsg, "sendmsg"},
+                               {SYS_sendto, "sendto"},
+                               {SYS_accept4, "accept4"},
+                               {SYS_connect, "connect"},
+                               {SYS_mmap, "mmap"},
+                               {SYS_munmap, "munmap"},
+                               {SYS_madvise, "madvise"},
+                               {SYS_brk, "brk"},
+                               {SYS_getdents64, "getdents64"},
+                               {SYS_clone, "clone"}};
+#ifdef SYS_poll
+constexpr CallName kOlderNames[] = {
+    {SYS_poll, "poll"}, {SYS_select, "select"}, {SYS_epoll_wait, "epoll_wait"}, {SYS_fork, "fork"}};
+#else
+constexpr std::array<CallName, 0> kOlderNames{};
+#endif
+
 }  // namespace
 
-void ThreadLook::walk(std::uint64_t now, std::vector<SeenProcess>& seen) {
+void ThreadLook::walk(std::uint64_t now, Sightings& seen) {
     tree_.read(nanoseconds{static_cast<std::int64_t>(now)});
     threads_ = 0;
     for (const auto& [pid, member] : members_) threads_ += member.threads.size();
@@ -46,7 +91,7 @@ void ThreadLook::walk(std::uint64_t now, std::vector<SeenProcess>& seen) {
             continue;
         }
         member->second.about.ended = now;
-        seen.push_back(std::move(member->second.about));
+        seen.processes.push_back(std::move(member->second.about));
         member = members_.erase(member);
     }
     for (const pid_t pid : alive) {
@@ -58,7 +103,8 @@ void ThreadLook::walk(std::uint64_t now, std::vector<SeenProcess>& seen) {
         if (known == members_.end()) {
             if (members_.size() >= kMostMembers) continue;
             known = members_.emplace(number, Member{}).first;
-            known->second.about = {number, 0, now, 0, {}};
+            known->second.about.pid = number;
+            known->second.about.appeared = now;
             known->second.own_number = own_number_of(number, proc_);
         }
         Member& member = known->second;
@@ -70,7 +116,7 @@ void ThreadLook::walk(std::uint64_t now, std::vector<SeenProcess>& seen) {
             member.python.reset();
             member.attempts = 0;
             member.threads.clear();
-            seen.push_back(member.about);
+            seen.processes.push_back(member.about);
         }
         attach(member);
         refresh_threads(member);
@@ -88,7 +134,7 @@ void ThreadLook::refresh_threads(Member& member) {
     const std::uint32_t pid = member.about.pid;
     std::map<std::uint32_t, std::uint64_t> wanted{{member.own_number, 0}};
     if (member.python)
-        for (const PythonProcess::Thread& thread : member.python->threads()) wanted[thread.number] = thread.state;
+        for (const PythonThread& thread : member.python->threads()) wanted[thread.number] = thread.state;
     std::map<std::uint32_t, std::uint32_t> ours;
     if (member.own_number != pid) {
         ours = threads_by_own_number(pid, proc_);
@@ -108,27 +154,23 @@ void ThreadLook::refresh_threads(Member& member) {
     }
 }
 
-void ThreadLook::look(std::uint64_t now, const std::set<std::uint32_t>& busy, bool all, std::vector<CpuSample>& samples) {
+void ThreadLook::look(std::uint64_t now, const std::set<std::uint32_t>& busy, bool all, Sightings& seen) {
     for (auto& [pid, member] : members_) {
         const bool first = busy.contains(pid);
         for (auto& [number, thread] : member.threads)
-            if (all || (first && number == member.own_number)) look_at(member, number, thread, now, samples);
+            if (all || (first && number == member.own_number)) look_at(member, number, thread, now, seen);
     }
 }
 
-void ThreadLook::look_at(Member& member, std::uint32_t number, Thread& thread, std::uint64_t now,
-                         std::vector<CpuSample>& samples) {
+void ThreadLook::look_at(Member& member, std::uint32_t number, Thread& thread, std::uint64_t now, Sightings& seen) {
     const auto stat = thread.stat.read(buffer_);
     if (!stat || stat->empty()) return;
     CpuSample sample{now, member.about.pid, number, state_in(*stat), {}, nullptr};
     if (sample.state == 'Z' || sample.state == 'X') return;
     if (sample.state != 'R')
         if (const auto call = thread.call.read(buffer_)) sample.wait = system_call_in(*call);
-    if (thread.state != 0 && member.python) {
-        sample.stack = member.python->stack({number, thread.state});
-        std::ranges::move(member.python->take_loops(), std::back_inserter(loops_));
-    }
-    samples.push_back(std::move(sample));
+    if (thread.state != 0 && member.python) sample.stack = member.python->stack(thread.state, seen.loops);
+    seen.samples.push_back(std::move(sample));
 }
 
 CpuSampler::CpuSampler(pid_t root) : look_(root) {
@@ -145,17 +187,9 @@ void CpuSampler::set_busy(std::set<std::uint32_t> pids) {
     busy_ = std::move(pids);
 }
 
-void CpuSampler::take(std::vector<CpuSample>& samples, std::vector<SeenProcess>& processes) {
-    samples.clear();
-    processes.clear();
+Sightings CpuSampler::take() {
     const std::lock_guard lock(mutex_);
-    samples.swap(samples_);
-    processes.swap(processes_);
-}
-
-std::vector<FunctionLoops> CpuSampler::take_loops() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(loops_, {});
+    return std::exchange(seen_, {});
 }
 
 std::uint64_t CpuSampler::dropped() const {
@@ -164,8 +198,7 @@ std::uint64_t CpuSampler::dropped() const {
 }
 
 void CpuSampler::loop(const std::stop_token& stop) {
-    std::vector<CpuSample> samples;
-    std::vector<SeenProcess> seen;
+    Sightings seen;
     std::set<std::uint32_t> busy;
     SamplingPace pace;
     std::uint64_t walked = 0;
@@ -177,23 +210,30 @@ void CpuSampler::loop(const std::stop_token& stop) {
             walked = now;
         }
         const std::uint64_t begin = base::monotonic_ns();
-        look_.look(begin, busy, pace.is_for_all(), samples);
+        look_.look(begin, busy, pace.is_for_all(), seen);
         pace.looked(nanoseconds{static_cast<std::int64_t>(base::monotonic_ns() - begin)});
         due = std::max(due + pace.round(), std::chrono::steady_clock::now());
 
         std::unique_lock lock(mutex_);
-        const std::size_t room = kMostSamples - std::min(kMostSamples, samples_.size());
-        dropped_ += samples.size() - std::min(room, samples.size());
-        samples_.insert(samples_.end(), samples.begin(),
-                        samples.begin() + static_cast<std::ptrdiff_t>(std::min(room, samples.size())));
-        samples.clear();
-        if (processes_.size() < kMostSeen) processes_.insert(processes_.end(), seen.begin(), seen.end());
-        seen.clear();
-        std::ranges::move(look_.take_loops(), std::back_inserter(loops_));
+        const std::size_t room = std::min(kMostSamples - std::min(kMostSamples, seen_.samples.size()), seen.samples.size());
+        dropped_ += seen.samples.size() - room;
+        std::ranges::move(std::span(seen.samples).first(room), std::back_inserter(seen_.samples));
+        if (seen_.processes.size() < kMostSeen) std::ranges::move(seen.processes, std::back_inserter(seen_.processes));
+        std::ranges::move(seen.loops, std::back_inserter(seen_.loops));
+        seen = {};
         busy = busy_;
         wake_.wait_until(lock, stop, due, [] { return false; });
         if (stop.stop_requested()) return;
     }
+}
+
+std::string_view system_call_in(std::string_view line) {
+    long number = -1;
+    const auto [end, failed] = std::from_chars(line.data(), line.data() + line.size(), number);
+    if (failed != std::errc{} || number < 0) return {};
+    for (const std::span<const CallName> names : {std::span<const CallName>(kNames), std::span<const CallName>(kOlderNames)})
+        if (const auto found = std::ranges::find(names, number, &CallName::first); found != names.end()) return found->second;
+    return "other";
 }
 
 }  // namespace millrace::record

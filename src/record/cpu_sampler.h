@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -22,12 +24,52 @@
 
 namespace millrace::record {
 
-/// A process of the tree, when it appears and again when it has ended.
-struct SeenProcess {
-    std::uint32_t pid = 0, parent = 0;
-    std::uint64_t appeared = 0, ended = 0;  ///< CLOCK_MONOTONIC; 0 not yet
-    std::string command;
+/// How often threads are looked at. Main threads of programs with a GPU come in every round, all others in some; either kind gets
+/// rarer by itself where a look takes long, so that ten busy loader workers do not hide what the training thread waits for.
+class SamplingPace {
+public:
+    using nanoseconds = std::chrono::nanoseconds;
+    static constexpr nanoseconds kSlowestRound = std::chrono::milliseconds{160};  ///< from look to look, at most
+
+    /// Whether the next look is at all threads.
+    [[nodiscard]] bool is_for_all() const { return since_ >= every_; }
+    /// The next look is over and took so long.
+    void looked(nanoseconds took) {
+        const bool all = is_for_all();
+        (all ? all_ : main_).add(took);
+        since_ = all ? 1 : since_ + 1;
+        round_ = std::clamp(times(main_.shorter(), kMainShare), kRound, kSlowestRound);
+        const auto wanted = times(all_.shorter(), kAllShare) / round_ + 1;
+        every_ = static_cast<std::uint64_t>(std::clamp<std::int64_t>(wanted, kAllEvery, std::max(kAllEvery, kSeldom / round_)));
+    }
+    [[nodiscard]] nanoseconds round() const { return round_; }     ///< from look to look
+    [[nodiscard]] std::uint64_t rounds() const { return every_; }  ///< from one look at all to the next
+
+private:
+    static constexpr nanoseconds kRound = std::chrono::milliseconds{10};
+    static constexpr std::int64_t kAllEvery = 5;  ///< 20 Hz
+    static constexpr nanoseconds kSeldom = std::chrono::milliseconds{800};
+    static constexpr double kMainShare = 0.2, kAllShare = 0.06;  ///< of the time, at most: no core's that the program needs
+
+    /// The shorter of the last two: a look that was interrupted says nothing.
+    struct Looks {
+        nanoseconds last{}, before{};
+        void add(nanoseconds took) { before = last, last = took; }
+        [[nodiscard]] nanoseconds shorter() const { return std::min(last, before); }
+    };
+    static nanoseconds times(nanoseconds took, double share) {
+        return nanoseconds{static_cast<std::int64_t>(static_cast<double>(took.count()) / share)};
+    }
+
+    Looks main_, all_;
+    nanoseconds round_ = kRound;
+    std::uint64_t every_ = kAllEvery;
+    std::uint64_t since_ = kAllEvery;  ///< rounds since the last look at all; the first is one
 };
+
+/// The system call a thread is in, by the text of /proc/PID/task/TID/syscall: "futex", "poll"; "other" when it is none of those
+/// that are worth a name, empty when the thread runs or the text is no such.
+std::string_view system_call_in(std::string_view line);
 
 struct CpuSample {
     std::uint64_t time = 0;
@@ -38,18 +80,23 @@ struct CpuSample {
     SharedStack stack;      ///< null: none could be read
 };
 
+/// What was seen since the last time.
+struct Sightings {
+    std::vector<CpuSample> samples;
+    std::vector<TraceProcess> processes;  ///< each when it appears and again when it has ended
+    std::vector<FunctionLoops> loops;     ///< of functions in the stacks
+};
+
 /// One look at all threads, without any clock or thread of its own.
 class ThreadLook {
 public:
     ThreadLook(pid_t root, std::string proc = "/proc") : proc_(std::move(proc)), tree_(proc_, root) {}
 
     /// Looks at the main threads of `busy` processes, and with `all` at every thread with Python code and every main thread.
-    void look(std::uint64_t now, const std::set<std::uint32_t>& busy, bool all, std::vector<CpuSample>& samples);
-    /// Walks the tree anew; processes that are new or have ended are added to `seen`.
-    void walk(std::uint64_t now, std::vector<SeenProcess>& seen);
+    void look(std::uint64_t now, const std::set<std::uint32_t>& busy, bool all, Sightings& seen);
+    /// Walks the tree anew, for processes that are new or have ended.
+    void walk(std::uint64_t now, Sightings& seen);
     [[nodiscard]] std::size_t processes() const { return members_.size(); }
-    /// Loops of the functions that were seen since the last time.
-    std::vector<FunctionLoops> take_loops() { return std::exchange(loops_, {}); }
 
 private:
     struct Thread {
@@ -57,7 +104,7 @@ private:
         std::uint64_t state = 0;  ///< of the interpreter; 0: no Python
     };
     struct Member {
-        SeenProcess about;
+        TraceProcess about;
         std::uint32_t own_number = 0;  ///< what it is to itself
         std::optional<PythonProcess> python;
         int attempts = 0;                         ///< to find an interpreter: a program may map it late, or execute another one
@@ -65,27 +112,24 @@ private:
     };
     void attach(Member& member);
     void refresh_threads(Member& member);
-    void look_at(Member& member, std::uint32_t number, Thread& thread, std::uint64_t now, std::vector<CpuSample>& samples);
+    void look_at(Member& member, std::uint32_t number, Thread& thread, std::uint64_t now, Sightings& seen);
 
     const std::string proc_;
     sense::ProcessTree tree_;
     std::map<std::uint32_t, Member> members_;
     std::size_t threads_ = 0;  ///< of all members
-    std::vector<FunctionLoops> loops_;
     std::string buffer_;
 };
 
-/// Looks on a thread of its own, as often as looks are cheap (sampling_pace.h).
+/// Looks on a thread of its own, as often as looks are cheap.
 class CpuSampler {
 public:
     explicit CpuSampler(pid_t root);
 
     /// Processes with a GPU: their main threads are looked at in every round.
     void set_busy(std::set<std::uint32_t> pids);
-    /// Moves what was seen since the last call out; beyond 2^16 samples that were not moved out, new ones are dropped and
-    /// counted.
-    void take(std::vector<CpuSample>& samples, std::vector<SeenProcess>& processes);
-    std::vector<FunctionLoops> take_loops();  ///< the same of what functions have
+    /// What was seen since the last call; beyond 2^16 samples that were not taken, new ones are dropped and counted.
+    Sightings take();
     [[nodiscard]] std::uint64_t dropped() const;
     void stop();
 
@@ -96,9 +140,7 @@ private:
     mutable std::mutex mutex_;  ///< guards what follows
     std::condition_variable_any wake_;
     std::set<std::uint32_t> busy_;
-    std::vector<CpuSample> samples_;
-    std::vector<SeenProcess> processes_;
-    std::vector<FunctionLoops> loops_;
+    Sightings seen_;
     std::uint64_t dropped_ = 0;
     std::jthread thread_;
 };

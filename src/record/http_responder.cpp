@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "sense/proc_file.h"
+
 namespace millrace::record {
 namespace {
 
@@ -86,25 +88,18 @@ base::Result<io::FileDescriptor> listen_on(const std::string& address, int port)
 base::Result<std::unique_ptr<HttpResponder>> HttpResponder::start(const std::string& address, int port, Handler handler,
                                                                   HttpLimits limits) {
     const std::string numeric = address == "localhost" ? "127.0.0.1" : address;
-    MILLRACE_LET(listener, listen_on(numeric, port));
-    io::FileDescriptor stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!stop.valid()) return base::Error{fmt::format("cannot create an event descriptor: {}", std::strerror(errno))};
-    const int bound = port_of(listener.get());
-    return std::unique_ptr<HttpResponder>(
-        new HttpResponder(std::move(listener), std::move(stop), shown(numeric, bound), bound, std::move(handler), limits));
+    std::unique_ptr<HttpResponder> responder(new HttpResponder(std::move(handler), limits));
+    MILLRACE_SET(responder->listener_, listen_on(numeric, port));
+    responder->stop_ = io::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!responder->stop_.valid()) return base::Error{fmt::format("cannot create an event descriptor: {}", std::strerror(errno))};
+    responder->port_ = port_of(responder->listener_.get());
+    responder->address_ = shown(numeric, responder->port_);
+    responder->thread_ = std::thread([self = responder.get()] { self->loop(); });
+    return responder;
 }
 
-HttpResponder::HttpResponder(io::FileDescriptor listener, io::FileDescriptor stop, std::string address, int port, Handler handler,
-                             HttpLimits limits)
-    : listener_(std::move(listener)),
-      stop_(std::move(stop)),
-      address_(std::move(address)),
-      port_(port),
-      handler_(std::move(handler)),
-      limits_(limits),
-      thread_([this] { loop(); }) {}
-
 HttpResponder::~HttpResponder() {
+    if (!thread_.joinable()) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t put = ::write(stop_.get(), &one, sizeof one);
     thread_.join();
@@ -205,10 +200,8 @@ std::string HttpResponder::reply_to(std::string_view request) const {
 
 std::optional<std::string_view> HttpRequest::header(std::string_view name) const {
     std::optional<std::string_view> found;
-    for (std::string_view rest = headers; !rest.empty();) {
-        const std::size_t end = rest.find('\n');
-        const std::string_view line = rest.substr(0, end);
-        rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    std::string_view rest = headers, line;
+    while (sense::next_line(rest, line)) {
         if (line.size() <= name.size() || line[name.size()] != ':') continue;
         const bool is_it = std::equal(name.begin(), name.end(), line.begin(), [](char a, char b) {
             return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "io/file.h"
@@ -67,8 +68,7 @@ private:
         bool closing = false;  ///< all is sent; waiting for the other side to hang up, so that it gets to read it
     };
 
-    HttpResponder(io::FileDescriptor listener, io::FileDescriptor stop, std::string address, int port, Handler handler,
-                  HttpLimits limits);
+    HttpResponder(Handler handler, HttpLimits limits) : handler_(std::move(handler)), limits_(limits) {}
     void loop();
     void accept_some(Time now);
     /// False when the connection is to be closed.
@@ -78,7 +78,7 @@ private:
 
     io::FileDescriptor listener_, stop_;
     std::string address_;
-    int port_;
+    int port_ = 0;
     Handler handler_;
     HttpLimits limits_;
     std::vector<Connection> connections_;  ///< the thread's own

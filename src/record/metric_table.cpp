@@ -196,8 +196,6 @@ constexpr auto kMetricTable = [] {
     return infos;
 }();
 
-constexpr std::array<std::string_view, 3> kRowFields{"kind", "time", "step"};
-
 struct SampleReader {
     const Sample& sample;
     const GpuReading* reading = nullptr;
@@ -251,8 +249,6 @@ std::optional<std::pair<std::string_view, int>> numbered(std::string_view word) 
 std::span<const MetricInfo> metric_table() { return table().infos; }
 
 void add_metrics(std::span<const MetricInfo> metrics) { table().add(metrics); }
-
-std::span<const std::string_view> row_fields() { return kRowFields; }
 
 const MetricInfo* find_metric(std::string_view name) {
     const auto found = table().by_name.find(name);

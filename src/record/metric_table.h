@@ -40,9 +40,6 @@ std::span<const MetricInfo> metric_table();
 void add_metrics(std::span<const MetricInfo> metrics);
 const MetricInfo* find_metric(std::string_view name);  ///< by its name without index; null when there is none
 
-/// What every row of metrics.jsonl and samples.jsonl begins with and what is therefore no metric: "kind", "time", "step".
-std::span<const std::string_view> row_fields();
-
 /// One measured value. Absent values have no point.
 struct Point {
     const MetricInfo* metric = nullptr;

@@ -1,14 +1,18 @@
 #include "record/metrics.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
-#include "io/line_splitter.h"
+#include "io/line_file.h"
 
 namespace millrace::record {
 namespace {
@@ -66,6 +70,8 @@ private:
     bool opened_ = false;
 };
 
+constexpr std::size_t kTextCap = std::size_t{16} << 10;  // readers pass over lines that are too long
+
 }  // namespace
 
 const MetricValue* MetricsRow::find(std::string_view key) const {
@@ -121,6 +127,35 @@ base::Result<MetricsLog> read_metrics(const io::Path& path) {
     MILLRACE_LET(counts, io::read_lines(path, take));
     log.skipped += counts.too_long + (counts.torn ? 1 : 0);
     return log;
+}
+
+base::Result<EventWriter> EventWriter::open(const io::Path& path, const base::Clock& clock) {
+    MILLRACE_LET(stream, MetricsWriter::open(path));
+    return EventWriter(std::move(stream), clock);
+}
+
+base::Status EventWriter::append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields) {
+    if (!stream_) return base::ok();
+    const std::lock_guard lock(*mutex_);
+    const double time = std::chrono::duration<double>(clock_->wall().time_since_epoch()).count();
+    std::vector<Metric> row{
+        {"time", std::round(time * 1000) / 1000}, {"kind", std::string(kind)}, {"text", std::string(text.substr(0, kTextCap))}};
+    row.insert(row.end(), fields.begin(), fields.end());
+    return stream_->append(row);
+}
+
+base::Status EventWriter::sync() {
+    if (!stream_) return base::ok();
+    const std::lock_guard lock(*mutex_);
+    return stream_->sync();
+}
+
+bool has_event(const io::Path& folder, std::string_view kind) {
+    const auto events = read_metrics(folder / "events.jsonl");
+    return events.ok() && std::ranges::any_of(events->rows, [&](const MetricsRow& event) {
+               const MetricValue* found = event.find("kind");
+               return found != nullptr && *found == MetricValue(std::string(kind));
+           });
 }
 
 }  // namespace millrace::record

@@ -1,8 +1,11 @@
 #pragma once
-// metrics.jsonl: one JSON object per line. A key that was not measured is left out; a value that is not finite is null.
+// metrics.jsonl and events.jsonl: one flat JSON object per line. A key that was not measured is left out; a value that is not
+// finite is null.
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,7 +14,8 @@
 #include <variant>
 #include <vector>
 
-#include "io/append_stream.h"
+#include "base/clock.h"
+#include "io/line_file.h"
 
 namespace millrace::record {
 
@@ -60,5 +64,33 @@ struct MetricsLog {
 /// Reads what can be read: a torn last line and foreign lines are counted, not fatal. Fails only when the file cannot be read.
 /// Keeps every row; diagnose::read_run is the reader for streams of any size.
 base::Result<MetricsLog> read_metrics(const io::Path& path);
+
+/// events.jsonl: what happened to a run and when: {"time", "kind", "text", field: value, ...}. Facts in time: a resumed run adds
+/// to them and never takes any back. docs/run-format.md lists the kinds. Thread safe. Each event is handed to the system at once,
+/// so that a reader beside us and a crash find it whole.
+class EventWriter {
+public:
+    /// Opens or creates the stream and goes on at its end. `clock` gives the time of each event.
+    static base::Result<EventWriter> open(const io::Path& path, const base::Clock& clock = base::SteadyClock::shared());
+
+    /// Takes events and keeps none: of a process that writes no run.
+    static EventWriter to_nowhere() { return EventWriter(std::nullopt, base::SteadyClock::shared()); }
+
+    /// `kind` is a word for programs ("started", "checkpoint", "warning"), `text` is for people, cut at 16 KiB. `fields`
+    /// are not named time, kind or text. Lines are in the order of their times.
+    base::Status append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields = {});
+    base::Status sync();
+
+private:
+    EventWriter(std::optional<MetricsWriter> stream, const base::Clock& clock)
+        : stream_(std::move(stream)), clock_(&clock), mutex_(std::make_unique<std::mutex>()) {}
+
+    std::optional<MetricsWriter> stream_;
+    const base::Clock* clock_;
+    std::unique_ptr<std::mutex> mutex_;  ///< guards the stream
+};
+
+/// Whether events.jsonl in the folder of a run holds an event of this kind; false where it cannot be read.
+bool has_event(const io::Path& folder, std::string_view kind);
 
 }  // namespace millrace::record

@@ -21,10 +21,7 @@ constexpr std::size_t kLeastGraphed = 20;   ///< steps behind them, twice as man
 constexpr std::size_t kOncePart = 4;        ///< of a step's kinds one in so many at least comes once in it
 
 /// Where one kind of element, or of pair of neighbours, stands.
-struct Kind {
-    std::vector<std::size_t> places;
-    std::size_t size = 1;  ///< 2: a pair
-};
+using Places = std::vector<std::size_t>;
 
 std::uint64_t mixed(std::uint64_t value) {
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -32,72 +29,72 @@ std::uint64_t mixed(std::uint64_t value) {
     return value ^ (value >> 31);
 }
 
-std::vector<Kind> kinds_of(std::span<const std::uint64_t> sequence, bool with_pairs, std::size_t least = kLeastCount) {
+std::vector<Places> kinds_of(std::span<const std::uint64_t> sequence, bool with_pairs, std::size_t least = kLeastCount) {
     std::unordered_map<std::uint64_t, std::size_t> numbers;
-    std::vector<Kind> kinds;
-    const auto add = [&](std::uint64_t key, std::size_t place, std::size_t size) {
+    std::vector<Places> kinds;
+    const auto add = [&](std::uint64_t key, std::size_t place) {
         const auto [at, fresh] = numbers.try_emplace(key, kinds.size());
-        if (fresh) kinds.push_back({{}, size});
-        kinds[at->second].places.push_back(place);
+        if (fresh) kinds.emplace_back();
+        kinds[at->second].push_back(place);
     };
     for (std::size_t place = 0; place < sequence.size(); ++place) {
-        add(mixed(sequence[place]), place, 1);
+        add(mixed(sequence[place]), place);
         if (with_pairs && place + 1 < sequence.size() && sequence[place] != sequence[place + 1])
-            add(mixed(sequence[place] * 3 + mixed(sequence[place + 1])), place, 2);
+            add(mixed(sequence[place] * 3 + mixed(sequence[place + 1])), place);
     }
-    std::erase_if(kinds, [least](const Kind& kind) { return kind.places.size() < least; });
+    std::erase_if(kinds, [least](const Places& places) { return places.size() < least; });
     return kinds;
 }
 
 /// How far from its place a kind may come and still count: so far that chance alone would find it half the time at most.
-std::size_t shift_of(const Kind& kind, std::size_t total, std::size_t length) {
+std::size_t shift_of(const Places& places, std::size_t total, std::size_t length) {
     const std::size_t wanted = std::min(kMostShift, length / kShiftPart);
-    const std::size_t room = total / (2 * kind.places.size());
+    const std::size_t room = total / (2 * places.size());
     return std::min(wanted, room > 0 ? (room - 1) / 2 : 0);
 }
 
 /// Calls `use(index, found)` for every place that has another a period later inside the sequence.
 template <class Use>
-void for_each_match(const Kind& kind, std::size_t total, std::size_t length, const Use& use) {
-    const std::size_t shift = shift_of(kind, total, length);
+void for_each_match(const Places& places, std::size_t total, std::size_t length, const Use& use) {
+    const std::size_t shift = shift_of(places, total, length);
     std::size_t next = 0;
-    for (std::size_t index = 0; index < kind.places.size(); ++index) {
-        const std::size_t wanted = kind.places[index] + length;
+    for (std::size_t index = 0; index < places.size(); ++index) {
+        const std::size_t wanted = places[index] + length;
         if (wanted >= total) return;
-        while (next < kind.places.size() && kind.places[next] + shift < wanted) ++next;
-        use(index, next < kind.places.size() && kind.places[next] <= wanted + shift);
+        while (next < places.size() && places[next] + shift < wanted) ++next;
+        use(index, next < places.size() && places[next] <= wanted + shift);
     }
 }
 
 /// How well one kind repeats, 1 always, 0 no better than by chance. Absent when no occurrence is a period before the end.
-std::optional<double> match_of(const Kind& kind, std::size_t total, std::size_t length) {
+std::optional<double> match_of(const Places& places, std::size_t total, std::size_t length) {
     std::size_t asked = 0, found = 0;
-    for_each_match(kind, total, length, [&](std::size_t, bool hit) {
+    for_each_match(places, total, length, [&](std::size_t, bool hit) {
         ++asked;
         found += hit ? 1 : 0;
     });
     if (asked == 0) return std::nullopt;
     const double rate = static_cast<double>(found) / static_cast<double>(asked);
-    const double window = static_cast<double>(2 * shift_of(kind, total, length) + 1);
-    const double chance = std::min(1.0, window * static_cast<double>(kind.places.size()) / static_cast<double>(total));
+    const double window = static_cast<double>(2 * shift_of(places, total, length) + 1);
+    const double chance = std::min(1.0, window * static_cast<double>(places.size()) / static_cast<double>(total));
     if (chance > 0.999) return rate;
     return std::max(0.0, (rate - chance) / (1 - chance));
 }
 
-double score_of(const std::vector<Kind>& kinds, std::size_t total, std::size_t length) {
+double score_of(const std::vector<Places>& kinds, std::size_t total, std::size_t length) {
     double sum = 0;
-    for (const Kind& kind : kinds) sum += match_of(kind, total, length).value_or(0);
+    for (const Places& places : kinds) sum += match_of(places, total, length).value_or(0);
     return sum / static_cast<double>(kinds.size());
 }
 
 /// Lengths worth a closer look: distances at which kinds come again, most voted first.
-std::vector<std::size_t> candidates_of(const std::vector<Kind>& kinds, std::size_t total) {
+std::vector<std::size_t> candidates_of(const std::vector<Places>& kinds, std::size_t total) {
     std::unordered_map<std::size_t, double> votes;
-    for (const Kind& kind : kinds) {
-        const double weight = 1.0 / static_cast<double>(kind.places.size());
+    for (const Places& places : kinds) {
+        const double weight = 1.0 / static_cast<double>(places.size());
         for (std::size_t gaps = 1; gaps <= kSummedGaps; ++gaps)
-            for (std::size_t index = gaps; index < kind.places.size(); ++index) {
-                const std::size_t distance = kind.places[index] - kind.places[index - gaps];
+            for (std::size_t index = gaps; index < places.size(); ++index) {
+                const std::size_t distance = places[index] - places[index - gaps];
                 if (distance * kLeastRepeats <= total) votes[distance] += weight;
             }
     }
@@ -128,17 +125,56 @@ Period sharpened(std::span<const std::uint64_t> sequence, std::size_t length) {
 /// Steps in a sequence, whatever its period is taken for: in a few of them a loop over layers returns better than they do.
 std::size_t count_steps(std::span<const std::uint64_t> sequence) {
     std::vector<std::size_t> counts;
-    for (const Kind& kind : kinds_of(sequence, true, 1)) counts.push_back(kind.places.size());
+    for (const Places& places : kinds_of(sequence, true, 1)) counts.push_back(places.size());
     if (counts.empty()) return 0;
     const auto rare = counts.begin() + static_cast<std::ptrdiff_t>(counts.size() / kOncePart);
     std::nth_element(counts.begin(), rare, counts.end());
     return *rare;
 }
 
+/// Hash of `length` elements from each place on (fewer at the end): differences of one running polynomial.
+std::vector<std::uint64_t> grams_of(std::span<const std::uint64_t> sequence, std::size_t length) {
+    constexpr std::uint64_t kBase = 0x9e3779b97f4a7c15;
+    const std::size_t count = sequence.size();
+    std::vector<std::uint64_t> running(count + 1, 0), power(count + 1, 1), grams(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        running[i + 1] = running[i] * kBase + (sequence[i] ^ (sequence[i] >> 31)) * 0xbf58476d1ce4e5b9 + 1;
+        power[i + 1] = power[i] * kBase;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t end = std::min(i + length, count);
+        grams[i] = running[end] - running[i] * power[end - i];
+    }
+    return grams;
+}
+
+struct Place {
+    double weight = 0;
+    std::size_t times = 0, regular = 0, odd = 0, last = 0;  ///< distances that are a period, and others
+};
+
+/// What also comes elsewhere (in the batches of an evaluation), or misses steps, marks them less well; weight decides among
+/// equals.
+std::optional<std::uint64_t> best_of(const std::unordered_map<std::uint64_t, Place>& places) {
+    std::size_t most = 0, least_odd = ~std::size_t{0};
+    for (const auto& [gram, place] : places) most = std::max(most, place.regular);
+    const auto marks = [&](const Place& place) { return place.times >= 2 && place.regular + place.regular / 20 >= most; };
+    for (const auto& [gram, place] : places)
+        if (marks(place)) least_odd = std::min(least_odd, place.odd);
+    std::optional<std::uint64_t> chosen;
+    const Place* best = nullptr;
+    for (const auto& [gram, place] : places) {
+        if (!marks(place) || place.odd > least_odd + most / 50) continue;
+        if (!best || place.weight > best->weight || (place.weight == best->weight && place.last < best->last))
+            chosen = gram, best = &place;
+    }
+    return chosen;
+}
+
 }  // namespace
 
 std::optional<Period> find_period(std::span<const std::uint64_t> sequence) {
-    const std::vector<Kind> kinds = kinds_of(sequence, true);
+    const std::vector<Places> kinds = kinds_of(sequence, true);
     if (kinds.empty()) return std::nullopt;
     std::vector<Period> scored;
     double best = 0;
@@ -161,10 +197,10 @@ std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, s
     // Sums from the start: elements that come again, and the same weighted so that each kind counts as much as any other.
     std::vector<std::uint32_t> hits(sequence.size() + 1);
     std::vector<double> weights(sequence.size() + 1);
-    for (const Kind& kind : kinds_of(sequence, false))
-        for_each_match(kind, sequence.size(), length, [&](std::size_t index, bool hit) {
-            hits[kind.places[index] + 1] = hit ? 1 : 0;
-            weights[kind.places[index] + 1] = hit ? 1.0 / static_cast<double>(kind.places.size()) : 0;
+    for (const Places& places : kinds_of(sequence, false))
+        for_each_match(places, sequence.size(), length, [&](std::size_t index, bool hit) {
+            hits[places[index] + 1] = hit ? 1 : 0;
+            weights[places[index] + 1] = hit ? 1.0 / static_cast<double>(places.size()) : 0;
         });
     for (std::size_t at = 1; at < hits.size(); ++at) {
         hits[at] += hits[at - 1];
@@ -224,6 +260,40 @@ std::size_t rehearsal_end(std::span<const std::uint64_t> sequence, std::span<con
         if (begin > 0 && !has_graph(0, begin)) return begin;
     }
     return 0;
+}
+
+std::vector<std::size_t> find_starts(std::span<const std::uint64_t> sequence, Period period, std::span<const double> weight) {
+    const std::size_t length = period.length;
+    if (length == 0 || sequence.size() < 2 * length) return {};
+    // Where two periods in a row agree best: there the steps are steps.
+    std::size_t agree = 0, best_agree = 0, reference = 0;
+    for (std::size_t i = 0; i + length < sequence.size(); ++i) {
+        agree += sequence[i] == sequence[i + length] ? 1 : 0;
+        if (i >= length) agree -= sequence[i - length] == sequence[i] ? 1 : 0;
+        if (i + 1 >= length && agree > best_agree) best_agree = agree, reference = i + 1 - length;
+    }
+    for (std::size_t gram : {std::size_t{1}, std::size_t{4}, std::size_t{16}, length}) {
+        if (gram > length) continue;
+        const auto grams = grams_of(sequence, gram);
+        std::unordered_map<std::uint64_t, std::size_t> in_period;
+        for (std::size_t i = reference; i < reference + length; ++i) ++in_period[grams[i]];
+        std::unordered_map<std::uint64_t, Place> places;
+        for (std::size_t i = 0; i + gram <= sequence.size(); ++i) {
+            auto found = in_period.find(grams[i]);
+            if (found == in_period.end() || found->second != 1) continue;
+            Place& place = places[grams[i]];
+            if (i < weight.size()) place.weight += weight[i];
+            if (place.times++ > 0) (i - place.last == length ? place.regular : place.odd) += 1;
+            place.last = i;
+        }
+        const auto chosen = best_of(places);
+        if (!chosen) continue;
+        std::vector<std::size_t> starts;
+        for (std::size_t i = 0; i + gram <= sequence.size(); ++i)
+            if (grams[i] == *chosen) starts.push_back(i);
+        return starts;
+    }
+    return {};
 }
 
 }  // namespace millrace::record

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "record/record_parts.h"
+#include "record/probe_records.h"
 
 namespace millrace::record {
 namespace {

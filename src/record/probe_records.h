@@ -5,6 +5,7 @@
 // The probe links libc alone, so nothing here needs more than headers.
 
 #include <cstdint>
+#include <optional>
 
 namespace millrace::record {
 
@@ -111,5 +112,61 @@ constexpr std::uint32_t argument_bytes(std::uint64_t index) { return static_cast
 
 constexpr std::uint16_t kMaxSiteFrames = 64, kMaxArguments = 384;
 constexpr std::uint32_t kMaxTextBytes = 4096;
+
+constexpr std::uint32_t kPartsPerSlot = 4;  ///< SiteFrame and Argument
+
+/// Slots that follow `record` as its parts. For readers of records that another process wrote: absent when it is none of ours, an
+/// unknown kind, or with more parts than are ever written.
+constexpr std::optional<std::uint32_t> parts_behind(const Record& record) {
+    const auto slots = [](std::uint32_t count, std::uint32_t per_slot) { return (count + per_slot - 1) / per_slot; };
+    switch (record.kind) {
+        case RecordKind::kCall:
+        case RecordKind::kWork:
+        case RecordKind::kRange:
+        case RecordKind::kPulse:
+        case RecordKind::kWindow:
+        case RecordKind::kMemory:
+        case RecordKind::kLost:
+        case RecordKind::kLeft: return 0;
+        case RecordKind::kText:
+            if (record.bytes > kMaxTextBytes) return std::nullopt;
+            return slots(static_cast<std::uint32_t>(record.bytes), sizeof(Record));
+        case RecordKind::kSite:
+            if (record.count > kMaxSiteFrames) return std::nullopt;
+            return slots(record.count, kPartsPerSlot);
+        case RecordKind::kArguments:
+            if (record.count > kMaxArguments) return std::nullopt;
+            return slots(record.count, kPartsPerSlot);
+        case RecordKind::kNone: break;
+    }
+    return std::nullopt;
+}
+
+/// More than any record with its parts takes.
+constexpr std::uint32_t kMostSlots = 1 + kMaxArguments / kPartsPerSlot;
+static_assert(kMaxTextBytes / sizeof(Record) < kMostSlots && kMaxSiteFrames / kPartsPerSlot < kMostSlots);
+
+/// How large a launched kernel is, in one word: what Record::bytes holds of kernels. 0: not known.
+struct LaunchSize {
+    std::uint64_t blocks = 0;        ///< of the grid
+    std::uint32_t threads = 0;       ///< of a block
+    std::uint32_t registers = 0;     ///< of a thread
+    std::uint32_t shared_bytes = 0;  ///< of a block, static and dynamic; kept in steps of 128, as the device gives it
+};
+
+/// What does not fit is the largest number that does.
+constexpr std::uint64_t packed(const LaunchSize& size) {
+    const auto kept = [](std::uint64_t value, int bits, int at) {
+        const std::uint64_t most = (std::uint64_t{1} << bits) - 1;
+        return (value < most ? value : most) << at;
+    };
+    const std::uint64_t shared = (std::uint64_t{size.shared_bytes} + 127) / 128;
+    return kept(size.blocks, 32, 0) | kept(size.threads, 12, 32) | kept(size.registers, 8, 44) | kept(shared, 12, 52);
+}
+
+constexpr LaunchSize unpacked(std::uint64_t word) {
+    return {word & 0xffffffff, static_cast<std::uint32_t>(word >> 32 & 0xfff), static_cast<std::uint32_t>(word >> 44 & 0xff),
+            static_cast<std::uint32_t>(word >> 52) * 128};
+}
 
 }  // namespace millrace::record

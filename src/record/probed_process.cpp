@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "record/record_parts.h"
+#include "record/probe_records.h"
 
 namespace millrace::record {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "record/events.h"
+#include "record/metrics.h"
 #include "record/probe_reader.h"
 #include "record/pulse_blocks.h"
 #include "record/step_count.h"

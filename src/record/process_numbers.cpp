@@ -10,8 +10,6 @@
 namespace millrace::record {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kMostMappings = 1u << 17;
 constexpr std::uint64_t kMostNumber = 1u << 30;
 
@@ -19,16 +17,6 @@ std::optional<std::uint32_t> own_number_in(const std::string& folder) {
     std::string buffer;
     const auto status = sense::ProcFile(folder + "/status", false).read(buffer);
     return status ? own_number(*status) : std::nullopt;
-}
-
-/// The entries of `folder` that are numbers.
-std::vector<std::uint32_t> numbers_in(const std::string& folder) {
-    std::vector<std::uint32_t> numbers;
-    std::error_code failed;
-    for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed))
-        if (const auto number = sense::to_count(at->path().filename().string()); number && *number > 0 && *number < kMostNumber)
-            numbers.push_back(static_cast<std::uint32_t>(*number));
-    return numbers;
 }
 
 /// By its inode and name: the rest of the path may look different from inside of a container.
@@ -66,8 +54,9 @@ std::uint32_t own_number_of(std::uint32_t pid, const std::string& proc) {
 std::map<std::uint32_t, std::uint32_t> threads_by_own_number(std::uint32_t pid, const std::string& proc) {
     std::map<std::uint32_t, std::uint32_t> threads;
     const std::string tasks = proc + "/" + std::to_string(pid) + "/task";
-    for (const std::uint32_t number : numbers_in(tasks))
-        if (const auto own = own_number_in(tasks + "/" + std::to_string(number))) threads[*own] = number;
+    for (const pid_t number : sense::numbers_in(tasks))
+        if (const auto own = own_number_in(tasks + "/" + std::to_string(number)))
+            threads[*own] = static_cast<std::uint32_t>(number);
     return threads;
 }
 
@@ -78,8 +67,9 @@ std::uint32_t find_owner(const io::Path& file, std::uint32_t own, const std::str
     const auto maps = [&](std::uint32_t pid) { return has_mapped(proc + "/" + std::to_string(pid), about.st_ino, name); };
     if (maps(own)) return own;
     std::vector<std::uint32_t> candidates;
-    for (const std::uint32_t pid : numbers_in(proc)) {
-        if (own_number_in(proc + "/" + std::to_string(pid)) != own) continue;
+    for (const pid_t number : sense::numbers_in(proc)) {
+        if (own_number_in(proc + "/" + std::to_string(number)) != own) continue;
+        const auto pid = static_cast<std::uint32_t>(number);
         if (maps(pid)) return pid;
         candidates.push_back(pid);
     }

@@ -72,8 +72,8 @@ std::optional<TraceBlock> PulseBlocks::add(std::uint64_t time, std::uint64_t num
 std::optional<TraceBlock> PulseBlocks::block_here() const {
     const double steps = static_cast<double>(last_number_ - first_number_) / calls_per_step_;
     if (last_time_ <= first_time_ || steps < 1) return std::nullopt;
-    return TraceBlock{first_time_, last_time_, steps,
-                      pid_,        call_,      static_cast<std::uint16_t>(placed_ ? 0 : std::min(calls_per_step_, 65535.0))};
+    const auto calls = static_cast<std::uint16_t>(placed_ ? 0 : std::min(calls_per_step_, 65535.0));
+    return TraceBlock{first_time_, last_time_, steps, pid_, calls, call_};
 }
 
 std::optional<TraceBlock> PulseBlocks::give(std::optional<TraceBlock> block) {

@@ -10,7 +10,6 @@
 #include <cstring>
 
 #include "record/python_layout.h"
-#include "record/python_lines.h"
 
 namespace millrace::record {
 
@@ -41,10 +40,11 @@ std::uint64_t read_word(Reader& reader, std::uint64_t address) {
     return reader.read(address, &word, sizeof word) ? word : 0;
 }
 
-inline std::uint64_t word_at(const std::uint8_t* bytes, std::uint32_t offset) {
-    std::uint64_t word;
-    std::memcpy(&word, bytes + offset, sizeof word);
-    return word;
+template <class T = std::uint64_t>
+T value_at(const std::uint8_t* bytes, std::uint32_t offset) {
+    T value;
+    std::memcpy(&value, bytes + offset, sizeof value);
+    return value;
 }
 
 inline bool is_object_address(std::uint64_t address) { return address >= 4096 && address % 8 == 0 && address >> 56 == 0; }
@@ -61,11 +61,11 @@ std::uint32_t python_stack(Reader& reader, const PythonLayout& layout, std::uint
     for (std::uint32_t step = 0; step < kMostSteps && count < most && is_object_address(frame); ++step) {
         std::uint8_t bytes[256];
         if (!reader.read(frame, bytes, layout.frame_bytes)) break;
-        frame = word_at(bytes, layout.frame_previous);
+        frame = value_at(bytes, layout.frame_previous);
         if (layout.frame_owner != 0 && bytes[layout.frame_owner] >= 3) continue;
         PythonFrame one;
-        one.code = word_at(bytes, layout.frame_code) & ~std::uint64_t{3};  // from 3.14 on the low bits are a mark
-        one.instruction = word_at(bytes, layout.frame_instruction);
+        one.code = value_at(bytes, layout.frame_code) & ~std::uint64_t{3};  // from 3.14 on the low bits are a mark
+        one.instruction = value_at(bytes, layout.frame_instruction);
         if (layout.instruction_is_index) one.instruction &= 0xffffffff;
         if (!is_object_address(one.code)) break;
         if (code_type != 0 && read_word(reader, one.code + kObjectType) != code_type) break;
@@ -98,9 +98,8 @@ bool python_text(Reader& reader, const PythonLayout& layout, std::uint64_t addre
     to[0] = 0;
     std::uint8_t head[40];
     if (!is_object_address(address) || !reader.read(address, head, sizeof head)) return false;
-    std::uint32_t state;
-    std::memcpy(&state, head + kTextState, sizeof state);
-    const std::uint64_t length = word_at(head, kTextLength);
+    const auto state = value_at<std::uint32_t>(head, kTextState);
+    const std::uint64_t length = value_at(head, kTextLength);
     const std::uint32_t width = state >> 2 & 7;
     const bool compact = (state >> 5 & 1) != 0, ascii = (state >> 6 & 1) != 0;
     if (!compact || (width != 1 && width != 2 && width != 4) || length > 1u << 20) return false;
@@ -132,10 +131,9 @@ bool python_place(Reader& reader, const PythonLayout& layout, const PythonFrame&
     place.line = 0;
     std::uint8_t code[512];
     if (!reader.read(frame.code, code, layout.code_bytes)) return false;
-    if (!python_text(reader, layout, word_at(code, layout.code_file), place.file, sizeof place.file)) return false;
-    if (!python_text(reader, layout, word_at(code, layout.code_name), place.function, sizeof place.function)) return false;
-    std::int32_t first_line;
-    std::memcpy(&first_line, code + layout.code_first_line, sizeof first_line);
+    if (!python_text(reader, layout, value_at(code, layout.code_file), place.file, sizeof place.file)) return false;
+    if (!python_text(reader, layout, value_at(code, layout.code_name), place.function, sizeof place.function)) return false;
+    const auto first_line = value_at<std::int32_t>(code, layout.code_first_line);
     std::int64_t offset;
     if (layout.instruction_is_index) {
         const auto index = static_cast<std::int32_t>(frame.instruction);
@@ -145,7 +143,7 @@ bool python_place(Reader& reader, const PythonLayout& layout, const PythonFrame&
         if (offset == -2) offset = 0;  // a frame that has not begun yet stands one unit before its first instruction
         if (offset < 0 || offset > 1 << 26) return true;
     }
-    const std::uint64_t lines = word_at(code, layout.code_lines);
+    const std::uint64_t lines = value_at(code, layout.code_lines);
     if (!is_object_address(lines)) return true;
     const std::uint64_t size = read_word(reader, lines + kBytesLength);
     place.line = python_line(reader, layout.minor, lines + kBytesData, size, first_line, offset);
@@ -205,11 +203,7 @@ std::uint64_t find_collecting(Reader& reader, const PythonLayout& layout, std::u
     constexpr std::uint32_t kBytes = 2048, kThresholds = 40, kStride = 24, kCollecting = 200;
     std::uint8_t bytes[kBytes];
     if (!reader.read(interpreter, bytes, kBytes)) return 0;
-    const auto number = [&](std::uint32_t at) {
-        std::int32_t value;
-        std::memcpy(&value, bytes + at, sizeof value);
-        return value;
-    };
+    const auto number = [&](std::uint32_t at) { return value_at<std::int32_t>(bytes, at); };
     for (std::uint32_t at = 0; at + kCollecting + 4 <= kBytes; at += 8) {
         const std::uint32_t first = at + kThresholds;
         if (number(first) == 700 && number(first + kStride) == 10 && number(first + 2 * kStride) == 10)

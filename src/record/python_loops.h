@@ -90,18 +90,17 @@ std::vector<LineRange> python_loops(Reader& reader, const PythonLayout& layout, 
     constexpr std::uint64_t kMostUnits = 1u << 16;
     std::uint8_t code[512];
     if (!knows_loops(layout.minor) || !reader.read(code_object, code, layout.code_bytes)) return {};
-    const std::uint64_t text = layout.code_text != 0 ? word_at(code, layout.code_text) : 0;
+    const std::uint64_t text = layout.code_text != 0 ? value_at(code, layout.code_text) : 0;
     if (layout.code_text != 0 && !is_object_address(text)) return {};
-    const std::uint64_t units = text != 0 ? read_word(reader, text + kBytesLength) / 2 : word_at(code, kVariableSize);
+    const std::uint64_t units = text != 0 ? read_word(reader, text + kBytesLength) / 2 : value_at(code, kVariableSize);
     if (units > kMostUnits) return {};
     std::vector<std::uint8_t> bytes(2 * units);
     if (!reader.read(text != 0 ? text + kBytesData : code_object + layout.code_instructions, bytes.data(), bytes.size()))
         return {};
     const std::map<std::uint64_t, std::uint64_t> units_of = loops_in(bytes, layout.minor);
     std::vector<LineRange> loops(units_of.size(), {UINT32_MAX, 0});
-    std::int32_t first_line;
-    std::memcpy(&first_line, code + layout.code_first_line, sizeof first_line);
-    const std::uint64_t lines = word_at(code, layout.code_lines);
+    const auto first_line = value_at<std::int32_t>(code, layout.code_first_line);
+    const std::uint64_t lines = value_at(code, layout.code_lines);
     std::int64_t from = 0;
     const auto add = [&](std::int64_t end, std::int64_t line) {
         auto loop = loops.begin();

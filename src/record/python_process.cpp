@@ -104,19 +104,17 @@ std::optional<PythonProcess> PythonProcess::attach(pid_t pid, const std::string&
     return std::nullopt;
 }
 
-std::vector<PythonProcess::Thread> PythonProcess::threads() {
+std::vector<PythonThread> PythonProcess::threads() {
     RemoteMemory memory{pid_};
-    std::vector<PythonThread> found(kMostPythonThreads);
-    found.resize(python_threads(memory, layout_, runtime_, own_number_, found.data(), kMostPythonThreads));
-    std::vector<Thread> threads;
-    for (const PythonThread& thread : found)
-        if (thread.number != 0) threads.push_back({thread.number, thread.state});
+    std::vector<PythonThread> threads(kMostPythonThreads);
+    threads.resize(python_threads(memory, layout_, runtime_, own_number_, threads.data(), kMostPythonThreads));
+    std::erase_if(threads, [](const PythonThread& thread) { return thread.number == 0; });
     return threads;
 }
 
-bool PythonProcess::is_collecting(const Thread& thread) {
+bool PythonProcess::is_collecting(std::uint64_t state) {
     RemoteMemory memory{pid_};
-    const std::uint64_t interpreter = read_word(memory, thread.state + layout_.thread_interpreter);
+    const std::uint64_t interpreter = read_word(memory, state + layout_.thread_interpreter);
     if (interpreter != interpreter_) {
         interpreter_ = interpreter;
         collecting_ = interpreter_ != 0 ? find_collecting(memory, layout_, interpreter_) : 0;
@@ -125,11 +123,11 @@ bool PythonProcess::is_collecting(const Thread& thread) {
     return collecting_ != 0 && memory.read(collecting_, &collecting, sizeof collecting) && collecting == 1;
 }
 
-SharedStack PythonProcess::stack(const Thread& thread) {
+SharedStack PythonProcess::stack(std::uint64_t state, std::vector<FunctionLoops>& loops) {
     RemoteMemory memory{pid_};
-    const bool collecting = is_collecting(thread);
+    const bool collecting = is_collecting(state);
     std::vector<PythonFrame> frames(kMostFrames);
-    frames.resize(python_stack(memory, layout_, thread.state, frames.data(), kMostFrames, code_type_));
+    frames.resize(python_stack(memory, layout_, state, frames.data(), kMostFrames, code_type_));
     if (frames.empty()) return nullptr;
     if (++asked_ >= kForgetAfter || known_.size() >= kMostKnown) {
         known_.clear();
@@ -144,7 +142,7 @@ SharedStack PythonProcess::stack(const Thread& thread) {
         if (!python_place(memory, layout_, frame, place)) break;
         places->push_back({place.file, place.function, place.line, false});
         if (knows_loops(layout_.minor) && looked_into_.insert(frame.code).second)
-            loops_.push_back({place.file, place.function, python_loops(memory, layout_, frame.code)});
+            loops.push_back({place.file, place.function, python_loops(memory, layout_, frame.code)});
     }
     if (places->empty()) return nullptr;
     if (collecting) places->insert(places->begin(), {std::string(kInterpreterFile), std::string(kCollectingFunction), 0, true});

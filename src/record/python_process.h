@@ -26,25 +26,18 @@ public:
     /// a version that is not understood, or the process may not be read. `proc` is "/proc" but in tests.
     static std::optional<PythonProcess> attach(pid_t pid, const std::string& proc = "/proc");
 
-    struct Thread {
-        std::uint32_t number = 0;  ///< gettid as the process itself has it (process_numbers.h)
-        std::uint64_t state = 0;
-    };
-    /// The threads that it has now, at most 256.
-    std::vector<Thread> threads();
-    /// The stack of a thread, innermost frame first; null when there is nothing to be read. While its interpreter collects
-    /// garbage, which all of its threads wait for, a frame that says so comes first (kCollectingFunction). Equal stacks are the
-    /// same object as long as they are remembered.
-    SharedStack stack(const Thread& thread);
-    /// Loops of the functions in the stacks that were read since the last time.
-    std::vector<FunctionLoops> take_loops() { return std::exchange(loops_, {}); }
-    [[nodiscard]] std::uint32_t minor() const { return layout_.minor; }
+    /// The threads that it has now, at most 256; their numbers are gettid as the process itself has it (process_numbers.h).
+    std::vector<PythonThread> threads();
+    /// The stack of the thread with this state, innermost frame first; null when there is nothing to be read. While its
+    /// interpreter collects garbage, which all of its threads wait for, a frame that says so comes first (kCollectingFunction).
+    /// Equal stacks are the same object as long as they are remembered. Adds to `loops` those of functions that are new.
+    SharedStack stack(std::uint64_t state, std::vector<FunctionLoops>& loops);
 
 private:
     PythonProcess(pid_t pid, std::uint32_t own_number, std::uint64_t runtime, std::uint64_t code_type, const PythonLayout& layout)
         : pid_(pid), own_number_(own_number), runtime_(runtime), code_type_(code_type), layout_(layout) {}
 
-    [[nodiscard]] bool is_collecting(const Thread& thread);
+    [[nodiscard]] bool is_collecting(std::uint64_t state);
 
     pid_t pid_;
     std::uint64_t interpreter_ = 0, collecting_ = 0;  ///< where the second of these says whether it collects; 0 unknown
@@ -58,7 +51,6 @@ private:
     };
     std::unordered_map<std::uint64_t, Known> known_;  ///< by hash; forgotten now and then, since code objects come and go
     std::unordered_set<std::uint64_t> looked_into_;   ///< code objects; forgotten with the stacks
-    std::vector<FunctionLoops> loops_;
     std::uint64_t asked_ = 0;
 };
 

@@ -18,6 +18,7 @@
 
 #include "base/child_process.h"
 #include "base/signal_queue.h"
+#include "base/units.h"
 #include "record/run_directory.h"
 #include "record/sinks.h"
 #include "record/trace_keeper.h"
@@ -80,13 +81,6 @@ void set_environment(const RecordSettings& settings, const ProbeFolder& folder, 
     ::setenv("MILLRACE_PROBE_DIR", folder.path().c_str(), 1);
 }
 
-/// Says in the manifest what the machine is. What fails here is tried again, and reported, when the run is finished.
-void describe(RunDirectory& run, const sense::MachineFacts& facts) {
-    std::map<std::string, std::string> versions;
-    if (!facts.driver.empty()) versions["driver"] = facts.driver;
-    (void)run.describe(facts.gpus.empty() ? "cpu" : "cuda:0 " + facts.gpus.front().name, std::move(versions));
-}
-
 std::uint64_t size_of(const io::Path& path) {
     std::error_code failed;
     const std::uint64_t size = fs::file_size(path, failed);
@@ -115,7 +109,7 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
                           ProbeFolder& folder, RecordOutcome& outcome) {
     MILLRACE_LET(trace, TraceWriter::create(run.path() / kTraceName));
     std::vector<std::unique_ptr<Sink>> sinks;
-    MILLRACE_SET(sinks.emplace_back(), json_lines_sink(run.samples(), FileStart::kAppend));
+    MILLRACE_SET(sinks.emplace_back(), json_lines_sink(run.samples()));
     SinkThread outputs(std::move(sinks));
     for (const std::string& note : outcome.notes) (void)trace.note(note);
 
@@ -130,10 +124,14 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
         outputs.post({RowKind::kSample, sample.wall, std::nullopt, points_of(sample)});
     });
     bool described = false;
+    // Says in the manifest what the machine is. What fails here is tried again, and reported, when the run is finished.
     const auto describe_once = [&] {
-        if (described || machine.facts() == nullptr) return;
+        const sense::MachineFacts* const facts = machine.facts();
+        if (described || facts == nullptr) return;
         described = true;
-        describe(run, *machine.facts());
+        std::map<std::string, std::string> versions;
+        if (!facts->driver.empty()) versions["driver"] = facts->driver;
+        (void)run.describe(facts->gpus.empty() ? "cpu" : "cuda:0 " + facts->gpus.front().name, std::move(versions));
     };
     std::optional<CpuSampler> threads;
     if (settings.samples) threads.emplace(child.pid());
@@ -148,7 +146,7 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
         });
         const double seconds = elapsed();
         if (threads) threads->stop();
-        outcome = keeper.finish();
+        keeper.finish();
         outcome.status = status;
         outcome.seconds = seconds;
         if (threads && threads->dropped() > 0)
@@ -161,16 +159,45 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
     return base::ok();
 }
 
+constexpr const char* kWithoutCuda = R"(  no process of the command used CUDA: the run has the machine and the threads alone
+  if it should have: check that it finds its GPU (nvidia-smi, device settings), and that CUDA_INJECTION64_PATH reaches it
+  if not: millrace watch -- COMMAND shows how busy the machine is
+)";
+
+std::string steps_line(const RecordOutcome& outcome) {
+    if (!outcome.window_step_ms && outcome.steps <= 0) {
+        if (outcome.records == 0) return "nothing of a GPU was recorded";
+        return outcome.windows > 1 ? "no step repeated often enough to be told"
+                                   : "it ended within the first window, before steps were counted; diagnose looks for them";
+    }
+    std::string text = outcome.steps_doubt.empty() ? fmt::format("about {:.0f} steps", outcome.steps)
+                                                   : fmt::format("cannot tell how many steps: {}", outcome.steps_doubt);
+    if (outcome.step_ms)
+        text += fmt::format("{} {:.2f} ms each", outcome.steps_doubt.empty() ? "," : "; they took", *outcome.step_ms);
+    if (outcome.window_step_ms) text += fmt::format(" ({:.2f} ms while recorded)", *outcome.window_step_ms);
+    return text;
+}
+
+std::string cost_line(const RecordOutcome& outcome) {
+    if (!outcome.cost || !outcome.window_cost) return "cost of recording not measured: too few steps ran without it";
+    constexpr double kWorthSaying = 0.01;
+    return fmt::format("recording cost {} of the run, {} inside windows", base::print_percent(*outcome.cost),
+                       base::print_percent(*outcome.window_cost)) +
+           (outcome.waiting_share < kWorthSaying
+                ? ""
+                : fmt::format(
+                      "; up to {} more where the host sets the pace, as CUPTI slows each launch (--finalize-cupti ends that)",
+                      base::print_percent(outcome.waiting_share)));
+}
+
 }  // namespace
 
 std::string default_run_name() {
-    std::string name = fmt::format("runs/record-{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+    const std::string name = fmt::format("runs/record-{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+    std::string each = name;
     std::error_code ignored;
-    for (int number = 2; number < 1000; ++number) {
-        std::string each = number == 2 ? name : fmt::format("{}-{}", name, number - 1);
-        if (!fs::exists(each, ignored)) return each;
-    }
-    return name;
+    for (int number = 2; number < 1000 && fs::exists(each, ignored); ++number) each = fmt::format("{}-{}", name, number);
+    return each;
 }
 
 base::Result<RecordOutcome> record_command(const RecordSettings& settings) {
@@ -196,6 +223,22 @@ base::Result<RecordOutcome> record_command(const RecordSettings& settings) {
     for (const char* name : {kTraceName, "samples.jsonl", "events.jsonl", "manifest.json"})
         outcome.bytes += size_of(run.path() / name);
     return outcome;
+}
+
+std::string summary_text(const RecordOutcome& outcome) {
+    std::string text =
+        fmt::format("millrace: recorded {} in {}\n", outcome.run,
+                    base::print_duration(std::chrono::nanoseconds{static_cast<std::int64_t>(outcome.seconds * 1e9)}));
+    text += fmt::format("  {}\n", steps_line(outcome));
+    text += fmt::format("  {} window{}, {} records, {} samples of threads, {}{}\n", outcome.windows,
+                        outcome.windows == 1 ? "" : "s", outcome.records, outcome.samples, base::print_bytes(outcome.bytes),
+                        outcome.dropped > 0 ? fmt::format("; {} records found no room", outcome.dropped) : "");
+    if (outcome.records > 0) text += fmt::format("  {}\n", cost_line(outcome));
+    if (outcome.probed == 0 && outcome.notes.empty()) text += kWithoutCuda;
+    for (const std::string& note : outcome.notes) text += fmt::format("  note: {}\n", note);
+    if (outcome.status != 0) text += fmt::format("  the command ended with status {}, which is handed through\n", outcome.status);
+    // Without records of a GPU `diagnose` has no data.
+    return outcome.records == 0 ? text : text + fmt::format("  next: millrace diagnose {}\n", outcome.run);
 }
 
 }  // namespace millrace::record

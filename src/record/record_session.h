@@ -15,7 +15,7 @@ namespace millrace::record {
 struct RecordSettings {
     std::string out;                   ///< run directory
     std::vector<std::string> command;  ///< not empty
-    std::string probe;                 ///< the probe's library (probe_library.h)
+    std::string probe;                 ///< the probe's library (probe_files.h)
     bool samples = true;               ///< of threads, from outside
     ScheduleSettings schedule;
 };

@@ -17,7 +17,6 @@
 
 #include "base/json.h"
 #include "base/version.h"
-#include "io/json_nesting.h"
 
 namespace millrace::record {
 namespace {
@@ -25,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
+constexpr std::string_view kHalf = ".manifest.json.tmp-";
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kCheckpoints = "checkpoints";
@@ -51,9 +51,8 @@ base::Status overwrite_manifest(const io::Path& folder, Manifest manifest) {
 
 /// The process that left the half of a manifest of this name (`.manifest.json.tmp-PID-N`); nothing for other names.
 std::optional<pid_t> writer_of(std::string_view name) {
-    const std::string prefix = fmt::format(".{}.tmp-", kManifest);
-    if (!name.starts_with(prefix)) return std::nullopt;
-    name.remove_prefix(prefix.size());
+    if (!name.starts_with(kHalf)) return std::nullopt;
+    name.remove_prefix(kHalf.size());
     const char* end = name.data() + name.size();
     pid_t pid = 0;
     unsigned count = 0;
@@ -75,11 +74,10 @@ void remove_halves(const io::Path& folder) {
 
 /// Whether there is nothing in the folder but our lock and the half of a first manifest whose writer was killed.
 base::Result<bool> holds_nothing(const io::Path& folder) {
-    const std::string half = fmt::format(".{}.tmp-", kManifest);
     std::error_code failure;
     for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
         const std::string name = at->path().filename().string();
-        if (name != kRunLock && !name.starts_with(half)) return false;
+        if (name != kRunLock && !name.starts_with(kHalf)) return false;
     }
     if (failure) return io::system_error("cannot list", folder, failure.value());
     return true;
@@ -140,7 +138,7 @@ std::optional<int> int_of(const nlohmann::ordered_json& value) {
 }  // namespace
 
 base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path& place) {
-    if (io::nests_too_deep(manifest.recipe)) return base::Error{"the recipe nests too deeply", place.string()};
+    if (base::nests_too_deep(manifest.recipe)) return base::Error{"the recipe nests too deeply", place.string()};
     const auto recipe = base::ordered_json_from(manifest.recipe);
     if (!recipe.is_object()) return base::Error{"the recipe is not a JSON object", place.string()};
     nlohmann::ordered_json json{{"format", manifest.format},          {"millrace", manifest.millrace},
@@ -157,7 +155,7 @@ base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path
 }
 
 base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& place) {
-    if (io::nests_too_deep(text)) return base::Error{"nests too deeply to be the manifest of a run", place.string()};
+    if (base::nests_too_deep(text)) return base::Error{"nests too deeply to be the manifest of a run", place.string()};
     try {
         const auto json = base::ordered_json_or_throw(text);
         Manifest manifest;

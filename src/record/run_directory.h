@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "io/file.h"
-#include "io/kept_folder.h"
-#include "record/events.h"
+#include "io/held_folder.h"
 #include "record/metrics.h"
 
 namespace millrace::record {

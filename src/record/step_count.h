@@ -44,7 +44,6 @@ private:
         std::size_t depth = 0;  ///< StepFacts::pulse_depth
     };
     void learn(const StepFacts& facts, bool surer);
-    [[nodiscard]] std::uint64_t calls_at(std::uint32_t site) const;
     [[nodiscard]] bool may_be_step(std::uint32_t site, const StepWatch& watch) const;
 
     std::map<Place, std::uint64_t> recorded_, counted_;

@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "record/periodicity.h"
-#include "record/step_turns.h"
 
 namespace millrace::record {
 namespace {
@@ -26,15 +25,6 @@ struct Cuts {
 };
 
 std::size_t slack_of(std::size_t length) { return std::max<std::size_t>(2, length / 10); }
-
-/// The usual number of launches in a step.
-std::size_t usual_length(const std::vector<std::size_t>& starts) {
-    std::vector<std::size_t> lengths;
-    for (std::size_t i = 1; i < starts.size(); ++i) lengths.push_back(starts[i] - starts[i - 1]);
-    const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
-    std::nth_element(lengths.begin(), middle, lengths.end());
-    return *middle;
-}
 
 bool is_step_name(std::string_view name) {
     for (const std::string_view prefix : {"ProfilerStep#", "step", "Step", "train_step", "iteration", "Iteration", "batch_"})
@@ -68,7 +58,7 @@ Cuts cuts_by_ranges(const StepInput& input, const std::vector<std::size_t>& laun
             cuts.starts.push_back(at);
     }
     if (cuts.starts.size() < kLeastMarks) return {};
-    cuts.length = usual_length(cuts.starts);
+    cuts.length = median_distance(cuts.starts);
     return cuts;
 }
 
@@ -118,7 +108,7 @@ Cuts cuts_of(const std::optional<FoundTurns>& turns, const StepInput& input, con
         kinds.push_back(input.acts[act].kind);
         if (input.acts[act].place != 0) seen = kinds.size();
     }
-    cuts.length = usual_length(cuts.starts);
+    cuts.length = median_distance(cuts.starts);
     cuts.loop = turns->assumed ? 0 : turns->loop;
     const std::size_t whole = cuts.starts.size();
     if (!go_on(sized, seen, cuts)) go_on(kinds, seen, cuts);

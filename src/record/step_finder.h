@@ -4,6 +4,7 @@
 // gradients make one step; else a turn of the innermost loop with four fifths of the launches; else what returns in the sequence
 // of launches. Pure.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,6 +17,16 @@
 namespace millrace::record {
 
 enum class StepSource : std::uint8_t { kNone, kRanges, kUpdates, kLoop, kPeriod, kWindow };
+
+/// The middle one of the distances between neighbours, of which there is one at least.
+template <class T>
+T median_distance(const std::vector<T>& places) {
+    std::vector<T> distances;
+    for (std::size_t i = 1; i < places.size(); ++i) distances.push_back(places[i] - places[i - 1]);
+    const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
+    std::nth_element(distances.begin(), middle, distances.end());
+    return *middle;
+}
 
 /// A call of the launching threads, in their order.
 struct Act {
@@ -49,5 +60,18 @@ struct FoundSteps {
 };
 
 FoundSteps find_steps(StepInput input);
+
+constexpr std::size_t kLeastTurns = 3;
+
+/// Numbers of acts that launched: where turns begin, and where what is before each of them (ends[i] before begins[i]) was over.
+struct FoundTurns {
+    std::vector<std::size_t> begins, ends;
+    std::uint64_t loop = 0;  ///< Turn::loop
+    bool assumed = false;    ///< the loop is not known: what lies between turns cannot be told from them
+};
+
+/// Turns of the loop that a step is, as far as launches have places.
+std::optional<FoundTurns> turns_by_updates(const StepInput& input);
+std::optional<FoundTurns> turns_by_lines(const StepInput& input);
 
 }  // namespace millrace::record

@@ -53,4 +53,9 @@ struct StackFrame {
 /// the interpreter.
 std::optional<StepPlace> place_of(std::span<const StackFrame> frames, const LoopTable& loops);
 
+/// Whether a Python file lies in an installed package, such as "torch/optim/", or below any folder of that name where nothing
+/// says that it is installed: traces shorten paths, developers install from sources.
+bool is_in(std::string_view file, std::string_view package);
+bool is_torch(std::string_view file);
+
 }  // namespace millrace::record

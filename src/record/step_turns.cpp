@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "record/step_turns.h"
+#include "record/step_finder.h"
 
 namespace millrace::record {
 namespace {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "record/step_turns.h"
+#include "record/step_finder.h"
 
 namespace millrace::record {
 namespace {
@@ -46,10 +46,11 @@ void keep_newest(std::vector<T>& entries, std::size_t count) {
     if (entries.size() >= 2 * count) entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(count));
 }
 
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+/// Which of the steps that begin then a moment is in.
+std::optional<std::size_t> step_at(const std::vector<std::uint64_t>& starts, std::uint64_t time) {
+    const auto after = std::ranges::upper_bound(starts, time);
+    if (after == starts.begin() || after == starts.end()) return std::nullopt;
+    return static_cast<std::size_t>(after - starts.begin() - 1);
 }
 
 using CallCounts = std::vector<std::array<std::uint32_t, kKinds>>;  ///< step by step
@@ -62,12 +63,12 @@ std::pair<std::uint32_t, std::size_t> usual_count(const CallCounts& counts, Call
 }
 
 /// The rarest kind of call that comes equally often in nearly every step, and how often.
-std::pair<CallKind, std::uint32_t> rarest_steady(const CallCounts& counts) {
-    std::pair<CallKind, std::uint32_t> best{CallKind::kOther, 0};
+CountedCall rarest_steady(const CallCounts& counts) {
+    CountedCall best;
     for (const CallKind kind : kPulseOrder) {
         const auto [count, steps] = usual_count(counts, kind);
         if (count == 0 || static_cast<double>(steps) < kConstantShare * static_cast<double>(counts.size())) continue;
-        if (best.second == 0 || count < best.second) best = {kind, count};
+        if (best.per_step == 0 || count < best.per_step) best = {kind, count};
     }
     return best;
 }
@@ -255,14 +256,12 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     if (from + 1 > facts.steps) return facts;
     std::vector<std::uint64_t> starts;
     for (std::size_t i = from; i < found.starts.size(); ++i) starts.push_back(times[found.starts[i]]);
-    std::vector<double> durations;
-    for (std::size_t at = 1; at < starts.size(); ++at) durations.push_back(static_cast<double>(starts[at] - starts[at - 1]));
-    facts.step_ns = median(std::move(durations));
+    facts.step_ns = static_cast<double>(median_distance(starts));
     choose_pulse(starts, facts);
-    if (facts.pulse_site != 0) facts.pulse_depth = depth_of(facts.pulse_site, found.loop, loops);
+    if (facts.pulse.site != 0) facts.pulse_depth = depth_of(facts.pulse.site, found.loop, loops);
     const std::uint64_t begin = times[found.starts.front()], end = times[found.starts.back()];
     for (const Call& call : calls_)
-        if (call.kind == facts.pulse_call && call.site == facts.pulse_site && call.begin >= begin && call.begin < end)
+        if (call.kind == facts.pulse.call && call.site == facts.pulse.site && call.begin >= begin && call.begin < end)
             ++facts.calls_at_site;
     return facts;
 }
@@ -271,15 +270,13 @@ void StepWatch::choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts
     const std::size_t steps = std::min(kJudgedSteps, starts.size() - 1), from = starts.size() - 1 - steps;
     CallCounts counts(steps), led(steps);
     for (const Call& call : calls_) {
-        const auto after = std::upper_bound(starts.begin(), starts.end(), call.begin);
-        if (after == starts.begin() || after == starts.end()) continue;
-        const auto step = static_cast<std::size_t>(after - starts.begin() - 1);
-        if (step < from) continue;
-        ++counts[step - from][static_cast<std::size_t>(call.kind)];
-        if (call.led) ++led[step - from][static_cast<std::size_t>(call.kind)];
+        const auto step = step_at(starts, call.begin);
+        if (!step || *step < from) continue;
+        ++counts[*step - from][static_cast<std::size_t>(call.kind)];
+        if (call.led) ++led[*step - from][static_cast<std::size_t>(call.kind)];
     }
-    std::tie(facts.pulse_call, facts.calls_per_step) = rarest_steady(counts);
-    std::tie(facts.led_call, facts.led_per_step) = rarest_steady(led);
+    facts.pulse = rarest_steady(counts);
+    facts.led = rarest_steady(led);
     for (const bool by_led : {true, false}) choose_site(starts, by_led, facts);
 }
 
@@ -291,16 +288,14 @@ void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, 
     std::map<CallKind, std::set<std::size_t>> unknown;  // steps
     const std::size_t steps = starts.size() - 1;
     for (const Call& call : calls_) {
-        const auto after = std::ranges::upper_bound(starts, call.begin);
-        if (after == starts.begin() || after == starts.end() || std::ranges::find(kPulseOrder, call.kind) == kPulseOrder.end())
-            continue;
-        const auto step = static_cast<std::size_t>(after - starts.begin() - 1);
+        const auto step = step_at(starts, call.begin);
+        if (!step || std::ranges::find(kPulseOrder, call.kind) == kPulseOrder.end()) continue;
         ++all[call.kind];
         if (led && !call.led) continue;
         const auto site = sites_.find(call.site);
-        if (site == sites_.end() || site->second.empty()) unknown[call.kind].insert(step);
+        if (site == sites_.end() || site->second.empty()) unknown[call.kind].insert(*step);
         if (site != sites_.end() && !site->second.empty() && site->second.front().native == 0)
-            ++counts[{call.kind, call.site}][step];
+            ++counts[{call.kind, call.site}][*step];
     }
     for (auto& [what, by_step] : counts)
         for (const std::size_t step : unknown[what.first]) by_step.erase(step);
@@ -320,12 +315,10 @@ void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, 
         if (among > most || rank >= best || static_cast<double>(same) < kConstantShare * static_cast<double>(judged)) continue;
         best = rank;
         chosen = &by_step;
-        (led ? facts.led_call : facts.pulse_call) = what.first;
-        (led ? facts.led_site : facts.pulse_site) = what.second;
-        (led ? facts.led_per_step : facts.calls_per_step) = usual;
+        (led ? facts.led : facts.pulse) = {what.first, usual, what.second};
     }
     for (const auto& [what, by_step] : counts)
-        if (!led && chosen != nullptr && what.first == facts.pulse_call &&
+        if (!led && chosen != nullptr && what.first == facts.pulse.call &&
             std::ranges::any_of(by_step, [&](const auto& step) { return !chosen->contains(step.first); }))
             facts.pulse_apart.push_back(what.second);
 }

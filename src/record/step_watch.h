@@ -16,27 +16,28 @@
 
 namespace millrace::record {
 
+/// Calls of one kind by which steps can be counted.
+struct CountedCall {
+    CallKind call = CallKind::kOther;  ///< kOther: there is none
+    std::uint32_t per_step = 0;
+    std::uint32_t site = 0;  ///< at which they are counted, so that others do not count, an evaluation's; 0: any
+};
+
 struct StepFacts {
     std::uint64_t launches_per_step = 0;
     std::uint64_t steps = 0;         ///< seen in the window
     std::uint64_t steady_steps = 0;  ///< in the stretch that reaches the newest launch, with forgotten ones; 0: it is over
     double step_ns = 0;              ///< median, as recorded
-    /// The rarest kind of call that comes equally often in (nearly) every step; kOther when there is none.
-    CallKind pulse_call = CallKind::kOther;
-    std::uint32_t calls_per_step = 0;  ///< of pulse_call
-    /// The same among calls that can be counted without CUPTI (kLedCall).
-    CallKind led_call = CallKind::kOther;
-    std::uint32_t led_per_step = 0;
-    bool graphs = false;  ///< graphs are launched
+    CountedCall pulse{};             ///< the rarest kind of call that comes equally often in (nearly) every step
+    CountedCall led{};               ///< the same among calls that can be counted without CUPTI (kLedCall)
+    bool graphs = false;             ///< graphs are launched
     StepSource source = StepSource::kNone;
-    std::uint32_t pulse_site = 0;  ///< at which pulse_call is counted, so that others do not count, an evaluation's; 0: any
-    std::uint32_t led_site = 0;    ///< as pulse_site, of led_call
     /// Steps that have an update, or launches of autograd's threads, and those that have none, as far as that can be told.
     std::uint64_t training = 0, idle = 0;
     bool trains = false;  ///< nearly every step does
-    std::uint64_t calls_at_site =
-        0;                        ///< pulse_site, from the first step's begin to the newest one's, whatever stands between steps
-    std::size_t pulse_depth = 0;  ///< innermost frames of pulse_site, with the one that has the loop; 0: it is not known
+    /// At pulse.site, from the first step's begin to the newest one's, whatever stands between steps.
+    std::uint64_t calls_at_site = 0;
+    std::size_t pulse_depth = 0;  ///< innermost frames of pulse.site, with the one that has the loop; 0: it is not known
     std::vector<std::uint32_t> pulse_apart{};  ///< other sites of that kind, in steps that lack this one
 };
 
@@ -58,7 +59,6 @@ public:
     /// while they may still show the loop.
     const std::optional<StepFacts>& facts(const LoopTable* loops = nullptr);
     [[nodiscard]] std::uint64_t launches() const { return launches_seen_; }
-    [[nodiscard]] std::size_t capacity() const { return capacity_; }
     /// Something was updated, or computed backward, in any window.
     [[nodiscard]] bool trained() const { return trained_; }
     /// Where these calls come equally often in a step, they are what is counted.

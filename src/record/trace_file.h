@@ -4,10 +4,15 @@
 
 #include <compare>
 #include <cstdint>
-#include <memory>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "io/file.h"
@@ -23,6 +28,7 @@ struct TraceOrigin {
     std::uint32_t pid = 0;
     std::uint16_t incarnation = 0;
     std::uint16_t lane = 0;
+    auto operator<=>(const TraceOrigin&) const = default;  // NOLINT(modernize-use-nullptr): its own comparison with 0
 };
 
 /// One frame of a stack. Of native code `file` is the library and `line` the offset in it.
@@ -33,26 +39,30 @@ struct TraceFrame {
     auto operator<=>(const TraceFrame&) const = default;  // NOLINT(modernize-use-nullptr): its own comparison with 0
 };
 
-/// What a thread was doing at one moment, seen from outside.
 /// A sample taken while Python collects garbage has this native frame before all others.
 constexpr std::string_view kInterpreterFile = "[interpreter]", kCollectingFunction = "garbage collection";
 
+/// What a thread was doing at one moment, seen from outside.
 struct TraceSample {
     std::uint64_t time = 0;
     std::uint32_t pid = 0, thread = 0;
     std::uint32_t stack = 0;  ///< diagnose::TraceReader::stack; 0: none
     std::uint32_t wait = 0;   ///< diagnose::TraceReader::name of the system call it is in; 0: none or unknown
     char state = '?';         ///< of /proc: R runs, S sleeps, D waits for a disk
+    char reserved[7] = {};
 };
+static_assert(sizeof(TraceSample) == 32, "a row of the file");
 
 /// Steps that were counted outside of windows.
 struct TraceBlock {
     std::uint64_t begin = 0, end = 0;
     double steps = 0;
     std::uint32_t pid = 0;
+    std::uint16_t calls_per_step = 0;  ///< 0 unknown
     CallKind call = CallKind::kOther;  ///< that was counted
-    std::uint16_t calls_per_step = 0;  ///< of it; 0 unknown
+    std::uint8_t reserved = 0;
 };
+static_assert(sizeof(TraceBlock) == 32, "a row of the file");
 
 /// A process of the tree. It may come again with more that is known; what comes last holds.
 struct TraceProcess {
@@ -82,6 +92,85 @@ struct FunctionLoops {
     std::vector<LineRange> loops;  ///< ascending, outer ones before those in them
 };
 
+// The frames of the file: a head of 16 bytes, then `stored` bytes.
+
+constexpr std::string_view kTraceMagic = "millrace trace 1";  ///< the file begins with it
+constexpr std::uint32_t kTraceFrameCap = 16u << 20;           ///< of a frame's content
+
+enum class FrameKind : std::uint8_t {
+    kRecords = 1,
+    kSamples = 2,
+    kBlocks = 3,
+    kProcess = 4,
+    kClock = 5,
+    kNote = 6,
+    kStack = 7,
+    kName = 8,
+    kLoops = 9,
+};
+
+enum class FramePacking : std::uint8_t { kPlain = 0, kZstd = 1 };
+
+/// A frame as it stands in the file. `content` is at most kTraceFrameCap bytes.
+std::vector<std::byte> pack_frame(FrameKind kind, io::Bytes content);
+
+struct FrameScan {
+    std::uint64_t end = 0;         ///< behind the last whole frame
+    std::uint64_t torn_bytes = 0;  ///< behind that
+    std::uint64_t bad_frames = 0;  ///< checksum or packing is wrong
+};
+
+/// Calls `use` for each frame of the file up to `end` (0: all there is). Fails when the file cannot be read or is no trace.
+base::Result<FrameScan> scan_frames(const io::Path& path, std::uint64_t end,
+                                    const std::function<void(std::uint8_t, io::Bytes)>& use);
+
+/// Rows of one size differ little from those before them: as differences, byte by byte of all rows, they compress twice as well.
+/// `rows` is a multiple of `width`, which is a multiple of 4; appends as many bytes.
+void spread_rows(io::Bytes rows, std::size_t width, std::string& to);
+/// The inverse.
+std::vector<std::byte> gather_rows(io::Bytes from, std::size_t width);
+
+constexpr std::size_t kTraceTextCap = std::size_t{64} << 10;  ///< of one text
+constexpr std::size_t kTraceStackCap = 256;                   ///< frames of one stack
+
+struct ProcessHead {
+    std::uint64_t appeared = 0, ended = 0;
+    std::uint32_t pid = 0, parent = 0, main_thread = 0, has_gpu = 0;
+};
+static_assert(sizeof(ProcessHead) == 32);
+
+/// Takes the content of a frame apart: fixed parts as structs, texts as length and bytes; absent as soon as something does not
+/// fit, and then for good.
+class ContentReader {
+public:
+    explicit ContentReader(io::Bytes bytes) : bytes_(bytes) {}
+    template <class T>
+    std::optional<T> get() {
+        static_assert(std::is_trivially_copyable_v<T>);
+        if (bytes_.size() < sizeof(T)) return fail<T>();
+        T value{};
+        std::memcpy(&value, bytes_.data(), sizeof value);
+        bytes_ = bytes_.subspan(sizeof value);
+        return value;
+    }
+    std::optional<std::string> get_text() {
+        const auto size = get<std::uint32_t>();
+        if (!size || *size > kTraceTextCap || *size > bytes_.size()) return fail<std::string>();
+        std::string text(reinterpret_cast<const char*>(bytes_.data()), *size);
+        bytes_ = bytes_.subspan(*size);
+        return text;
+    }
+    [[nodiscard]] io::Bytes rest() const { return bytes_; }
+
+private:
+    template <class T>
+    std::optional<T> fail() {
+        bytes_ = {};
+        return std::nullopt;
+    }
+    io::Bytes bytes_;
+};
+
 /// Not synchronised: one thread writes. Memory: what was not flushed (below 2 MiB) and the interned stacks and names (capped).
 class TraceWriter {
 public:
@@ -104,16 +193,27 @@ public:
 
     /// Hands everything to the system. After an error the file ends with its last whole frame.
     base::Status flush();
-    [[nodiscard]] std::uint64_t bytes() const;  ///< of the file so far
+    [[nodiscard]] std::uint64_t bytes() const { return written_; }  ///< of the file so far
 
-    TraceWriter(TraceWriter&&) noexcept;
-    TraceWriter& operator=(TraceWriter&&) noexcept;
+    TraceWriter(TraceWriter&&) noexcept = default;
     ~TraceWriter();  ///< flushes
 
 private:
-    struct State;
-    explicit TraceWriter(std::unique_ptr<State> state);
-    std::unique_ptr<State> state_;
+    TraceWriter(io::FileDescriptor file, io::Path path) : file_(std::move(file)), path_(std::move(path)) {}
+    base::Status append(io::Bytes bytes);
+    base::Status frame(FrameKind kind, const std::string& content);
+    base::Status flush_lane(const TraceOrigin& lane, std::vector<Record>& slots);
+    base::Status flush_lanes();
+    base::Status flush_samples();
+
+    io::FileDescriptor file_;
+    io::Path path_;
+    std::uint64_t written_ = 0;
+    std::map<TraceOrigin, std::vector<Record>> lanes_;
+    std::size_t waiting_ = 0;  ///< slots in all lanes
+    std::vector<TraceSample> samples_;
+    std::map<std::vector<TraceFrame>, std::uint32_t> stacks_;
+    std::map<std::string, std::uint32_t, std::less<>> names_;
 };
 
 }  // namespace millrace::record

@@ -23,14 +23,14 @@ bool is_gone(std::uint32_t pid) { return ::kill(static_cast<pid_t>(pid), 0) != 0
 }  // namespace
 
 TraceKeeper::TraceKeeper(ProbeFolder& folder, TraceWriter& trace, EventWriter& events, CpuSampler* sampler,
-                         const ScheduleSettings& settings, RecordOutcome outcome)
+                         const ScheduleSettings& settings, RecordOutcome& outcome)
     : folder_(folder),
       trace_(trace),
       events_(events),
       sampler_(sampler),
       settings_(settings),
       start_(base::monotonic_ns()),
-      outcome_(std::move(outcome)) {
+      outcome_(outcome) {
     note_clock(start_);
     thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
 }
@@ -39,11 +39,6 @@ void TraceKeeper::keep_alive() {
     const std::lock_guard lock(entries_mutex_);
     const std::uint64_t now = base::monotonic_ns();
     for (Entry& entry : entries_) entry.process.reader().keep_alive(now);
-}
-
-void TraceKeeper::stop() {
-    thread_.request_stop();
-    if (thread_.joinable()) thread_.join();
 }
 
 void TraceKeeper::loop(const std::stop_token& stop) {
@@ -153,9 +148,9 @@ void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
 
 void TraceKeeper::take_samples(bool tight) {
     if (sampler_ == nullptr) return;
-    sampler_->take(samples_, seen_);
-    for (const SeenProcess& process : seen_) note_process(process);
-    for (const FunctionLoops& each : sampler_->take_loops())
+    const Sightings seen = sampler_->take();
+    for (const TraceProcess& process : seen.processes) note_process(process);
+    for (const FunctionLoops& each : seen.loops)
         if (loops_.add(each)) (void)trace_.loops(each);
     const bool in_window = std::ranges::any_of(entries_, [](const Entry& entry) {
         // A window that has not begun may never begin: the program is stopped, or its probe has left.
@@ -163,7 +158,7 @@ void TraceKeeper::take_samples(bool tight) {
     });
     if (tight && !in_window) return;
     if (stacks_.size() > kMostKeptStacks) stacks_.clear();
-    for (const CpuSample& sample : samples_) {
+    for (const CpuSample& sample : seen.samples) {
         std::uint32_t stack = 0;
         if (sample.stack) {
             auto& known = stacks_[sample.stack.get()];
@@ -175,7 +170,7 @@ void TraceKeeper::take_samples(bool tight) {
     }
 }
 
-void TraceKeeper::note_process(const SeenProcess& process) {
+void TraceKeeper::note_process(const TraceProcess& process) {
     if (processes_.size() >= kMostProcesses && !processes_.contains(process.pid)) return;
     TraceProcess& known = processes_[process.pid];
     const bool ended = process.ended != 0;
@@ -204,11 +199,11 @@ void TraceKeeper::note_clock(std::uint64_t now) {
     (void)trace_.clock({base::monotonic_ns(), wall});
 }
 
-RecordOutcome TraceKeeper::finish() {
-    stop();
+void TraceKeeper::finish() {
+    thread_.request_stop();
+    thread_.join();
     outcome_.processes = processes_.size();
     if (!write_error_.empty()) outcome_.notes.push_back("not everything was written: " + write_error_);
-    return outcome_;
 }
 
 }  // namespace millrace::record

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "record/cpu_sampler.h"
-#include "record/probe_folder.h"
+#include "record/probe_files.h"
 #include "record/probed_process.h"
 #include "record/record_session.h"
 #include "record/trace_file.h"
@@ -23,18 +23,16 @@ namespace millrace::record {
 
 class TraceKeeper {
 public:
-    /// Starts at once. `sampler` may be null. Everything is borrowed until stop(). `outcome` is what finish() adds to.
+    /// Starts at once. `sampler` may be null. Everything is borrowed; what was seen goes to `outcome`, until finish().
     TraceKeeper(ProbeFolder& folder, TraceWriter& trace, EventWriter& events, CpuSampler* sampler,
-                const ScheduleSettings& settings, RecordOutcome outcome);
+                const ScheduleSettings& settings, RecordOutcome& outcome);
 
     /// Tells all probes that `record` lives, also when the disk holds the thread up. From another thread, a few times a second.
     void keep_alive();
     /// Bytes that others put into the run directory, for the budget.
     void set_other_bytes(std::uint64_t bytes) { other_bytes_ = bytes; }
     /// Takes what is left and joins the thread.
-    void stop();
-    /// stop(), and what was seen.
-    RecordOutcome finish();
+    void finish();
 
 private:
     struct Entry {
@@ -49,7 +47,7 @@ private:
     void close(Entry& entry, std::uint64_t now);
     void take_samples(bool tight);
     void note_clock(std::uint64_t now);
-    void note_process(const SeenProcess& process);
+    void note_process(const TraceProcess& process);
     void update_process(std::uint32_t pid, std::uint32_t main_thread);
     void count(const ProbedProcess& process, std::uint64_t now);
 
@@ -64,12 +62,10 @@ private:
     std::list<Entry> entries_;
     std::map<std::uint32_t, TraceProcess> processes_;
     std::unordered_map<const void*, std::pair<SharedStack, std::uint32_t>> stacks_;
-    std::vector<CpuSample> samples_;
-    std::vector<SeenProcess> seen_;
     LoopTable loops_;
     std::uint64_t clock_at_ = 0, flushed_at_ = 0;
     std::string write_error_;
-    RecordOutcome outcome_;  ///< with the processes that are closed
+    RecordOutcome& outcome_;  ///< with the processes that are closed
 
     std::mutex mutex_;  ///< of the pauses
     std::condition_variable_any wake_;

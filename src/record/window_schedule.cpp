@@ -95,25 +95,27 @@ void WindowSchedule::count_pulses(const ScheduleView& view) {
 void WindowSchedule::learn(const ScheduleView& view) {
     if (!view.facts || sureness(*view.facts) > surest_) return;
     const bool surer = sureness(*view.facts) < surest_;
-    surest_ = sureness(*view.facts);
-    launches_per_step_ = view.facts->launches_per_step;
-    window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
     const StepFacts& facts = *view.facts;
+    surest_ = sureness(facts);
+    launches_per_step_ = facts.launches_per_step;
+    if (facts.step_ns > 0) window_step_ns_ = facts.step_ns;
     const double waiting = kWaitingCostNs * static_cast<double>(facts.launches_per_step);
     const bool dear = settings_.may_leave && waiting > kWaitingShare * facts.step_ns;
-    const bool led = facts.led_per_step > 0 && facts.step_ns > 0 && (dear || order_.pulse_led) && !facts.graphs;
-    if (!led && facts.calls_per_step == 0) return;
+    const bool led = facts.led.per_step > 0 && facts.step_ns > 0 && (dear || order_.pulse_led) && !facts.graphs;
+    const CountedCall& found = led ? facts.led : facts.pulse;
+    if (found.per_step == 0) return;
     // A site is counted on where a window shows none.
-    if (!surer && counting_.site != 0 && counting_.led == led && (led ? facts.led_site : facts.pulse_site) == 0) return;
-    counting_ = {led ? facts.led_call : facts.pulse_call, led, led ? facts.led_site : facts.pulse_site};
-    calls_per_step_ = led ? facts.led_per_step : facts.calls_per_step;
+    if (!surer && counted_.site != 0 && counted_led_ == led && found.site == 0) return;
+    counted_ = found;
+    counted_led_ = led;
+    calls_per_step_ = found.per_step;
 }
 
 /// What is counted is counted in windows, too.
 void WindowSchedule::order_counting() {
-    order_.pulse_call = counting_.call;
-    order_.pulse_led = counting_.led;
-    order_.pulse_site = counting_.site;
+    order_.pulse_call = counted_.call;
+    order_.pulse_led = counted_led_;
+    order_.pulse_site = counted_.site;
     order_.pulse_stride = pulse_stride(calls_per_step_);
 }
 

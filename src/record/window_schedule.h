@@ -138,11 +138,8 @@ private:
     std::uint32_t wanted_steps_ = 0;  ///< of the open window
     std::uint64_t pulses_at_ = 0, pulses_seen_ = 0;
     double paused_steps_ = 0;  ///< counted in this pause
-    struct {
-        CallKind call = CallKind::kOther;
-        bool led = false;
-        std::uint32_t site = 0;
-    } counting_;
+    CountedCall counted_;
+    bool counted_led_ = false;
     Sureness surest_;
     std::optional<StepFacts> shown_;
     bool stays_ = false;

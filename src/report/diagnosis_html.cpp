@@ -1,4 +1,4 @@
-#include "report/diagnosis_html.h"
+#include "report/diagnosis_forms.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,8 @@
 #include "base/version.h"
 #include "plot/svg.h"
 #include "report/doctor_words.h"
-#include "report/html_curves.h"
-#include "report/html_findings.h"
 #include "report/html_page.h"
-#include "report/html_step.h"
-#include "report/kernel_words.h"
+#include "report/html_sections.h"
 
 namespace millrace::report {
 namespace {

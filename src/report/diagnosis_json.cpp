@@ -1,4 +1,4 @@
-#include "report/diagnosis_json.h"
+#include "report/diagnosis_forms.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include "report/doctor_words.h"
-#include "report/json_number.h"
 
 namespace millrace::report {
 namespace {
@@ -89,6 +88,8 @@ Json ledger_json(const diagnose::RunLedger& ledger) {
 }
 
 }  // namespace
+
+Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
 
 std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     const bool seen = diagnosis.steps > 0;

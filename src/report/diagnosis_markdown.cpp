@@ -1,4 +1,4 @@
-#include "report/diagnosis_markdown.h"
+#include "report/diagnosis_forms.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 #include "base/units.h"
 #include "plot/svg.h"
 #include "report/doctor_words.h"
-#include "report/kernel_words.h"
 
 namespace millrace::report {
 namespace {

@@ -1,4 +1,4 @@
-#include "report/diagnosis_text.h"
+#include "report/diagnosis_forms.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,7 @@
 
 #include "base/units.h"
 #include "report/doctor_words.h"
-#include "report/kernel_words.h"
-#include "report/view_line.h"
+#include "report/terminal.h"
 
 namespace millrace::report {
 namespace {
@@ -22,10 +21,6 @@ constexpr double kSmallShare = 0.005;                     ///< of a step: what i
 constexpr std::size_t kPlaceRoom = 16, kNameColumn = 54;  ///< of the table of kernels
 constexpr std::size_t kLeastKernelLines = 5, kFewKernels = 5, kMostKernels = 20;
 constexpr std::size_t kMostOwners = 6, kMostPhraseLines = 3;  ///< on one screen
-
-std::size_t columns_of(std::string_view text) {
-    return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); }));
-}
 
 /// The end of it, with a mark where something was left out: of a place the file's name and the line say most.
 std::string ending(const std::string& text, std::size_t width) {
@@ -252,41 +247,6 @@ private:
 };
 
 }  // namespace
-
-std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
-    std::vector<std::string> lines{""};
-    std::size_t columns = 0;
-    const auto add_word = [&](std::string_view word) {
-        const std::size_t length = columns_of(word);
-        if (columns > 0 && columns + 1 + length > width) {
-            lines.emplace_back();
-            columns = 0;
-        }
-        if (columns > 0) {
-            lines.back() += ' ';
-            ++columns;
-        }
-        for (std::size_t at = 0; at < word.size();) {
-            std::size_t end = at + 1;
-            while (end < word.size() && continues(word[end])) ++end;
-            if (columns >= width) {
-                lines.emplace_back();
-                columns = 0;
-            }
-            lines.back() += word.substr(at, end - at);
-            ++columns;
-            at = end;
-        }
-    };
-    for (std::size_t at = 0; at < text.size();) {
-        const std::size_t begin = text.find_first_not_of(" \n\t\r", at);
-        if (begin == std::string_view::npos) break;
-        const std::size_t end = std::min(text.find_first_of(" \n\t\r", begin), text.size());
-        add_word(text.substr(begin, end - begin));
-        at = end;
-    }
-    return lines;
-}
 
 std::string diagnosis_text(const Diagnosis& diagnosis, const TextOptions& options) {
     TextOptions kept = options;

@@ -1,5 +1,6 @@
 #pragma once
 // The frame of a report in one file: style and script are inside, nothing is loaded, and a policy of the page forbids it.
+// The look of what the doctor's report has beside other pages (plot::page_style).
 
 #include <string>
 #include <string_view>
@@ -15,5 +16,7 @@ std::string html_term(std::string_view key, std::string_view text);
 /// What the page's policy lets run: the hash of html_script(), in base 64. A test compares it.
 std::string_view html_script();
 std::string_view html_script_hash();
+
+std::string_view html_style();
 
 }  // namespace millrace::report

@@ -1,4 +1,4 @@
-#include "report/html_step.h"
+#include "report/html_sections.h"
 
 #include <fmt/format.h>
 

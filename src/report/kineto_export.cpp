@@ -10,7 +10,6 @@
 #include "diagnose/reading/kernel_parameters.h"
 #include "diagnose/reading/stack_builder.h"
 #include "io/packing.h"
-#include "report/export_rows.h"
 #include "report/trace_events.h"
 
 namespace millrace::report {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "diagnose/answer/diagnosis.h"
-#include "diagnose/program/steps.h"
+#include "diagnose/program/line.h"
 #include "diagnose/timeline/timeline.h"
 #include "io/file.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/units.h"
-#include "report/view_line.h"
+#include "report/terminal.h"
 
 namespace millrace::report {
 namespace {

@@ -18,6 +18,16 @@ void Trace::add(std::uint64_t tick, const std::optional<double>& value) {
     ++count_;
 }
 
+std::vector<std::vector<std::size_t>> Trace::stretches(std::size_t reach) const {
+    std::vector<std::vector<std::size_t>> found;
+    for (std::size_t at = 0; at < columns_.size(); ++at) {
+        if (columns_[at].count == 0) continue;
+        if (found.empty() || at - found.back().back() > reach) found.emplace_back();
+        found.back().push_back(at);
+    }
+    return found;
+}
+
 double Trace::high() const {
     double highest = -std::numeric_limits<double>::infinity();
     for (const Column& column : columns_) highest = std::max(highest, column.high);

@@ -24,6 +24,8 @@ public:
     void add(std::uint64_t tick, const std::optional<double>& value);
 
     [[nodiscard]] std::span<const Column> columns() const { return columns_; }
+    /// Numbers of the columns that hold values, in stretches: more than `reach` from one to the next is a gap.
+    [[nodiscard]] std::vector<std::vector<std::size_t>> stretches(std::size_t reach) const;
     [[nodiscard]] std::uint64_t ticks_per_column() const { return std::uint64_t{1} << shift_; }
     [[nodiscard]] bool empty() const { return count_ == 0; }  ///< not one value
     [[nodiscard]] double high() const;                        ///< largest value; not for an empty trace

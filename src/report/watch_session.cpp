@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -20,10 +23,9 @@
 #include "base/signal_queue.h"
 #include "io/file.h"
 #include "record/machine_line.h"
+#include "record/sinks.h"
 #include "report/machine_view.h"
-#include "report/plot_svg.h"
-#include "report/terminal_screen.h"
-#include "report/watch_outputs.h"
+#include "report/terminal.h"
 #include "report/watch_summary.h"
 #include "sense/sampler.h"
 
@@ -31,6 +33,7 @@ namespace millrace::report {
 namespace {
 
 using std::chrono::nanoseconds;
+using Sinks = std::vector<std::unique_ptr<record::Sink>>;
 
 constexpr nanoseconds kShortestRedraw = std::chrono::milliseconds{100}, kLongestRedraw = std::chrono::seconds{1};
 constexpr nanoseconds kShortestLine = std::chrono::milliseconds{990};  ///< a second, with room for jitter
@@ -41,6 +44,37 @@ double cpu_seconds() {
     timespec time{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// The plot replaces a file as a whole, so it is the folder that must be writable.
+base::Status check_plot(const std::string& path) {
+    MILLRACE_TRY(io::check_replaceable(path));
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
+        return base::Error{std::string("cannot write the plot there: ") + std::strerror(errno), path};
+    return base::ok();
+}
+
+/// Opens every output the settings ask for, or says which one cannot be written. The plot is written at the end; here its folder
+/// is looked at.
+base::Result<Sinks> open_outputs(const WatchSettings& settings, const sense::MachineFacts& facts) {
+    Sinks sinks;
+    const io::NamedFile files[] = {{"--csv", settings.csv},
+                                   {"--monitor-csv", settings.monitor_csv},
+                                   {"--plot", settings.plot},
+                                   {"--prometheus-file", settings.prometheus_file}};
+    MILLRACE_TRY(io::check_apart(files));
+    if (!settings.plot.empty()) MILLRACE_TRY(check_plot(settings.plot));
+    if (!settings.csv.empty()) MILLRACE_SET(sinks.emplace_back(), record::csv_sink(settings.csv, facts));
+    if (!settings.monitor_csv.empty()) MILLRACE_SET(sinks.emplace_back(), record::monitor_csv_sink(settings.monitor_csv, facts));
+    if (!settings.tensorboard.empty()) MILLRACE_SET(sinks.emplace_back(), record::tensorboard_sink(settings.tensorboard));
+    if (!settings.prometheus_file.empty())
+        MILLRACE_SET(sinks.emplace_back(), record::prometheus_file_sink(settings.prometheus_file, facts));
+    if (settings.prometheus_port)
+        MILLRACE_SET(sinks.emplace_back(),
+                     record::prometheus_port_sink(settings.prometheus_address, *settings.prometheus_port, facts));
+    if (settings.json) MILLRACE_SET(sinks.emplace_back(), record::json_lines_sink("-"));
+    return sinks;
 }
 
 /// The machine without what the reader knows of our own process, which is not what is watched.
@@ -109,7 +143,7 @@ private:
         return signals;
     }
 
-    void announce(const std::vector<std::unique_ptr<record::Sink>>& sinks) const {
+    void announce(const Sinks& sinks) const {
         if (!settings_.prometheus_port || settings_.quiet) return;
         for (const auto& sink : sinks)
             if (sink->name().find("http") != std::string::npos) fmt::print(stderr, "millrace: {}\n", sink->name());

@@ -1,5 +1,5 @@
 #pragma once
-// The closing words of a watch, for people and for machines.
+// The closing words of a watch, for people and for machines, and its picture.
 
 #include <cstdint>
 #include <optional>
@@ -30,5 +30,10 @@ constexpr int kWatchSummaryVersion = 1;  ///< grows when a key changes its meani
 
 /// One JSON object on one line, without newline; docs/telemetry.md describes it. What was not measured is null or not there.
 std::string summary_json(const WatchRecord& record, const WatchOutcome& outcome);
+
+/// Self-contained SVG for light and dark pages; its size is bounded however long the watch was. Panels of GPU activity, power and
+/// temperature for each GPU, memory, CPU. Where samples were missed or a reading was absent the lines have gaps. `subject` says
+/// what was watched: the command, or nothing.
+std::string plot_svg(const WatchRecord& record, const std::string& subject);
 
 }  // namespace millrace::report

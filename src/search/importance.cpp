@@ -1,4 +1,4 @@
-#include "search/importance.h"
+#include "search/trial.h"
 
 #include <algorithm>
 #include <numeric>

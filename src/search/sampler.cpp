@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/nearest.h"
-#include "search/sobol.h"
 #include "search/stream.h"
 
 namespace millrace::search {
@@ -11,48 +10,7 @@ namespace {
 
 constexpr int64_t kLargestGrid = 1000000;
 
-class RandomSampler final : public Sampler {
-public:
-    RandomSampler(Space space, uint64_t seed) : space_(std::move(space)), seed_(seed) {}
-
-    [[nodiscard]] std::vector<Configuration> ask(std::span<const Trial> /*trials*/, int64_t first, int64_t count) const override {
-        std::vector<Configuration> out;
-        for (int64_t number = first; number < first + count; ++number) out.push_back(random_configuration(space_, seed_, number));
-        return out;
-    }
-
-private:
-    Space space_;
-    uint64_t seed_;
-};
-
 /// All combinations; the last parameter changes fastest, an alternative comes first.
-class GridSampler final : public Sampler {
-public:
-    explicit GridSampler(std::vector<std::vector<double>> levels) : levels_(std::move(levels)) {
-        for (const auto& level : levels_) combinations_ *= static_cast<int64_t>(level.size());
-    }
-
-    [[nodiscard]] std::vector<Configuration> ask(std::span<const Trial> /*trials*/, int64_t first, int64_t count) const override {
-        std::vector<Configuration> out;
-        for (int64_t number = first; number < first + count && number < combinations_; ++number) {
-            Configuration configuration(levels_.size());
-            int64_t rest = number;
-            for (size_t i = levels_.size(); i-- > 0;) {
-                const auto size = static_cast<int64_t>(levels_[i].size());
-                configuration[i] = levels_[i][static_cast<size_t>(rest % size)];
-                rest /= size;
-            }
-            out.push_back(std::move(configuration));
-        }
-        return out;
-    }
-
-private:
-    std::vector<std::vector<double>> levels_;
-    int64_t combinations_ = 1;
-};
-
 base::Result<std::unique_ptr<Sampler>> make_grid_sampler(const Space& space, int64_t points) {
     if (points < 2 || points > kLargestGrid)
         return base::Error{
@@ -76,7 +34,16 @@ base::Result<std::unique_ptr<Sampler>> make_grid_sampler(const Space& space, int
                                                                  : (at + 0.5) / static_cast<double>(cells)));
         }
     }
-    return std::unique_ptr<Sampler>{std::make_unique<GridSampler>(std::move(levels))};
+    const auto point = [levels = std::move(levels)](int64_t number) {
+        Configuration configuration(levels.size());
+        for (size_t i = levels.size(); i-- > 0;) {
+            const auto size = static_cast<int64_t>(levels[i].size());
+            configuration[i] = levels[i][static_cast<size_t>(number % size)];
+            number /= size;
+        }
+        return configuration;
+    };
+    return std::unique_ptr<Sampler>{std::make_unique<PointSampler>(point, combinations)};
 }
 
 }  // namespace
@@ -90,7 +57,9 @@ Configuration random_configuration(const Space& space, uint64_t seed, int64_t nu
 
 base::Result<std::unique_ptr<Sampler>> make_sampler(const Space& space, const SamplerOptions& options) {
     MILLRACE_ASSERT(space.size() > 0, "a space without parameters");
-    if (options.name == "random") return std::unique_ptr<Sampler>{std::make_unique<RandomSampler>(space, options.seed)};
+    if (options.name == "random")
+        return std::unique_ptr<Sampler>{std::make_unique<PointSampler>(
+            [space, seed = options.seed](int64_t number) { return random_configuration(space, seed, number); })};
     if (options.name == "sobol") return make_sobol_sampler(space, options.seed);
     if (options.name == "grid") return make_grid_sampler(space, options.grid_points);
     if (options.name == "tpe") return make_tpe_sampler(space, options);

@@ -2,13 +2,18 @@
 // Samplers choose the configurations of new trials. They are pure functions of the study's seed, the trials so far and the
 // position of the trial asked for.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "search/space.h"
+#include "search/stream.h"
 #include "search/trial.h"
 
 namespace millrace::search {
@@ -31,6 +36,22 @@ public:
     [[nodiscard]] virtual std::vector<Configuration> ask(std::span<const Trial> trials, int64_t first, int64_t count) const = 0;
 };
 
+/// Trial n gets point n, whatever the others are; from point `end` on there are none.
+class PointSampler final : public Sampler {
+public:
+    using Point = std::function<Configuration(int64_t number)>;
+    explicit PointSampler(Point point, int64_t end = std::numeric_limits<int64_t>::max()) : point_(std::move(point)), end_(end) {}
+    [[nodiscard]] std::vector<Configuration> ask(std::span<const Trial> /*trials*/, int64_t first, int64_t count) const override {
+        std::vector<Configuration> out;
+        for (int64_t number = first; number < first + count && number < end_; ++number) out.push_back(point_(number));
+        return out;
+    }
+
+private:
+    Point point_;
+    int64_t end_;
+};
+
 /// Refuses unknown names, options out of range, and spaces that the sampler cannot search.
 base::Result<std::unique_ptr<Sampler>> make_sampler(const Space& space, const SamplerOptions& options);
 
@@ -49,5 +70,55 @@ base::Result<std::unique_ptr<Sampler>> make_cmaes_sampler(const Space& space, co
 
 /// One configuration, uniform in the unit cube, as the random sampler gives it to trial `number`.
 Configuration random_configuration(const Space& space, uint64_t seed, int64_t number);
+
+inline constexpr size_t kSobolDimensions = 32;
+
+/// Sobol's sequence with the direction numbers of Joe and Kuo ("new-joe-kuo-6"): the coordinates of point `index` as fractions of
+/// 2^32.
+std::vector<uint32_t> sobol_point(uint32_t index, size_t dimensions);
+
+/// Trial n gets point n, scrambled by a digital shift. At most kSobolDimensions parameters.
+base::Result<std::unique_ptr<Sampler>> make_sobol_sampler(const Space& space, uint64_t seed);
+
+/// Of a small symmetric matrix.
+struct SymmetricEigen {
+    std::vector<double> values;   ///< [n], in no order
+    std::vector<double> vectors;  ///< [n, n] row-major; column i belongs to values[i]; orthonormal
+};
+
+/// By Jacobi's rotations. `matrix` is [n, n] row-major and symmetric.
+SymmetricEigen symmetric_eigen(std::vector<double> matrix, size_t n);
+
+/// A Parzen estimator over a space: a mixture with one kernel for each observed configuration and a wide one for the prior. A
+/// kernel is a product over parameters (so the mixture knows how they go together): normals in the unit interval, cut off at its
+/// ends, for ranges; smoothed indicators for choices and for "alternative or range".
+class ParzenEstimator {
+public:
+    /// `observed` from the oldest to the newest: beyond 25 the older ones weigh less. Holds `space` by reference.
+    ParzenEstimator(const Space& space, std::span<const Configuration> observed);
+
+    [[nodiscard]] Configuration sample(Stream& stream) const;
+    /// Of a configuration of the space; up to a constant that all estimators of the space share.
+    [[nodiscard]] double log_density(const Configuration& configuration) const;
+
+private:
+    /// One parameter of all kernels.
+    struct Column {
+        std::vector<double> cells;            ///< the observed choice, or 0 alternative, 1 range; -1 for the prior
+        std::vector<double> means;            ///< of the normal in [0, 1]
+        std::vector<bool> is_narrow;          ///< its width is width_, else 1
+        std::vector<double> log_insides;      ///< log of its mass within [0, 1]
+        std::vector<double> log_cell_masses;  ///< of integers: its mass in a cell, by the distance from the kernel's cell
+    };
+    [[nodiscard]] Column column_of(const Parameter& parameter, std::span<const Configuration> observed, size_t index) const;
+    void add_cells(const Column& column, double cell, double cells, std::vector<double>& terms) const;
+    void add_normals(const Parameter& parameter, const Column& column, double value, std::vector<double>& terms) const;
+    [[nodiscard]] double sample_cell(double kernel_cell, double cells, Stream& stream) const;
+
+    const Space& space_;
+    double width_;                     ///< of the kernels of observations, in unit intervals
+    std::vector<double> log_weights_;  ///< of kernels, the prior last
+    std::vector<Column> columns_;      ///< one for each parameter
+};
 
 }  // namespace millrace::search

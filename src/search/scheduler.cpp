@@ -6,8 +6,6 @@
 #include <limits>
 
 #include "base/nearest.h"
-#include "search/population.h"
-#include "search/successive_halving.h"
 
 namespace millrace::search {
 namespace {

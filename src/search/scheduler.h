@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "search/stream.h"
 #include "search/trial.h"
 
 namespace millrace::search {
@@ -95,5 +96,36 @@ base::Result<std::unique_ptr<Scheduler>> make_scheduler(const Space& space, cons
 /// others with a finite report at its step are better: feasible where it is not, or on an earlier Pareto front, which with one
 /// objective means a smaller value.
 base::Result<std::unique_ptr<Scheduler>> make_median_scheduler(const SchedulerOptions& options);
+
+/// Population based training: trials run side by side; at each interval the worst quarter goes on from the weights of one of the
+/// best quarter, with its parameters changed a little. A trial is compared with all that have a report at its step. It copies
+/// only from a feasible trial that is still at that step.
+base::Result<std::unique_ptr<Scheduler>> make_population_scheduler(const Space& space, const SchedulerOptions& options);
+
+/// Each parameter is drawn anew with probability 1/4, else moved up or down: by a factor of 1.2 (log), a tenth of the range
+/// (uniform, int, at least one step); choices and alternatives stay.
+Configuration perturbed(const Space& space, const Configuration& configuration, Stream& stream);
+
+/// Asynchronous successive halving: a trial pauses at each rung and is promoted as soon as it is among the best 1/factor of all
+/// that reached the rung. No trial waits for others: a lane without a trial to promote starts a new one.
+base::Result<std::unique_ptr<Scheduler>> make_asha(const SchedulerOptions& options);
+
+/// One bracket of Hyperband: how many trials come to each of its rungs, and at which step that is.
+struct Bracket {
+    struct Rung {
+        int64_t trials = 0;
+        int64_t step = 0;
+        bool operator==(const Rung&) const = default;
+    };
+    std::vector<Rung> rungs;
+};
+
+/// From the bracket with the most trials and the shortest first rung to the one that runs a few trials in full.
+std::vector<Bracket> hyperband_brackets(const Rungs& rungs);
+
+/// Trials fill the brackets in turn by their numbers, and begin again after the last. A rung promotes its best when all trials
+/// of the bracket have come to it or ended; lanes meanwhile start the next bracket. When no new trial may start, a bracket that
+/// is not full counts as full.
+base::Result<std::unique_ptr<Scheduler>> make_hyperband(const SchedulerOptions& options);
 
 }  // namespace millrace::search

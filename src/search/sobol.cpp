@@ -1,4 +1,4 @@
-#include "search/sobol.h"
+#include "search/sampler.h"
 
 #include <fmt/core.h>
 
@@ -70,30 +70,6 @@ std::array<uint32_t, 32> direction_numbers(size_t dimension) {
     return out;
 }
 
-class SobolSampler final : public Sampler {
-public:
-    SobolSampler(Space space, uint64_t seed) : space_(std::move(space)) {
-        Stream stream(seed, 0, Purpose::sobol_shift);
-        for (size_t i = 0; i < space_.size(); ++i) shifts_.push_back(stream.bits());
-    }
-
-    [[nodiscard]] std::vector<Configuration> ask(std::span<const Trial> /*trials*/, int64_t first, int64_t count) const override {
-        std::vector<Configuration> out;
-        std::vector<double> unit(space_.size());
-        for (int64_t number = first; number < first + count; ++number) {
-            const std::vector<uint32_t> point = sobol_point(static_cast<uint32_t>(number), space_.size());
-            for (size_t i = 0; i < unit.size(); ++i)
-                unit[i] = (static_cast<double>(point[i] ^ shifts_[i]) + 0.5) * (1.0 / 4294967296.0);
-            out.push_back(space_.from_unit(unit));
-        }
-        return out;
-    }
-
-private:
-    Space space_;
-    std::vector<uint32_t> shifts_;
-};
-
 }  // namespace
 
 std::vector<uint32_t> sobol_point(uint32_t index, size_t dimensions) {
@@ -111,7 +87,16 @@ base::Result<std::unique_ptr<Sampler>> make_sobol_sampler(const Space& space, ui
         return base::Error{fmt::format("the sobol sampler searches at most {} parameters, the space has {}; take random or tpe",
                                        kSobolDimensions, space.size()),
                            space.parameters[kSobolDimensions].place};
-    return std::unique_ptr<Sampler>{std::make_unique<SobolSampler>(space, seed)};
+    std::vector<uint32_t> shifts;
+    Stream stream(seed, 0, Purpose::sobol_shift);
+    for (size_t i = 0; i < space.size(); ++i) shifts.push_back(stream.bits());
+    return std::unique_ptr<Sampler>{std::make_unique<PointSampler>([space, shifts](int64_t number) {
+        const std::vector<uint32_t> point = sobol_point(static_cast<uint32_t>(number), space.size());
+        std::vector<double> unit(space.size());
+        for (size_t i = 0; i < unit.size(); ++i)
+            unit[i] = (static_cast<double>(point[i] ^ shifts[i]) + 0.5) * (1.0 / 4294967296.0);
+        return space.from_unit(unit);
+    })};
 }
 
 }  // namespace millrace::search

@@ -1,4 +1,4 @@
-#include "search/successive_halving.h"
+#include "search/scheduler.h"
 
 #include <fmt/core.h>
 

@@ -4,16 +4,35 @@
 // storage sees to it that all have as many values as the study has objectives, and configurations of the study's space
 // (Parameter::holds).
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "search/pareto.h"
 #include "search/space.h"
 
 namespace millrace::search {
+
+using Objectives = std::vector<double>;
+
+/// Nowhere worse and somewhere better.
+bool dominates(const Objectives& a, const Objectives& b);
+
+/// The front of each point: 0 for those that no other dominates, 1 for those that only points of front 0 dominate, and so on.
+/// With one objective the place of its value among the distinct ones.
+std::vector<size_t> front_ranks(std::span<const Objectives> points);
+
+/// How lonely each point is among the others of its front: the sum over objectives of the distance between its neighbours,
+/// relative to the front's width; infinite at the ends.
+std::vector<double> crowding_distances(std::span<const Objectives> points, std::span<const size_t> ranks);
+
+/// Positions of the points, best first: by front, then (with several objectives) the lonelier first, then by position.
+std::vector<size_t> pareto_order(std::span<const Objectives> points);
+
+// Order among points with several objectives. Smaller is better in each; all points have the same number of objectives, and no
+// value is NaN.
 
 /// `paused`: waits at a rung, may be promoted. `pruned`: ended early for good. `failed`: diverged; the worst of all.
 enum class TrialState { running, paused, complete, pruned, failed };
@@ -61,5 +80,12 @@ std::vector<Finalist> finalists(std::span<const Trial> trials, size_t count);
 
 /// How many of the trials have this configuration: the replicate's number of the next one.
 int64_t replicates(std::span<const Trial> trials, const Configuration& configuration);
+
+/// How much each parameter matters for an objective: permutation importance on a random forest. One share for each parameter, at
+/// least 0, together 1: by how much a tree's error on trials that it has not seen grows when that parameter's values are shuffled
+/// among them. All 0 when the forest explains less than a tenth of the variance. It predicts the rank of a trial, so that a
+/// diverging value counts no more than being last. Complete trials with finite values alone, the newest 2000; empty when there
+/// are fewer than 8.
+std::vector<double> parameter_importance(const Space& space, std::span<const Trial> trials, size_t objective, uint64_t seed);
 
 }  // namespace millrace::search

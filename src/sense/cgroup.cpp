@@ -4,22 +4,14 @@
 #include <filesystem>
 #include <utility>
 
-namespace millrace::sense {
+#include "base/split.h"
 
+namespace millrace::sense {
 namespace {
 
 bool exists(const std::string& path) {
     std::error_code failed;
     return std::filesystem::exists(path, failed);
-}
-
-bool names_controller(std::string_view list, std::string_view controller) {
-    while (!list.empty()) {
-        const std::size_t comma = list.find(',');
-        if (list.substr(0, comma) == controller) return true;
-        list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
-    }
-    return false;
 }
 
 /// The folders from mount + path up to the mount. A ".." would lead out of the mount: not ours, so the mount it is.
@@ -52,7 +44,7 @@ CgroupFolders find_cgroup(std::string_view membership, const std::string& sys, s
         if (list.empty()) {
             unified = path;
             has_unified = true;
-        } else if (names_controller(list, controller)) {
+        } else if (const auto names = base::split(list, ','); std::ranges::find(names, controller) != names.end()) {
             for (const std::string& mount : {root + "/" + std::string(controller), root + "/" + std::string(list)})
                 if (exists(mount)) return {.version2 = false, .folders = folders_up(mount, path)};
         }

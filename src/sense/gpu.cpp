@@ -5,10 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "sense/link_speed.h"
+#include "sense/sample.h"
 
 namespace millrace::sense {
-
 namespace {
 
 using std::chrono::milliseconds;
@@ -76,29 +75,9 @@ Gpu::Gpu(const nvml::Api& api, nvml::Device device, int index, int driver_index)
     facts_.memory_total_bytes = reading.memory_total_bytes;
     unsigned value = 0;
     if (call(api_.power_limit, &value)) facts_.power_limit_watts = milli(value);
-    if (call(api_.max_clock, nvml::kSmClock, &value)) facts_.max_sm_clock_mhz = value;
     facts_.link_bytes_per_second = link_speed();
     open_activity();
     answered_before_ = answers_.any;
-}
-
-Gpu::Gpu(Gpu&& other) noexcept
-    : api_(other.api_),
-      device_(other.device_),
-      facts_(std::move(other.facts_)),
-      lost_(other.lost_),
-      answered_before_(other.answered_before_),
-      answers_(other.answers_),
-      read_before_(other.read_before_),
-      earlier_(std::exchange(other.earlier_, nullptr)),
-      later_(std::exchange(other.later_, nullptr)),
-      earlier_taken_(other.earlier_taken_),
-      activity_has_pcie_(other.activity_has_pcie_),
-      processes_(std::move(other.processes_)) {}
-
-Gpu::~Gpu() {
-    for (nvml::GpmSample sample : {earlier_, later_})
-        if (sample != nullptr) api_.gpm_free(sample);
 }
 
 std::optional<double> Gpu::c2c_speed() {
@@ -133,8 +112,8 @@ void Gpu::open_activity() {
         return;
     nvml::GpmSupport support{.version = 1, .supported = 0};
     if (!call(api_.gpm_support, &support) || support.supported == 0) return;
-    if (!ok(api_.gpm_allocate(&earlier_))) earlier_ = nullptr;
-    if (!ok(api_.gpm_allocate(&later_))) later_ = nullptr;
+    for (ActivitySample* place : {&earlier_, &later_})
+        if (nvml::GpmSample sample = nullptr; ok(api_.gpm_allocate(&sample))) *place = ActivitySample(sample, {&api_});
     facts_.has_activity = activity_has_pcie_ = earlier_ != nullptr && later_ != nullptr;
 }
 
@@ -251,7 +230,7 @@ void Gpu::read_processes(const std::vector<pid_t>& members, GpuReading& reading)
 
 void Gpu::read_activity(nanoseconds now, GpuReading& reading) {
     if (!facts_.has_activity || (earlier_taken_ && now - *earlier_taken_ < kActivityInterval)) return;
-    if (!call(api_.gpm_sample, later_)) {
+    if (!call(api_.gpm_sample, later_.get())) {
         earlier_taken_.reset();  // the next pair would span the gap
         return;
     }
@@ -260,8 +239,8 @@ void Gpu::read_activity(nanoseconds now, GpuReading& reading) {
     nvml::GpmMetrics request{};
     request.version = 1;
     request.count = std::size(kMetrics);
-    request.earlier = later_;
-    request.later = earlier_;
+    request.earlier = later_.get();
+    request.later = earlier_.get();
     for (std::size_t i = 0; i < std::size(kMetrics); ++i) request.metrics[i].id = kMetrics[i];
     if (lost_ || !ok(api_.gpm_metrics(&request))) return;
     std::optional<double>* const places[] = {&reading.graphics_active, &reading.sm_active,   &reading.sm_occupancy,

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,9 +19,6 @@ class Gpu {
 public:
     /// `api` is borrowed. Reads what does not change.
     Gpu(const nvml::Api& api, nvml::Device device, int index, int driver_index);
-    Gpu(Gpu&& other) noexcept;
-    Gpu& operator=(Gpu&&) = delete;
-    ~Gpu();
 
     [[nodiscard]] const GpuFacts& facts() const { return facts_; }
 
@@ -29,6 +27,11 @@ public:
     void read(std::chrono::nanoseconds now, const std::vector<pid_t>& members, std::size_t neighbours, GpuReading& reading);
 
 private:
+    struct FreeSample {
+        const nvml::Api* api;
+        void operator()(nvml::GpmSample sample) const { api->gpm_free(sample); }
+    };
+    using ActivitySample = std::unique_ptr<nvml::GpmSampleTag, FreeSample>;
     struct Answers {
         bool any = false;      ///< some call succeeded
         bool strange = false;  ///< some call said NOT_FOUND or UNKNOWN
@@ -56,7 +59,7 @@ private:
     bool lost_ = false, answered_before_ = false;
     Answers answers_;
     std::optional<std::chrono::nanoseconds> read_before_;
-    nvml::GpmSample earlier_ = nullptr, later_ = nullptr;
+    ActivitySample earlier_, later_;
     std::optional<std::chrono::nanoseconds> earlier_taken_;
     bool activity_has_pcie_ = false;  ///< GPM counts the traffic, so nothing has to block for it
     std::vector<nvml::ProcessV2> processes_;

@@ -7,16 +7,26 @@
 #include <optional>
 #include <utility>
 
+#include "base/split.h"
+#include "base/units.h"
 #include "sense/gpu.h"
 #include "sense/nvml_library.h"
-#include "sense/proc_cpu.h"
-#include "sense/proc_memory.h"
+#include "sense/proc_file.h"
+#include "sense/proc_readings.h"
 #include "sense/process_tree.h"
-#include "sense/visible_devices.h"
 
 namespace millrace::sense {
-
 namespace {
+
+std::optional<int> by_beginning(std::string_view uuid, const std::vector<std::string>& uuids) {
+    std::optional<int> found;
+    for (std::size_t i = 0; i < uuids.size(); ++i) {
+        if (!uuids[i].starts_with(uuid)) continue;
+        if (found) return std::nullopt;  // not unique
+        found = static_cast<int>(i);
+    }
+    return found;
+}
 
 std::string host_name(const std::string& proc) {
     std::string buffer;
@@ -131,6 +141,38 @@ private:
 };
 
 }  // namespace
+
+VisibleDevices visible_devices(std::string_view list, const std::vector<std::string>& uuids,
+                               const std::function<std::optional<int>(const std::string&)>& parent_of_mig) {
+    VisibleDevices visible;
+    std::vector<std::string> entries;
+    for (const std::string& part : base::split(list, ',')) {
+        const std::string entry(base::trimmed(part));
+        std::optional<int> device;
+        const bool is_mig = entry.starts_with("MIG-");
+        if (const auto number = to_count(entry); number && *number < uuids.size())
+            device = static_cast<int>(*number);
+        else if (entry.starts_with("GPU-"))
+            device = by_beginning(entry, uuids);
+        else if (is_mig && entry.starts_with("MIG-GPU-"))  // "MIG-<UUID of the GPU>/<instance>/<instance>", before driver 470
+            device = by_beginning(entry.substr(4, entry.find('/') - 4), uuids);
+        else if (is_mig)
+            device = parent_of_mig(entry);
+        if (!device) {
+            visible.note = entry.empty() ? "CUDA_VISIBLE_DEVICES has an empty entry"
+                                         : "CUDA_VISIBLE_DEVICES names no GPU with '" + entry + "'";
+            if (!visible.devices.empty()) visible.note += "; what follows it is hidden";
+            return visible;
+        }
+        // Several instances of one GPU are several CUDA devices, but one GPU to watch.
+        const bool again = std::find(visible.devices.begin(), visible.devices.end(), *device) != visible.devices.end();
+        if ((again && !is_mig) || std::find(entries.begin(), entries.end(), entry) != entries.end())
+            return {.devices = {}, .note = "CUDA_VISIBLE_DEVICES names '" + entry + "' twice, which hides every GPU"};
+        if (!again) visible.devices.push_back(*device);
+        entries.push_back(entry);
+    }
+    return visible;
+}
 
 MachineOptions machine_options() {
     MachineOptions options;

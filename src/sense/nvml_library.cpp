@@ -7,7 +7,6 @@
 #include <utility>
 
 namespace millrace::sense::nvml {
-
 namespace {
 
 /// The first of `names` that the library has.
@@ -41,7 +40,6 @@ void bind_all(void* handle, Api& api) {
     bind(handle, api.power_limit, {"nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"});
     bind(handle, api.energy, {"nvmlDeviceGetTotalEnergyConsumption"});
     bind(handle, api.clock, {"nvmlDeviceGetClockInfo"});
-    bind(handle, api.max_clock, {"nvmlDeviceGetMaxClockInfo"});
     bind(handle, api.temperature_v1, {"nvmlDeviceGetTemperatureV"});
     bind(handle, api.temperature, {"nvmlDeviceGetTemperature"});
     bind(handle, api.clock_reasons, {"nvmlDeviceGetCurrentClocksEventReasons"});

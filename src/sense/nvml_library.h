@@ -12,11 +12,8 @@ namespace millrace::sense::nvml {
 enum Code : int {
     kSuccess = 0,
     kNotSupported = 3,
-    kNoPermission = 4,
     kNotFound = 6,
     kInsufficientSize = 7,
-    kTimeout = 10,
-    kFunctionNotFound = 13,
     kGpuIsLost = 15,
     kUnknown = 999,
 };
@@ -155,7 +152,6 @@ struct Api {
     Code (*power_limit)(Device, unsigned*);       ///< mW, the one enforced
     Code (*energy)(Device, unsigned long long*);  ///< mJ
     Code (*clock)(Device, Clock, unsigned*);      ///< MHz
-    Code (*max_clock)(Device, Clock, unsigned*);
     Code (*temperature_v1)(Device, TemperatureV1*);
     Code (*temperature)(Device, int, unsigned*);
     Code (*clock_reasons)(Device, unsigned long long*);

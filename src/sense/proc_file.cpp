@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 namespace millrace::sense {
-
 namespace {
 
 constexpr std::size_t kFirstBuffer = 4096;
@@ -34,13 +34,10 @@ std::optional<std::size_t> read_at_start(int descriptor, std::string& buffer) {
 ProcFile::ProcFile(ProcFile&& other) noexcept
     : path_(std::move(other.path_)), keep_(other.keep_), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
-ProcFile& ProcFile::operator=(ProcFile&& other) noexcept {
-    if (this != &other) {
-        close();
-        path_ = std::move(other.path_);
-        keep_ = other.keep_;
-        descriptor_ = std::exchange(other.descriptor_, -1);
-    }
+ProcFile& ProcFile::operator=(ProcFile other) noexcept {
+    path_.swap(other.path_);
+    std::swap(keep_, other.keep_);
+    std::swap(descriptor_, other.descriptor_);
     return *this;
 }
 
@@ -90,6 +87,15 @@ std::optional<double> to_number(std::string_view word) {
     const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (failed != std::errc{} || end != word.data() + word.size() || !std::isfinite(value)) return std::nullopt;
     return value;
+}
+
+std::vector<pid_t> numbers_in(const std::string& folder) {
+    std::vector<pid_t> numbers;
+    std::error_code failed;
+    for (std::filesystem::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed))
+        if (const auto number = to_count(at->path().filename().native()); number && *number > 0 && *number < 1u << 30)
+            numbers.push_back(static_cast<pid_t>(*number));
+    return numbers;
 }
 
 std::optional<std::uint64_t> find_count(std::string_view text, std::string_view key) {

@@ -1,16 +1,13 @@
 #include "sense/process_tree.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <set>
 #include <utility>
 
 namespace millrace::sense {
-
 namespace {
 
 using std::chrono::nanoseconds;
@@ -19,19 +16,6 @@ using std::chrono::nanoseconds;
 constexpr std::size_t kCheapWalk = 256;
 constexpr nanoseconds kWalkInterval = std::chrono::seconds(1);
 constexpr std::size_t kMostKept = 64;  // members whose descriptors stay open
-
-/// Calls `use` with each name in `folder` that is a number.
-template <class Use>
-void for_each_number(const std::string& folder, Use use) {
-    struct Close {
-        void operator()(DIR* directory) const { ::closedir(directory); }
-    };
-    const std::unique_ptr<DIR, Close> directory(::opendir(folder.c_str()));
-    if (!directory) return;
-    while (const dirent* entry = ::readdir(directory.get()))
-        if (const auto number = to_count(entry->d_name); number && *number > 0 && *number < 1u << 30)
-            use(static_cast<pid_t>(*number));
-}
 
 std::uint64_t growth(std::uint64_t before, std::uint64_t now) { return now > before ? now - before : 0; }
 
@@ -77,12 +61,12 @@ bool ProcessTree::walk_is_due(nanoseconds now) const {
 
 void ProcessTree::scan_parents() {
     parents_.clear();
-    for_each_number(proc_, [&](pid_t pid) {
+    for (const pid_t pid : numbers_in(proc_)) {
         ++walk_files_;
         const auto text = ProcFile(proc_ + "/" + std::to_string(pid) + "/stat", false).read(buffer_);
         const auto stat = text ? parse_process_stat(*text) : std::nullopt;
         if (stat) parents_.emplace_back(stat->parent, pid);
-    });
+    }
     std::sort(parents_.begin(), parents_.end());
 }
 
@@ -105,7 +89,7 @@ void ProcessTree::append_children(pid_t pid, std::vector<pid_t>& queue) {
     if (known != members_.end() && known->second.now.threads == 1)
         append_of_thread(pid);
     else
-        for_each_number(tasks, append_of_thread);
+        std::ranges::for_each(numbers_in(tasks), append_of_thread);
 }
 
 void ProcessTree::discover() {

@@ -25,7 +25,7 @@ struct GpuFacts {
     int index = 0;         ///< as CUDA numbers the visible GPUs
     int driver_index = 0;  ///< as the driver (nvidia-smi) numbers them
     std::string name, uuid, pci_bus;
-    std::optional<double> memory_total_bytes, power_limit_watts, max_sm_clock_mhz;
+    std::optional<double> memory_total_bytes, power_limit_watts;
     std::optional<double> link_bytes_per_second;  ///< from the host to the GPU, what the link carries at most
     bool has_activity = false;                    ///< GPM: sm_active and its neighbours will be there
 };
@@ -90,5 +90,9 @@ struct Sample {
     DiskReading disk;
     ProcessReading process;
 };
+
+/// How fast the link between host and GPU is by its specification: bytes/s in one direction after line coding, before the headers
+/// of packets: 63 GB/s for generation 5 with 16 lanes. Absent for generations and widths that do not exist.
+std::optional<double> pcie_bytes_per_second(unsigned generation, unsigned lanes);
 
 }  // namespace millrace::sense

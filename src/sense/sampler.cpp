@@ -8,7 +8,6 @@
 #include "base/result.h"
 
 namespace millrace::sense {
-
 namespace {
 
 using std::chrono::nanoseconds;

@@ -1,4 +1,4 @@
-#include "storage/journal.h"
+#include "storage/study.h"
 
 #include <fmt/format.h>
 
@@ -88,17 +88,13 @@ Status write_journal(const io::Path& path, const StudyDescription& study, std::s
         directions += fmt::format("{}{}", directions.empty() ? "" : ",", objective.maximize ? 2 : 1);
         metrics += (metrics.empty() ? "" : ",") + json_text(objective.metric);
     }
-    const auto write = [](io::FileWriter& file, const std::string& line) { return file.write(io::bytes_of(line)); };
-    const auto written = io::write_atomically(path, [&](io::FileWriter& file) -> Status {
-        MILLRACE_TRY(write(file, operation(Operation::create_study, fmt::format("\"study_name\":{},\"directions\":[{}]",
-                                                                                json_text(study.name), directions))));
-        MILLRACE_TRY(
-            write(file, operation(Operation::study_system_attribute,
-                                  fmt::format("\"study_id\":0,\"system_attr\":{{\"study:metric_names\":[{}]}}", metrics))));
-        for (const StoredTrial& stored : trials) MILLRACE_TRY(write(file, trial_line(study, stored)));
-        return base::ok();
-    });
-    return written.ok() ? base::ok() : Status{written.error()};
+    std::string text = operation(Operation::create_study,
+                                 fmt::format("\"study_name\":{},\"directions\":[{}]", json_text(study.name), directions)) +
+                       operation(Operation::study_system_attribute,
+                                 fmt::format("\"study_id\":0,\"system_attr\":{{\"study:metric_names\":[{}]}}", metrics));
+    for (const StoredTrial& stored : trials) text += trial_line(study, stored);
+    MILLRACE_TRY(io::write_atomically(path, text));
+    return base::ok();
 }
 
 }  // namespace millrace::storage

@@ -9,8 +9,6 @@
 #include <map>
 #include <thread>
 
-#include "storage/schema.h"
-
 namespace millrace::storage {
 namespace {
 

@@ -1,10 +1,10 @@
-#include "storage/schema.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+
+#include "storage/database.h"
 
 namespace millrace::storage {
 namespace {
@@ -144,6 +144,14 @@ Result<bool> is_new(Database& database, const std::string& tables) {
             return Error{fmt::format("lacks the table '{}' of Optuna's schema {}", table.name, kSchemaRevision),
                          database.place()};
     return false;
+}
+
+base::Result<std::unique_ptr<Database>> open_database(const std::string& place) {
+    if (place.starts_with("postgresql://") || place.starts_with("postgres://")) return open_postgres(place);
+    if (place.find("://") != std::string::npos)
+        return base::Error{"a study is kept at postgresql://HOST/DATABASE or in a SQLite file",
+                           place.substr(0, place.find("://")) + "://"};
+    return open_sqlite(place);
 }
 
 }  // namespace millrace::storage

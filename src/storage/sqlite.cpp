@@ -7,8 +7,6 @@
 #include <map>
 #include <thread>
 
-#include "storage/schema.h"
-
 namespace millrace::storage {
 namespace {
 

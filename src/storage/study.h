@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "io/file.h"
 #include "search/trial.h"
 #include "storage/database.h"
 
@@ -161,5 +162,11 @@ private:
 /// "2026-11-17 13:47:25.000123" in UTC, as Optuna 5 writes times, and back.
 std::string time_text(WallTime time);
 std::optional<WallTime> time_of_text(const std::string& text);
+
+/// A study as the file of Optuna's JournalStorage: one JSON operation for each line. The only form that Optuna 3.1 (Debian 12)
+/// reads, too.
+/// Replaces `path` as a whole. Times are local and without a zone, which every version of Optuna reads as meant. A paused trial
+/// is a running one there, and a pruned one once its study has ended.
+base::Status write_journal(const io::Path& path, const StudyDescription& study, std::span<const StoredTrial> trials);
 
 }  // namespace millrace::storage

@@ -1,4 +1,4 @@
-#include "sweep/page_view.h"
+#include "sweep/page.h"
 
 #include <fmt/format.h>
 
@@ -82,11 +82,6 @@ std::vector<Point> by_time(const PageView& view, double& seconds) {
     return points;
 }
 
-std::string chart_section(const char* id, const char* title, const std::string& lead, const std::string& inside) {
-    return fmt::format("<section aria-labelledby=\"{0}\"><h2 id=\"{0}\">{1}</h2>\n<p class=\"soft\">{2}</p>\n{3}</section>\n", id,
-                       title, lead, inside);
-}
-
 plot::Chart curves_chart(const PageView& view, const std::vector<size_t>& best, size_t objective) {
     double last = 1;
     for (const size_t at : best) last = std::max(last, static_cast<double>(view.trials[at].last_step()));
@@ -147,25 +142,21 @@ std::string history_section(const PageView& view) {
         const plot::Axis y = view.axis(objective);
         const std::string said = history_said(view, objective), name = view.data.objectives[objective].metric;
         lead += plot::xml_text(said) + " ";
-        charts += plot::html_chart({.title = name + " over trials",
-                                    .keys = kHistoryKeys,
-                                    .drawn = history_drawn(view, numbers, objective, y),
-                                    .said = name + " over trials. " + said,
-                                    .x = {0, std::max(1.0, static_cast<double>(view.trials.back().number)), false, ""},
-                                    .y = y,
-                                    .x_label = "trial"});
-        if (times.empty()) continue;
-        charts += plot::html_chart({.title = name + " over time",
-                                    .keys = kHistoryKeys,
-                                    .drawn = history_drawn(view, times, objective, y),
-                                    .said = name + " over time. " + said,
-                                    .x = plot::time_axis(seconds),
-                                    .y = y,
-                                    .x_label = "since the first trial began"});
+        const auto add = [&](const std::string& over, const std::vector<Point>& points, const plot::Axis& x, const char* label) {
+            charts += plot::html_chart({.title = name + over,
+                                        .keys = kHistoryKeys,
+                                        .drawn = history_drawn(view, points, objective, y),
+                                        .said = name + over + ". " + said,
+                                        .x = x,
+                                        .y = y,
+                                        .x_label = label});
+        };
+        add(" over trials", numbers, {0, std::max(1.0, static_cast<double>(view.trials.back().number)), false, ""}, "trial");
+        if (!times.empty()) add(" over time", times, plot::time_axis(seconds), "since the first trial began");
     }
     if (charts.empty()) return {};
     lead += "What is far worse is drawn at the edge.";
-    return chart_section("history", "How the best value came about", lead, "<div class=\"charts\">" + charts + "</div>");
+    return section("history", "How the best value came about", lead, "<div class=\"charts\">" + charts + "</div>");
 }
 
 std::string front_section(const PageView& view) {
@@ -201,10 +192,10 @@ std::string front_section(const PageView& view) {
          .x = x,
          .y = y,
          .x_label = names[0]});
-    return chart_section("front", "Pareto front",
-                         fmt::format("No complete trial is better than {} in both objectives.",
-                                     front.size() == 1 ? "this one" : fmt::format("one of these {}", front.size())),
-                         "<div class=\"tall\">" + chart + "</div>");
+    return section("front", "Pareto front",
+                   fmt::format("No complete trial is better than {} in both objectives.",
+                               front.size() == 1 ? "this one" : fmt::format("one of these {}", front.size())),
+                   "<div class=\"tall\">" + chart + "</div>");
 }
 
 std::string curves_section(const PageView& view) {
@@ -225,9 +216,9 @@ std::string curves_section(const PageView& view) {
     std::string charts;
     for (size_t objective = 0; objective < view.objectives(); ++objective)
         if (objective == 0 || changes(objective)) charts += plot::html_chart(curves_chart(view, best, objective));
-    return chart_section(
-        "curves", best.size() == 1 ? "Learning curve" : fmt::format("Learning curves of the best {}", best.size()).c_str(),
-        "The best trial first. A gap is a report that is not finite or far worse.", "<div class=\"wide\">" + charts + "</div>");
+    return section("curves", best.size() == 1 ? "Learning curve" : fmt::format("Learning curves of the best {}", best.size()),
+                   "The best trial first. A gap is a report that is not finite or far worse.",
+                   "<div class=\"wide\">" + charts + "</div>");
 }
 
 }  // namespace millrace::sweep

@@ -1,4 +1,4 @@
-#include "sweep/page_view.h"
+#include "sweep/page.h"
 
 #include <fmt/format.h>
 
@@ -117,17 +117,18 @@ std::string parallel_section(const PageView& view) {
         lines += fmt::format("<path class=\"line {}{}\" data-t=\"{}\" d=\"{}\"/>", colour ? fmt::format("q{}", *colour) : "none",
                              view.counts(at) ? "" : " early", view.trials[at].number, line);
     }
-    return fmt::format(
-        "<section aria-labelledby=\"parallel\"><h2 id=\"parallel\">Which values go together</h2>\n<p class=\"soft\">One line for "
-        "each trial, through its parameters to its result. Colour: {}. Faint lines are trials that are not complete or violate a "
-        "constraint, with their last report.</p>\n<figure class=\"card\">{}<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-        "aria-label=\"Parallel coordinates\"><svg class=\"parallel{}\" viewBox=\"0 0 {:.0f} {:.0f}\" "
-        "style=\"min-width:{:.0f}px\" "
-        "role=\"img\" aria-label=\"Parallel coordinates of {}, one axis for each of {} and {}. The table of trials has the same "
-        "numbers.\">{}{}</svg></div></figure></section>\n",
-        plot::xml_text(objective_text(view.data.objectives[0])), legend(view), view.trials.size() > kMany ? " dense" : "", width,
-        kTop + kHeight + kBottom, std::max(720.0, 0.85 * width), count_text(view.trials.size(), "trial"),
-        count_text(parameters, "parameter"), count_text(view.objectives(), "objective"), lines, rails);
+    const std::string picture = fmt::format(
+        "<svg class=\"parallel{}\" viewBox=\"0 0 {:.0f} {:.0f}\" style=\"min-width:{:.0f}px\" role=\"img\" aria-label=\"Parallel "
+        "coordinates of {}, one axis for each of {} and {}. The table of trials has the same numbers.\">{}{}</svg>",
+        view.trials.size() > kMany ? " dense" : "", width, kTop + kHeight + kBottom, std::max(720.0, 0.85 * width),
+        count_text(view.trials.size(), "trial"), count_text(parameters, "parameter"), count_text(view.objectives(), "objective"),
+        lines, rails);
+    return section(
+        "parallel", "Which values go together",
+        fmt::format("One line for each trial, through its parameters to its result. Colour: {}. Faint lines are trials "
+                    "that are not complete or violate a constraint, with their last report.",
+                    plot::xml_text(objective_text(view.data.objectives[0]))),
+        "<figure class=\"card\">" + legend(view) + scrolling("scroll", "Parallel coordinates", picture) + "</figure>");
 }
 
 }  // namespace millrace::sweep

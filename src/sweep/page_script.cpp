@@ -1,4 +1,4 @@
-#include "sweep/page_view.h"
+#include "sweep/page.h"
 
 namespace millrace::sweep {
 

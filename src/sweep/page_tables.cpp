@@ -1,4 +1,4 @@
-#include "sweep/page_view.h"
+#include "sweep/page.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/split.h"
 #include "plot/svg.h"
 #include "sweep/finals.h"
 
@@ -17,8 +18,7 @@ namespace {
 std::vector<double> spread_of(const PageView& view, const search::Finalist& finalist, size_t objective) {
     std::vector<double> out;
     for (const int64_t number : finalist.numbers)
-        if (const auto at = view.position(number))
-            if (const auto value = view.metric(*at, objective)) out.push_back(*value);
+        if (const auto value = view.metric(static_cast<size_t>(number), objective)) out.push_back(*value);
     return out;
 }
 
@@ -47,18 +47,11 @@ std::string result_cell(const PageView& view, const search::Finalist& finalist, 
 std::string attribute_list(const PageView& view, const search::Finalist& finalist) {
     std::string text;
     if (finalist.numbers.empty()) return text;
-    const auto at = view.position(finalist.numbers.front());
-    if (!at) return text;
-    for (const auto& [name, value] : view.data.trials[*at].attributes)
-        text += fmt::format("<dt>{}</dt><dd><pre>{}</pre></dd>", plot::xml_text(name), [&] {
-            std::string lines;
-            for (size_t begin = 0; begin <= value.size();) {  // xml_text makes a blank of a line's end
-                const size_t end = std::min(value.find('\n', begin), value.size());
-                lines += plot::xml_text(std::string_view(value).substr(begin, end - begin)) + "\n";
-                begin = end + 1;
-            }
-            return lines;
-        }());
+    for (const auto& [name, value] : view.data.trials[static_cast<size_t>(finalist.numbers.front())].attributes) {
+        text += "<dt>" + plot::xml_text(name) + "</dt><dd><pre>";
+        for (const std::string& line : base::split(value, '\n')) text += plot::xml_text(line) + "\n";  // its end would be a blank
+        text += "</pre></dd>";
+    }
     return text;
 }
 
@@ -155,16 +148,14 @@ std::string finalists_section(const PageView& view) {
             "</pre></dd>{}</dl></details></td></tr>\n",
             numbers, settings, exact, attribute_list(view, finalist));
     }
-    return fmt::format(
-        "<section aria-labelledby=\"finalists\"><h2 id=\"finalists\">Finalists</h2>\n<p class=\"soft\">{}</p>\n<div class=\"card "
-        "scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Finalists\"><table "
-        "class=\"finalists\">{}<tbody>{}</tbody></table></div>"
-        "</section>\n",
+    const std::string table = fmt::format("<table class=\"finalists\">{}<tbody>{}</tbody></table>", table_head(names), rows);
+    return section(
+        "finalists", "Finalists",
         has_spread
             ? "Mean &plusmn; standard deviation over the trials of a configuration, which differ in their seed; below from the "
               "worst to the best of them. Dots are trials, the bar is their mean, on one scale for all finalists."
             : "Each was tried once, so how much luck is in its result is not known.",
-        table_head(names), rows);
+        scrolling("card scroll", "Finalists", table));
 }
 
 std::string importance_section(const PageView& view) {
@@ -188,11 +179,12 @@ std::string importance_section(const PageView& view) {
                 plot::xml_text(view.data.space.parameters[i].name), 100 * std::max(shares[i], 0.0) / most, 100 * shares[i]);
         inside += "</tbody></table>";
     }
-    return fmt::format(
-        "<section aria-labelledby=\"importance\"><h2 id=\"importance\">Which parameters matter</h2>\n<p class=\"soft\">Share of "
-        "what the parameters explain of {}: how much worse a forest of trees predicts it when one parameter is shuffled.</p>\n"
-        "<div class=\"card\">{}</div></section>\n",
-        plot::xml_text(view.data.objectives[0].metric), inside);
+    return section(
+        "importance", "Which parameters matter",
+        fmt::format("Share of what the parameters explain of {}: how much worse a forest of trees predicts it when one "
+                    "parameter is shuffled.",
+                    plot::xml_text(view.data.objectives[0].metric)),
+        "<div class=\"card\">" + inside + "</div>");
 }
 
 std::string trials_section(const PageView& view) {
@@ -205,17 +197,12 @@ std::string trials_section(const PageView& view) {
     names.emplace_back("took");
     std::string rows;
     for (const size_t at : view.best_first) rows += trial_row(view, at);
-    return fmt::format(
-        "<section aria-labelledby=\"trials\"><h2 id=\"trials\">All trials</h2>\n<p class=\"soft\">Best first. A trial that is "
-        "not "
-        "complete shows its last report.<span class=\"scripted\"> Click a column's name to sort. Click a row, or use the arrow "
-        "keys "
-        "in the table, to find a trial in the pictures.</span></p>\n<div class=\"card scroll rows\" tabindex=\"0\" "
-        "role=\"region\" "
-        "aria-label=\"All trials\"><table id=\"table\">{}<tbody>\n{}</tbody></table></div><p id=\"chosen\" "
-        "aria-live=\"polite\"></p>"
-        "</section>\n",
-        table_head(names), rows);
+    const std::string table = fmt::format("<table id=\"table\">{}<tbody>\n{}</tbody></table>", table_head(names), rows);
+    return section(
+        "trials", "All trials",
+        "Best first. A trial that is not complete shows its last report.<span class=\"scripted\"> Click a column's name "
+        "to sort. Click a row, or use the arrow keys in the table, to find a trial in the pictures.</span>",
+        scrolling("card scroll rows", "All trials", table) + "<p id=\"chosen\" aria-live=\"polite\"></p>");
 }
 
 }  // namespace millrace::sweep

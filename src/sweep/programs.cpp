@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "train/run_settings.h"
 
 namespace millrace::sweep {
 namespace {
@@ -10,19 +11,41 @@ namespace {
 constexpr std::size_t kMostPrograms = 8;
 constexpr std::int64_t kMostBytes = std::int64_t{16} << 30;  // of those that are kept and not used
 
+class TrainingFactory final : public LaneFactory {
+public:
+    base::Result<std::unique_ptr<train::Lanes>> create(const base::Recipe& recipe, int lanes) override {
+        return train::Lanes::create(recipe, lanes);
+    }
+    [[nodiscard]] std::string structure(const base::Recipe& recipe) const override { return train::Lanes::structure(recipe); }
+    [[nodiscard]] std::vector<std::string> fusible_keys(const base::Recipe& recipe) const override {
+        return train::Lanes::fusible_keys(recipe);
+    }
+    [[nodiscard]] int usual_lanes(const base::Recipe& recipe) const override {
+        // A GPU gains by lanes until its memory is full; the CPU's threads are busy with few.
+        constexpr int kOnGpu = 256, kOnCpu = 8;
+        const auto device = train::choose_device(recipe.text("device"));
+        return device.ok() && *device == ops::DeviceKind::cuda ? kOnGpu : kOnCpu;
+    }
+};
+
 }  // namespace
 
-std::size_t Program::running() const {
-    return static_cast<std::size_t>(std::ranges::count_if(trials, [](const auto& trial) { return trial.has_value(); }));
+std::unique_ptr<LaneFactory> training_lanes() { return std::make_unique<TrainingFactory>(); }
+
+std::vector<std::pair<int, std::int64_t>> Program::filled() const {
+    std::vector<std::pair<int, std::int64_t>> out;
+    for (std::size_t lane = 0; lane < trials.size(); ++lane)
+        if (trials[lane]) out.emplace_back(static_cast<int>(lane), *trials[lane]);
+    return out;
 }
 
-std::optional<int> Program::free_lane() const {
-    const auto found = std::ranges::find_if(trials, [](const auto& trial) { return !trial; });
-    return found == trials.end() ? std::nullopt : std::optional(static_cast<int>(found - trials.begin()));
+void Program::clear(int lane) {
+    runner->clear(lane);
+    trials[static_cast<std::size_t>(lane)].reset();
 }
 
-std::optional<int> Program::lane_of(std::int64_t number) const {
-    const auto found = std::ranges::find_if(trials, [&](const auto& trial) { return trial == number; });
+std::optional<int> Program::lane_of(std::optional<std::int64_t> number) const {
+    const auto found = std::ranges::find(trials, number);
     return found == trials.end() ? std::nullopt : std::optional(static_cast<int>(found - trials.begin()));
 }
 

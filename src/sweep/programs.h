@@ -1,25 +1,43 @@
 #pragma once
-// Programs by structure: built once, kept while there is room for several.
+// Programs with lanes, by structure: built once, kept while there is room for several.
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "sweep/lane_runner.h"
+#include "train/lanes.h"
 
 namespace millrace::sweep {
 
+/// Makes programs: of train::Lanes, or what a test puts in their place.
+class LaneFactory {
+public:
+    virtual ~LaneFactory() = default;
+    virtual base::Result<std::unique_ptr<train::Lanes>> create(const base::Recipe& recipe, int lanes) = 0;
+    [[nodiscard]] virtual std::string structure(const base::Recipe& recipe) const = 0;
+    [[nodiscard]] virtual std::vector<std::string> fusible_keys(const base::Recipe& recipe) const = 0;
+    /// Lanes worth trying first where the user leaves it open; fewer are taken where these do not fit.
+    [[nodiscard]] virtual int usual_lanes(const base::Recipe& recipe) const = 0;
+};
+
+/// train::Lanes.
+std::unique_ptr<LaneFactory> training_lanes();
+
 struct Program {
     std::string structure;
-    std::unique_ptr<LaneRunner> runner;
+    std::unique_ptr<train::Lanes> runner;
     std::vector<std::optional<std::int64_t>> trials;  ///< by lane
     bool is_torn = false;                             ///< an epoch did not come to its end: its lanes hold nothing of use
 
-    [[nodiscard]] std::size_t running() const;
+    [[nodiscard]] std::size_t running() const { return filled().size(); }
+    /// The lanes with a trial, and its number.
+    [[nodiscard]] std::vector<std::pair<int, std::int64_t>> filled() const;
+    /// The lane is empty.
+    void clear(int lane);
     /// The first empty lane.
-    [[nodiscard]] std::optional<int> free_lane() const;
-    [[nodiscard]] std::optional<int> lane_of(std::int64_t number) const;
+    [[nodiscard]] std::optional<int> free_lane() const { return lane_of(std::nullopt); }
+    [[nodiscard]] std::optional<int> lane_of(std::optional<std::int64_t> number) const;
 };
 
 class Programs {

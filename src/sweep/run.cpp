@@ -12,8 +12,8 @@
 #include "base/version.h"
 #include "io/pending_file.h"
 #include "record/run_directory.h"
-#include "search/importance.h"
-#include "storage/journal.h"
+#include "search/trial.h"
+#include "storage/study.h"
 #include "sweep/page.h"
 #include "train/trainer.h"
 
@@ -164,16 +164,14 @@ Status run_in(const StudyFile& study, const RunRequest& request, const io::Path&
               const base::Clock& clock, comm::Group& group, record::RunDirectory* directory, RunReport& report) {
     std::atomic<int> stop = 0;
     WorkerOptions options;
+    static_cast<WorkOptions&>(options) = request;
     options.database = request.database.empty() ? (out / kDatabase).string() : request.database;
     options.slices = out / "slices";
     options.worker = worker_name();
     options.attributes = {{"run", std::filesystem::absolute(out).string()}, {"millrace", base::version()}};
-    options.lanes = request.lanes;
-    options.time = request.time;
-    options.grace = request.grace;
     options.heartbeat = request.grace / 6;
     if (group.size() > 1) options.slice_bytes = 0;  // in files, where other ranks find what they take over
-    options.stop = group.size() > 1 ? &stop : request.stop;
+    if (group.size() > 1) options.stop = &stop;
     PageInBetween in_between(study, request, out / kPage, clock);
     std::unique_ptr<Worker> worker;
     options.on_epoch = [&](const Progress& progress) {

@@ -6,24 +6,19 @@
 
 #include "comm/group.h"
 #include "sweep/finals.h"
-#include "sweep/lane_runner.h"
 #include "sweep/worker.h"
 
 namespace millrace::sweep {
 
-struct RunRequest {
+/// Heartbeats come six times as often as `grace` passes.
+struct RunRequest : WorkOptions {
     io::Path out;                      ///< the run directory
     bool number_if_taken = false;      ///< a new run: `out`-2 and so on where `out` exists already
     bool resume = false;               ///< go on with the study in `out`
     std::string database;              ///< URL of a server; empty: `out`/sweep.db
     std::string journal;               ///< file for Optuna's journal; empty: none
     std::vector<std::string> command;  ///< argv
-    int lanes = 0;                     ///< 0: by what fits
-    std::optional<std::chrono::nanoseconds> time;
-    std::chrono::milliseconds grace{60'000};  ///< as in WorkerOptions; heartbeats come six times as often
-    const std::atomic<int>* stop = nullptr;   ///< borrowed, as in WorkerOptions
-    comm::Group* group = nullptr;             ///< each rank is a worker; null: this process alone; borrowed
-    std::function<void(const Progress&)> on_epoch;
+    comm::Group* group = nullptr;      ///< each rank is a worker; null: this process alone; borrowed
 };
 
 struct RunReport {
@@ -42,11 +37,5 @@ struct RunReport {
 /// the run directory and writes the results; the others have its database and slices, and a report without results.
 base::Result<RunReport> run_study(const StudyFile& study, const RunRequest& request, LaneFactory& factory,
                                   const base::Clock& clock = base::SteadyClock::shared());
-
-/// For people: several lines.
-std::string report_text(const StudyFile& study, const RunReport& report);
-std::string report_json(const StudyFile& study, const RunReport& report);
-/// How to train the best configuration again.
-std::string best_command(const RunReport& report);
 
 }  // namespace millrace::sweep

@@ -150,8 +150,7 @@ Status Worker::run_epoch() {
     MILLRACE_TRY(check_metrics());
     const bool is_long = last_epoch_ > kLongEpoch;
     if (is_long)
-        for (int lane = 0; lane < static_cast<int>(program_->trials.size()); ++lane)
-            if (const auto number = program_->trials[static_cast<std::size_t>(lane)]) MILLRACE_TRY(save_lane(lane, *number));
+        for (const auto& [lane, number] : program_->filled()) MILLRACE_TRY(save_lane(lane, number));
     // From here on: a device that fails leaves part of an epoch behind, as a stop does.
     program_->is_torn = true;
     const auto before = clock_.now();
@@ -177,12 +176,10 @@ Status Worker::run_epoch() {
 Status Worker::release_lanes() {
     if (program_ == nullptr) return base::ok();
     Status all = base::ok();
-    for (int lane = 0; lane < static_cast<int>(program_->trials.size()); ++lane) {
-        const auto number = program_->trials[static_cast<std::size_t>(lane)];
-        if (!number) continue;
-        const Status released = release_lane(lane, *number);
+    for (const auto& [lane, number] : program_->filled()) {
+        const Status released = release_lane(lane, number);
         if (released.ok())
-            queues_[held_.at(*number).structure].push_front(*number);
+            queues_[held_.at(number).structure].push_front(number);
         else if (all.ok())
             all = released;
     }
@@ -200,17 +197,13 @@ Status Worker::save_lane(int lane, std::int64_t number) {
 /// Saves the trial of a lane and empties it. Of a torn one the state before stays.
 Status Worker::release_lane(int lane, std::int64_t number) {
     if (!program_->is_torn) MILLRACE_TRY(save_lane(lane, number));
-    program_->runner->clear(lane);
-    program_->trials[static_cast<std::size_t>(lane)].reset();
+    program_->clear(lane);
     return base::ok();
 }
 
 void Worker::forget(std::int64_t number) {
     if (program_ != nullptr)
-        if (const auto lane = program_->lane_of(number)) {
-            program_->runner->clear(*lane);
-            program_->trials[static_cast<std::size_t>(*lane)].reset();
-        }
+        if (const auto lane = program_->lane_of(number)) program_->clear(*lane);
     held_.erase(number);
 }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "sweep/heartbeat.h"
 #include "sweep/ledger.h"
 #include "sweep/programs.h"
 #include "sweep/slices.h"
@@ -43,18 +42,22 @@ struct Progress {
     Times times;
 };
 
-struct WorkerOptions {
-    std::string database;                          ///< a SQLite file or the URL of a server
-    io::Path slices;                               ///< folder for states of trials
-    std::string worker;                            ///< tells this process from all others
-    storage::Attributes attributes;                ///< of each trial it adds
-    int lanes = 0;                                 ///< 0: by what fits
-    std::optional<std::chrono::nanoseconds> time;  ///< of the search; finalists are trained after it
-    std::size_t slice_bytes = std::size_t{4} << 30;
+/// What a run asks of all its workers.
+struct WorkOptions {
+    int lanes = 0;                                  ///< 0: by what fits
+    std::optional<std::chrono::nanoseconds> time;   ///< of the search; finalists are trained after it
     std::chrono::milliseconds grace{60'000};        ///< trials of workers that were silent for longer are taken over
-    std::chrono::milliseconds heartbeat{10'000};    ///< how often it tells that it lives, and looks for such trials
     const std::atomic<int>* stop = nullptr;         ///< not 0: give all trials back and end; borrowed
     std::function<void(const Progress&)> on_epoch;  ///< may be empty
+};
+
+struct WorkerOptions : WorkOptions {
+    std::string database;            ///< a SQLite file or the URL of a server
+    io::Path slices;                 ///< folder for states of trials
+    std::string worker;              ///< tells this process from all others
+    storage::Attributes attributes;  ///< of each trial it adds
+    std::size_t slice_bytes = std::size_t{4} << 30;
+    std::chrono::milliseconds heartbeat{10'000};  ///< how often it tells that it lives, and looks for silent workers
 };
 
 class Worker {

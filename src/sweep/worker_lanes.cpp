@@ -165,9 +165,7 @@ Result<storage::Report> Worker::enter(std::int64_t number, const train::LaneScor
 /// All reports of the epoch are entered: the scheduler compares trials that ran side by side.
 Status Worker::apply_decisions() {
     std::vector<storage::Outcome> outcomes;
-    const std::vector<std::optional<std::int64_t>> lanes = program_->trials;
-    for (const auto& number : lanes)
-        if (number) MILLRACE_TRY(apply_decision(*number, outcomes));
+    for (const auto& [lane, number] : program_->filled()) MILLRACE_TRY(apply_decision(number, outcomes));
     MILLRACE_TRY(test_finals(outcomes));
     if (outcomes.empty()) return base::ok();
     MILLRACE_LET(lost, ledger_.finish(outcomes));

@@ -61,17 +61,14 @@ void Builder::keep(const View& view) {
 void Builder::append(ops::Record record) {
     if (scan_ != nullptr) scan_->prepare(record);
     if (!record.condition.present()) record.condition = condition_;
-    if (!deferred_.empty()) place_deferred(record);
-    push(std::move(record));
-}
-
-void Builder::place_deferred(const ops::Record& before) {
-    const ops::Bound next = ops::stand_in(before);
+    // Weight gradients wait no longer than to the first record that needs their memory.
+    const ops::Bound next = ops::stand_in(record);
     const auto last = std::find_if(deferred_.rbegin(), deferred_.rend(),
                                    [&](const ops::Record& waiting) { return ops::depend(ops::stand_in(waiting), next); });
     std::vector<ops::Record> placed(std::make_move_iterator(deferred_.begin()), std::make_move_iterator(last.base()));
     deferred_.erase(deferred_.begin(), last.base());
-    for (ops::Record& record : placed) push(std::move(record));
+    for (ops::Record& ready : placed) push(std::move(ready));
+    push(std::move(record));
 }
 
 void Builder::push(ops::Record record) {
@@ -97,8 +94,6 @@ void Builder::on_gradient(const Value& value, std::function<void(const View& gra
         if (const View complete = gradient(value); complete.present()) rule(complete);
     });
 }
-
-bool Builder::merges_weight_gradients() const { return scan_ != nullptr; }
 
 void Builder::append_weight_gradient(ops::Record record) {
     require_rule(record);

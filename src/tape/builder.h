@@ -99,7 +99,7 @@ public:
     /// memory which they read, or what they write.
     void append_weight_gradient(ops::Record record);
     /// Weight gradients of several steps become one: sums over rows are records of their own, and dz stays in the memory of dy.
-    [[nodiscard]] bool merges_weight_gradients() const;
+    [[nodiscard]] bool merges_weight_gradients() const { return scan_ != nullptr; }
     /// Ends the waiting of those given so far: what they read may be used again afterwards.
     void flush_weight_gradients();
 
@@ -164,7 +164,6 @@ private:
     };
     tensor::BufferId add_buffer(Buffer buffer);
     void push(ops::Record record);
-    void place_deferred(const ops::Record& before);
     void defer_weight_gradient(ops::Record record);
     Gradient& gradient_of(tensor::BufferId activation);
     [[nodiscard]] tensor::View gradient_view(const Gradient& gradient, tensor::View value) const;

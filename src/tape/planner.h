@@ -1,11 +1,14 @@
 #pragma once
-// Places the buffers of a program in one arena so that buffers whose lifetimes overlap never share a byte.
+// What is decided about a program's records and buffers before they are bound: rewrites of the backend put fused records in the
+// place of others, lifetimes follow from what is left, and buffers whose lifetimes overlap never share a byte of the arena.
 
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "ops/backend.h"
 #include "tape/buffer.h"
 
 namespace millrace::tape {
@@ -22,5 +25,14 @@ struct MemoryPlan {
 
 /// Sets `offset` of every buffer with a lifetime: buffers that live at the same time do not share memory.
 MemoryPlan plan_memory(std::span<Buffer> buffers, std::int64_t alignment = 256);
+
+/// Replaces what the backend's rewrites take (ops/rewrite.h), at each record the first that fits; none crosses the border of a
+/// section or of a region. `buffers` are the program's own.
+void rewrite_records(const ops::Backend& backend, const std::vector<Buffer>& buffers, std::vector<ops::Record>& records,
+                     std::vector<ops::Section>& sections);
+
+/// Sets the first and last record of every buffer that the records name.
+void set_lifetimes(const std::vector<ops::Record>& records, const std::vector<ops::Section>& sections,
+                   std::vector<Buffer>& buffers);
 
 }  // namespace millrace::tape

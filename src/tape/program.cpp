@@ -6,19 +6,20 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "ops/fused.h"
-#include "tape/captures.h"
-#include "tape/rewriting.h"
+#include "tape/planner.h"
+#include "tape/program.h"
 #include "tensor/element.h"
 
 namespace millrace::tape {
+namespace {
 
 using tensor::DType;
 using tensor::View;
-
-namespace {
 
 std::atomic<std::uint64_t> capture_count{0};
 
@@ -49,10 +50,6 @@ void for_each(const View& v, F f) {
                 for (int c = 0; c < v.cols; ++c) f(k, g, r, c, (k * v.stride_k + g * v.stride_g + r * v.stride_row + c) * size);
 }
 
-tensor::Operand operand(const View& v, void* data) {
-    return {data, v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
-}
-
 std::string shape_text(const View& v) { return fmt::format("[{},{},{},{}]{}", v.k, v.g, v.rows, v.cols, name_of(v.dtype)); }
 
 std::string line_of(const ops::Record& record) {
@@ -63,15 +60,27 @@ std::string line_of(const ops::Record& record) {
     return out + '\n';
 }
 
+/// The operator, its layer, and the shape of what it writes last.
+std::string record_text(const ops::Record& record) {
+    std::string text = fmt::format("{}{}{}", record.op->name, record.layer.empty() ? "" : " ", record.layer);
+    for (int slot = record.slot_count() - 1; slot >= 0; --slot) {
+        const tensor::View& v = record.slots[static_cast<std::size_t>(slot)];
+        if (!v.present() || !record.writes(slot)) continue;
+        return text + " " + shape_text(v);
+    }
+    return text;
+}
+
 }  // namespace
 
 std::string NonFinite::text() const {
+    const std::string writer = op + " of " + (layer.empty() ? "the program" : layer);
     if (slot == "state")
         return fmt::format(
-            "{} of {} marked the step of member {} as not finite: a loss or norm is too large, or a label or index out of range",
-            op, layer.empty() ? "the program" : layer, member);
-    return fmt::format("{} of {} wrote {} into {}[member {}, group {}, row {}, column {}]", op,
-                       layer.empty() ? "the program" : layer, value, slot, member, group, row, col);
+            "{} marked the step of member {} as not finite: a loss or norm is too large, or a label or index out of range",
+            writer, member);
+    return fmt::format("{} wrote {} into {}[member {}, group {}, row {}, column {}]", writer, value, slot, member, group, row,
+                       col);
 }
 
 std::int64_t Arena::reserve(std::int64_t activations, std::int64_t scratch) {
@@ -124,7 +133,7 @@ std::byte* Program::address(const View& view) const {
 
 tensor::Operand Program::bind(const View& v) const {
     if (!v.present()) return {};
-    return operand(v, address(v));
+    return {address(v), v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
 }
 
 void Program::bind_records() {
@@ -176,14 +185,12 @@ std::optional<NonFinite> Program::scan(const ops::Record& record) const {
         if (!v.present() || !record.writes(slot) || v.dtype == DType::u8 || v.dtype == DType::i32) continue;
         const ops::FusedParams* fused = ops::fused_params(record);
         if (fused != nullptr && fused->slots[static_cast<std::size_t>(slot)].unwritten) continue;
-        std::vector<std::byte> host(static_cast<std::size_t>(extent(v)) * tensor::size_of(v.dtype));
-        store_.backend().download(host.data(), address(v), host.size());
+        const std::vector<std::byte> host = download(v);
+        const ops::Record& writer = ops::writer_of(record, slot);
         std::optional<NonFinite> found;
         for_each(v, [&](int k, int g, int r, int c, std::int64_t at) {
-            if (found) return;
             const double value = tensor::read_element(host.data() + at, v.dtype);
-            const ops::Record& writer = ops::writer_of(record, slot);
-            if (!std::isfinite(value))
+            if (!found && !std::isfinite(value))
                 found = NonFinite{writer.op->name, writer.layer, record.slot(slot).name, k, g, r, c, value};
         });
         if (found) return found;
@@ -254,9 +261,8 @@ std::string Program::text_of(const ops::Kernel& kernel) const {
     std::vector<const ops::Record*> all;
     for (std::size_t r = kernel.first; r < kernel.first + kernel.count; ++r)
         for (const ops::Record* part : ops::parts_of(records_[r])) all.push_back(part);
-    std::string text;
-    for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 2); ++i)
-        text += fmt::format("{}{} {}", text.empty() ? "" : " + ", all[i]->op->name, all[i]->layer);
+    std::string text = fmt::format("{} {}", all[0]->op->name, all[0]->layer);
+    if (all.size() > 1) text += fmt::format(" + {} {}", all[1]->op->name, all[1]->layer);
     if (all.size() > 2) text += fmt::format(" + {} more", all.size() - 2);
     return text;
 }
@@ -293,9 +299,14 @@ std::string Program::listing() const {
     return out;
 }
 
-std::vector<double> Program::read(const View& view) const {
+std::vector<std::byte> Program::download(const View& view) const {
     std::vector<std::byte> host(static_cast<std::size_t>(extent(view)) * tensor::size_of(view.dtype));
     store_.backend().download(host.data(), address(view), host.size());
+    return host;
+}
+
+std::vector<double> Program::read(const View& view) const {
+    const std::vector<std::byte> host = download(view);
     std::vector<double> values;
     values.reserve(static_cast<std::size_t>(view.count()));
     for_each(view,
@@ -305,12 +316,35 @@ std::vector<double> Program::read(const View& view) const {
 
 void Program::write(const View& view, const std::vector<double>& values) const {
     MILLRACE_ASSERT(static_cast<std::int64_t>(values.size()) == view.count(), "wrong number of values");
-    std::vector<std::byte> host(static_cast<std::size_t>(extent(view)) * tensor::size_of(view.dtype));
-    store_.backend().download(host.data(), address(view), host.size());
+    std::vector<std::byte> host = download(view);
     std::size_t i = 0;
     for_each(view,
              [&](int, int, int, int, std::int64_t at) { tensor::write_element(host.data() + at, view.dtype, values[i++]); });
     store_.backend().upload(address(view), host.data(), host.size());
+}
+
+std::vector<KernelPlan> Program::kernel_plans() const {
+    std::vector<KernelPlan> plans;
+    for (std::size_t s = 0; s < kernels_.size(); ++s)
+        for (const auto& kernel : kernels_[s]) {
+            KernelPlan plan;
+            plan.repeat = sections_[s].repeat;
+            plan.form = kernel->form != nullptr ? kernel->form : "";
+            plan.predicted = kernel->predicted;
+            plan.offers = kernel->offers;
+            plan.scratch = static_cast<std::int64_t>(kernel->scratch);
+            std::set<std::tuple<tensor::BufferId, std::int64_t, std::int64_t>> counted;
+            for (std::size_t r = kernel->first; r < kernel->first + kernel->count; ++r) {
+                const ops::Record& record = records_[r];
+                for (const ops::Record* part : ops::parts_of(record)) plan.records.push_back(record_text(*part));
+                if (record.op->flops != nullptr) plan.flops += record.op->flops(record);
+                for (const tensor::View& v : record.slots)
+                    if (v.present() && counted.emplace(v.buffer, v.offset, v.count()).second)
+                        plan.bytes += v.count() * static_cast<std::int64_t>(tensor::size_of(v.dtype));
+            }
+            plans.push_back(std::move(plan));
+        }
+    return plans;
 }
 
 }  // namespace millrace::tape

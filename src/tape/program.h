@@ -1,6 +1,7 @@
 #pragma once
 // A built step program: records bound to memory, prepared as kernels, run eagerly, record by record with checks, or replayed.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -126,6 +127,7 @@ private:
     [[nodiscard]] std::byte* address(const tensor::View& view) const;
     [[nodiscard]] tensor::Operand bind(const tensor::View& view) const;
     void bind_records();
+    [[nodiscard]] std::vector<std::byte> download(const tensor::View& view) const;  ///< from its first element to its last
     std::optional<NonFinite> scan(const ops::Record& record) const;
     std::optional<NonFinite> find_new_mark(const ops::Record& record, std::vector<bool>& marked) const;
 
@@ -142,5 +144,8 @@ private:
     std::vector<std::vector<std::unique_ptr<ops::Kernel>>> kernels_;  ///< per section
     std::unique_ptr<ops::Replay> replay_;
 };
+
+/// Programs that this process has captured: what must stay as it is while trials come and go.
+std::uint64_t captures_so_far();
 
 }  // namespace millrace::tape

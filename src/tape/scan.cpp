@@ -13,17 +13,12 @@ using tensor::View;
 
 namespace {
 
-bool same_place(const View& a, const View& b) {
-    return a.buffer == b.buffer && a.offset == b.offset && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
-           a.stride_k == b.stride_k && a.stride_g == b.stride_g && a.stride_row == b.stride_row;
-}
-
 /// Whether the rows of `below` follow those of `above`.
 bool follows(const View& above, const View& below) {
     View next = above;
     next.offset += above.rows * above.stride_row;
     next.rows = below.rows;
-    return (above.g == 1 || above.stride_g < above.stride_row) && same_place(next, below);
+    return (above.g == 1 || above.stride_g < above.stride_row) && next == below;
 }
 
 /// Makes `sum` the record over the rows of both, `record` being the step before it.
@@ -31,7 +26,7 @@ bool join(ops::Record& sum, const ops::Record& record) {
     if (sum.op != record.op || sum.layer != record.layer) return false;
     for (int slot = 0; slot < sum.op->slot_count(); ++slot) {
         const View &a = record.slots[static_cast<std::size_t>(slot)], &b = sum.slots[static_cast<std::size_t>(slot)];
-        if (!(sum.op->slot(slot).written() ? same_place(a, b) : follows(a, b))) return false;
+        if (!(sum.op->slot(slot).written() ? a == b : follows(a, b))) return false;
     }
     for (int slot = 0; slot < sum.op->slot_count(); ++slot) {
         if (sum.op->slot(slot).written()) continue;
@@ -52,7 +47,6 @@ Scan::Scan(Builder& builder, ScanOptions options) : builder_(builder), options_(
 Value Scan::State::before(std::int32_t t) const {
     return {windows_.row_window(std::int64_t{training_ ? t : t % 2} * rows_, rows_), training_ && t > 0};
 }
-Value Scan::State::after(std::int32_t t) const { return before(t + 1); }
 
 Scan::State Scan::state(std::int32_t rows, std::int32_t cols, std::string name) {
     State state;
@@ -64,8 +58,6 @@ Scan::State Scan::state(std::int32_t rows, std::int32_t cols, std::string name) 
     states_.push_back(state);
     return state;
 }
-
-View Scan::condition_of(std::int32_t first) const { return options_.condition ? options_.condition(first) : View{}; }
 
 void Scan::run(const std::function<void(std::int32_t t)>& body) {
     MILLRACE_ASSERT(builder_.scan_ == nullptr, "a scan inside a scan");
@@ -89,13 +81,6 @@ void Scan::run(const std::function<void(std::int32_t t)>& body) {
     if (builder_.training()) builder_.on_backward([self = shared_from_this()] { self->backward(); });
 }
 
-void Scan::begin_step(std::int32_t t) {
-    step_ = t;
-    occurrences_.clear();
-}
-
-std::string Scan::key(const std::string& name) { return fmt::format("{} #{}", name, occurrences_[name]++); }
-
 Value Scan::activation(std::int32_t rows, std::int32_t cols, const std::string& name, bool needs_gradient) {
     Stack& stack = stacks_[key(name)];
     MILLRACE_ASSERT(stack.rows == 0 || (stack.rows == rows && stack.cols == cols), name + ": another shape in every step");
@@ -114,8 +99,6 @@ Value Scan::activation(std::int32_t rows, std::int32_t cols, const std::string& 
     }
     return {stack.kept.row_window(std::int64_t{step_} * rows, rows), needs_gradient};
 }
-
-void Scan::drop(const View& intermediate) { dropped_[intermediate.buffer] = {intermediate, {}, true, {}}; }
 
 View Scan::gradient_window(std::int32_t rows, std::int32_t cols, const std::string& name) {
     View& stack = gradient_stacks_[key(name)];
@@ -220,10 +203,26 @@ void Scan::backward() {
                         home.stack->name + " is read outside of the scan: let the step write it into an activation from outside");
     builder_.scan_ = this;
     backward_ = true;
-    if (options_.condition) begin_sums();
+    if (options_.condition) {  // sums begin as zeros
+        const auto zero = [&](const View& view) {
+            builder_.append(record_of(&ops::fill::kDef, ops::FillParams{}, "scan", {view}));
+        };
+        step_ = -1;
+        for (const State& state : states_) zero(builder_.claim_rolling(state.windows_).view);
+        if (!builder_.parameter_gradient(options_.first_parameter).accumulate)
+            zero(builder_.store().gradient_span(options_.first_parameter, options_.last_parameter));
+        for (ParameterId id = options_.first_parameter + 1; id <= options_.last_parameter; ++id)
+            (void)builder_.parameter_gradient(id);
+    }
     for (std::size_t chunk = options_.chunks.size(); chunk-- > 0;) {
         const auto [first, end] = options_.chunks[chunk];
-        begin_chunk(first, end - first);
+        first_ = first;
+        count_ = end - first;
+        gradient_stacks_.clear();
+        for (auto& [name, stack] : stacks_) {
+            stack.gradient = stack.again = {};
+            if (stack.kept.present()) builder_.forget_gradient(stack.kept.buffer);
+        }
         const View condition = condition_of(first);
         builder_.only_if(condition);
         for (std::int32_t t = end - 1; t >= first; --t) {
@@ -239,26 +238,6 @@ void Scan::backward() {
         if (condition.present()) end_skipped_chunk(chunk);
     }
     builder_.scan_ = nullptr;
-}
-
-void Scan::begin_sums() {
-    const auto zero = [&](const View& view) { builder_.append(record_of(&ops::fill::kDef, ops::FillParams{}, "scan", {view})); };
-    step_ = -1;
-    for (const State& state : states_) zero(builder_.claim_rolling(state.windows_).view);
-    if (!builder_.parameter_gradient(options_.first_parameter).accumulate)
-        zero(builder_.store().gradient_span(options_.first_parameter, options_.last_parameter));
-    for (ParameterId id = options_.first_parameter + 1; id <= options_.last_parameter; ++id)
-        (void)builder_.parameter_gradient(id);
-}
-
-void Scan::begin_chunk(std::int32_t first, std::int32_t count) {
-    first_ = first;
-    count_ = count;
-    gradient_stacks_.clear();
-    for (auto& [name, stack] : stacks_) {
-        stack.gradient = stack.again = {};
-        if (stack.kept.present()) builder_.forget_gradient(stack.kept.buffer);
-    }
 }
 
 void Scan::end_skipped_chunk(std::size_t chunk) {

@@ -54,7 +54,7 @@ public:
     class State {
     public:
         [[nodiscard]] Value before(std::int32_t t) const;  ///< as step t finds it; that of step 0 has no gradient
-        [[nodiscard]] Value after(std::int32_t t) const;   ///< as step t leaves it
+        [[nodiscard]] Value after(std::int32_t t) const { return before(t + 1); }  ///< as step t leaves it
     private:
         friend class Scan;
         tensor::View windows_;  ///< steps + 1 windows; two in turn in evaluation programs
@@ -94,7 +94,7 @@ private:
 
     // What the builder asks while the scan is under way.
     Value activation(std::int32_t rows, std::int32_t cols, const std::string& name, bool needs_gradient);
-    void drop(const tensor::View& intermediate);
+    void drop(const tensor::View& intermediate) { dropped_[intermediate.buffer] = {intermediate, {}, true, {}}; }
     tensor::View gradient_window(std::int32_t rows, std::int32_t cols, const std::string& name);
     /// The gradient buffer of a local buffer of the body, and what to add to a row of it; absent for other buffers.
     std::pair<tensor::View, std::int64_t> gradient_place(tensor::BufferId buffer);
@@ -102,18 +102,21 @@ private:
     void merge_weight_gradient(ops::Record record);
     [[nodiscard]] bool recomputes(bool wide) const { return options_.recompute_values || (wide && options_.recompute_wide); }
 
-    [[nodiscard]] std::string key(const std::string& name);
+    [[nodiscard]] std::string key(const std::string& name) { return name + " #" + std::to_string(occurrences_[name]++); }
     tensor::View again(const tensor::View& view);
     tensor::View place_again(Dropped& dropped);
     tensor::View fresh_like(const tensor::View& view, const char* name);
     void read_again(ops::Record& record);
-    void begin_step(std::int32_t t);
+    void begin_step(std::int32_t t) {
+        step_ = t;
+        occurrences_.clear();
+    }
     void backward();
-    void begin_sums();
-    void begin_chunk(std::int32_t first, std::int32_t count);
     void append_weight_gradients();
     void end_skipped_chunk(std::size_t chunk);
-    [[nodiscard]] tensor::View condition_of(std::int32_t first) const;
+    [[nodiscard]] tensor::View condition_of(std::int32_t first) const {
+        return options_.condition ? options_.condition(first) : tensor::View{};
+    }
 
     Builder& builder_;
     ScanOptions options_;

@@ -5,22 +5,28 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/box.h"
 #include "ops/optimizer/optimizer.h"
+#include "ops/uses.h"
 #include "tape/initial.h"
 
 namespace millrace::tape {
-
-using tensor::BufferId;
-using tensor::DType;
-using tensor::View;
-
 namespace {
 
 constexpr std::int64_t kBufferAlign = 256;
 constexpr std::int64_t kTensorAlign = 64;  // elements: 128 bytes in bf16, so that rows of weights can be read 16 bytes at a time
 
+template <class Each, class Count>
+std::int64_t sum_of(const std::vector<Each>& all, const Count& count) {
+    std::int64_t sum = 0;
+    for (const Each& each : all) sum += count(each);
+    return sum;
+}
+
 }  // namespace
+
+using tensor::BufferId;
+using tensor::DType;
+using tensor::View;
 
 Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), options_(options), buffers_(kFixedCount) {
     MILLRACE_ASSERT(options_.members >= 1, "a store needs at least one member");
@@ -210,18 +216,11 @@ View Store::arena_view(BufferId id, std::int64_t width) const {
     return v;
 }
 
-View Store::parameter_arena() const { return arena_view(kParams, trainable_width_); }
-View Store::gradient_arena() const { return arena_view(kGrads, trainable_width_); }
-View Store::first_moment() const { return options_.first_moment ? arena_view(kFirst, trainable_width_) : View{}; }
-View Store::second_moment() const { return options_.second_moment ? arena_view(kSecond, trainable_width_) : View{}; }
-View Store::copy16() const { return has_copies(options_.precision) ? arena_view(kCopy16, trainable_width_) : View{}; }
 std::int32_t Store::first_copied() const {
     for (const Parameter& p : parameters_)
         if (!p.fixed && !p.table) return static_cast<std::int32_t>(p.offset);
     return static_cast<std::int32_t>(trainable_width_);
 }
-View Store::state() const { return arena_view(kState, sizeof(ops::MemberState)); }
-View Store::norm_scratch() const { return arena_view(kScratch, ops::kNormBlocks); }
 
 View Store::ring() const {
     View v = arena_view(kRing, options_.members * static_cast<std::int64_t>(sizeof(ops::MetricsRow)));
@@ -280,30 +279,17 @@ void Store::write_states(const std::vector<ops::MemberState>& states) {
     write(state(), states);
 }
 
-namespace {
-
-BufferId buffer_for(Store& store, ParameterId id, Store::Arena arena) {
-    switch (arena) {
-        case Store::Arena::value: return store.parameter(id).buffer;
-        case Store::Arena::gradient: return store.gradient(id).buffer;
-        case Store::Arena::first_moment: return store.first_moment().buffer;
-        case Store::Arena::second_moment: return store.second_moment().buffer;
-    }
-    return tensor::kNoBuffer;
-}
-
-View matrix_window(Store& store, ParameterId id, int matrix, int member, Store::Arena arena) {
-    View v = store.parameter(id);
-    v.buffer = buffer_for(store, id, arena);
-    MILLRACE_ASSERT(v.buffer != tensor::kNoBuffer, "the arena was not asked for");
+View Store::matrix_window(ParameterId id, int matrix, int member, Arena arena) const {
+    constexpr Fixed kBuffers[] = {kParams, kGrads, kFirst, kSecond};
+    View v = parameter(id);
+    if (arena != Arena::value) v.buffer = kBuffers[static_cast<int>(arena)];
+    MILLRACE_ASSERT(buffers_[static_cast<std::size_t>(v.buffer)].elements > 0, "the arena was not asked for");
     v.offset += matrix * v.stride_g + member * v.stride_k;
     return v;
 }
 
-}  // namespace
-
 std::vector<float> Store::read_parameter(ParameterId id, int matrix, int member, Arena arena) {
-    const View v = matrix_window(*this, id, matrix, member, arena);
+    const View v = matrix_window(id, matrix, member, arena);
     std::vector<float> values(static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols));
     read_stat(v, values);
     return values;
@@ -311,7 +297,7 @@ std::vector<float> Store::read_parameter(ParameterId id, int matrix, int member,
 
 void Store::write_parameter(ParameterId id, int matrix, int member, const std::vector<float>& values, Arena arena,
                             std::int64_t first) {
-    View v = matrix_window(*this, id, matrix, member, arena);
+    View v = matrix_window(id, matrix, member, arena);
     MILLRACE_ASSERT(first + static_cast<std::int64_t>(values.size()) <= std::int64_t{v.rows} * v.cols, "too many values");
     v.offset += first;
     write_stat(v, values);
@@ -337,26 +323,74 @@ void Store::write_copies(std::int64_t first, const std::vector<float>& values) {
     write(copy, narrow);
 }
 
-const ops::MetricsRow* Store::ring_rows() const { return reinterpret_cast<const ops::MetricsRow*>(address(kRing)); }
-
 std::int64_t Store::trainable_count() const {
-    std::int64_t n = 0;
-    for (const Parameter& p : parameters_)
-        if (!p.fixed) n += p.count();
-    return n;
+    return sum_of(parameters_, [](const Parameter& p) { return p.fixed ? 0 : p.count(); });
 }
 
 std::int64_t Store::bytes(Role role) const {
-    std::int64_t n = 0;
-    for (const Buffer& b : buffers_)
-        if (b.role == role) n += b.bytes();
-    return n;
+    return sum_of(buffers_, [role](const Buffer& b) { return b.role == role ? b.bytes() : 0; });
 }
 
 std::int64_t Store::allocated_bytes() const {
-    std::int64_t n = 0;
-    for (const auto& memory : memory_) n += static_cast<std::int64_t>(memory->size());
-    return n;
+    return sum_of(memory_, [](const auto& memory) { return static_cast<std::int64_t>(memory->size()); });
+}
+
+std::int32_t Store::group_named(std::string_view name) {
+    const auto found = std::ranges::find(groups_, name, &ParameterGroup::name);
+    const auto id = static_cast<std::int32_t>(found - groups_.begin());
+    if (found == groups_.end())
+        groups_.push_back(
+            {std::string(name), name == kFrozen || name == kRunning || name == kSettings, name == kNoDecay ? 0.0f : 1.0f});
+    return id;
+}
+
+void Store::set_segments() {
+    segments_.clear();
+    for (const Parameter& p : parameters_) {
+        if (p.fixed) continue;
+        for (std::size_t i = 0; i < p.group_ids.size(); ++i) {
+            const auto begin = static_cast<std::int32_t>(p.offset + static_cast<std::int64_t>(i) * p.rows * p.cols);
+            if (!segments_.empty()) segments_.back().end = begin;
+            if (segments_.empty() || segments_.back().group != p.group_ids[i]) segments_.push_back({begin, p.group_ids[i]});
+        }
+    }
+    if (segments_.empty()) segments_.push_back({});
+    segments_.back().end = static_cast<std::int32_t>(trainable_width_);
+}
+
+void Store::reset_groups() {
+    std::vector<ops::GroupState> table;
+    for (int member = 0; member < members(); ++member)
+        for (const ParameterGroup& group : groups_) table.push_back(initial_state(group));
+    write_groups(table);
+}
+
+tensor::View Store::segments() const {
+    tensor::View v = arena_view(kSegments, 2);
+    v.k = 1;
+    v.rows = static_cast<std::int32_t>(segments_.size());
+    return v;
+}
+
+std::vector<ops::GroupState> Store::read_groups() {
+    std::vector<ops::GroupState> table(groups_.size() * static_cast<std::size_t>(members()));
+    read(group_table(), table.data(), table.size() * sizeof(ops::GroupState));
+    return table;
+}
+
+void Store::write_groups(const std::vector<ops::GroupState>& table) {
+    MILLRACE_ASSERT(table.size() == groups_.size() * static_cast<std::size_t>(members()), "one block per member and group");
+    write(group_table(), table);
+}
+
+void Store::set_trainable(int member, std::string_view group, bool trainable) {
+    const auto found = std::ranges::find(groups_, group, &ParameterGroup::name);
+    MILLRACE_ASSERT(found != groups_.end() && !found->fixed, "no group that can be trained: " + std::string(group));
+    MILLRACE_ASSERT(member >= 0 && member < members(), "no such member");
+    std::vector<ops::GroupState> table = read_groups();
+    table[static_cast<std::size_t>(member) * groups_.size() + static_cast<std::size_t>(found - groups_.begin())].trainable =
+        trainable ? 1 : 0;
+    write_groups(table);
 }
 
 }  // namespace millrace::tape

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "ops/backend.h"
+#include "ops/optimizer/optimizer.h"
 #include "tape/buffer.h"
 
 namespace millrace::tape {
@@ -107,17 +108,21 @@ public:
     /// parameters()[i].offset - parameters()[first].offset.
     [[nodiscard]] tensor::View parameter_span(ParameterId first, ParameterId last) const;
     [[nodiscard]] tensor::View gradient_span(ParameterId first, ParameterId last) const;
-    [[nodiscard]] tensor::View state() const;
-    [[nodiscard]] tensor::View group_table() const;  ///< u8 [K,1,1,G * sizeof(GroupState)]
-    [[nodiscard]] tensor::View segments() const;     ///< i32 [1,1,S,2]: the groups of the trained arena
-    [[nodiscard]] tensor::View parameter_arena() const;
-    [[nodiscard]] tensor::View gradient_arena() const;
-    [[nodiscard]] tensor::View first_moment() const;  ///< absent when not asked for
-    [[nodiscard]] tensor::View second_moment() const;
-    [[nodiscard]] tensor::View copy16() const;  ///< absent unless has_copies(precision)
+    [[nodiscard]] tensor::View state() const { return arena_view(kState, sizeof(ops::MemberState)); }
+    /// u8 [K,1,1,G * sizeof(GroupState)]
+    [[nodiscard]] tensor::View group_table() const {
+        return arena_view(kGroups, std::ssize(groups_) * std::int64_t{sizeof(ops::GroupState)});
+    }
+    [[nodiscard]] tensor::View segments() const;  ///< i32 [1,1,S,2]: the groups of the trained arena
+    [[nodiscard]] tensor::View parameter_arena() const { return arena_view(kParams, trainable_width_); }
+    [[nodiscard]] tensor::View gradient_arena() const { return arena_view(kGrads, trainable_width_); }
+    // Absent when not asked for; the copy unless has_copies(precision).
+    [[nodiscard]] tensor::View first_moment() const { return arena_if(options_.first_moment, kFirst); }
+    [[nodiscard]] tensor::View second_moment() const { return arena_if(options_.second_moment, kSecond); }
+    [[nodiscard]] tensor::View copy16() const { return arena_if(has_copies(options_.precision), kCopy16); }
     /// The element of an arena from which on updates keep copy16 up to date: tables that were declared first have no copies.
     [[nodiscard]] std::int32_t first_copied() const;
-    [[nodiscard]] tensor::View norm_scratch() const;
+    [[nodiscard]] tensor::View norm_scratch() const { return arena_view(kScratch, ops::kNormBlocks); }
     [[nodiscard]] tensor::View ring() const;
     [[nodiscard]] tensor::View ring_counter() const;
 
@@ -149,7 +154,7 @@ public:
     /// Brings copy16 up to date after parameters were written by the host.
     void refresh_copies();
     /// The ring as the host sees it: [capacity][K] rows.
-    [[nodiscard]] const ops::MetricsRow* ring_rows() const;
+    [[nodiscard]] const ops::MetricsRow* ring_rows() const { return reinterpret_cast<const ops::MetricsRow*>(address(kRing)); }
 
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
     [[nodiscard]] const std::vector<ParameterGroup>& groups() const { return groups_; }
@@ -158,7 +163,7 @@ public:
     [[nodiscard]] const StoreOptions& options() const { return options_; }
     [[nodiscard]] ops::Backend& backend() const { return backend_; }
     [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
-    /// Before allocate() it stands for one (ops/box.h), but that of segments() is the host's copy of them.
+    /// Before allocate() it stands for one (ops/uses.h), but that of segments() is the host's copy of them.
     [[nodiscard]] std::byte* address(tensor::BufferId id) const;
     [[nodiscard]] std::int64_t bytes(Role role) const;
     [[nodiscard]] std::int64_t allocated_bytes() const;  ///< what the backend was asked for
@@ -185,7 +190,9 @@ private:
     /// Rounds values of the trained arena from element `first` on into copy16.
     void write_copies(std::int64_t first, const std::vector<float>& values);
     tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
+    tensor::View arena_if(bool asked, Fixed id) const { return asked ? arena_view(id, trainable_width_) : tensor::View{}; }
     tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
+    [[nodiscard]] tensor::View matrix_window(ParameterId id, int matrix, int member, Arena arena) const;
     void describe_buffers();  ///< the fixed ones, by what is declared so far
 
     ops::Backend& backend_;

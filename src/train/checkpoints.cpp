@@ -30,15 +30,6 @@ Checkpoints::Checkpoints(const Parts& parts, std::optional<std::uint64_t> saved_
     loop_.on_save_wish([this] { return requests() != saves_seen_ || is_due(); });
 }
 
-std::uint32_t Checkpoints::requests() const {
-    return parts_.saves != nullptr ? parts_.saves->load(std::memory_order_relaxed) : 0;
-}
-
-bool Checkpoints::is_due() const {
-    const std::chrono::nanoseconds every = loop_.setup().settings.checkpoint.every_time;
-    return parts_.store != nullptr && every.count() > 0 && parts_.clock.now() - saved_at_ >= every;
-}
-
 /// On request, or when checkpoint.every_time has passed since the newest. The last step's own checkpoint is about to come.
 base::Status Checkpoints::on_step(std::uint64_t step) {
     if (!loop_.save_wished() || loop_.complete()) return base::ok();
@@ -72,19 +63,13 @@ base::Status Checkpoints::on_epoch(EpochReport& report) {
     return base::ok();
 }
 
-base::Status Checkpoints::on_stop(RunResult& result) {
-    if (loop_.complete() || saved_step_ == result.step) return base::ok();
-    return save({}, io::CheckpointKind::kStep, IfUnsaved::fails);
-}
-
 base::Status Checkpoints::save(const std::vector<bool>& best, io::CheckpointKind kind, IfUnsaved then) {
-    std::optional<comm::Watchdog::Pause> waits;  // rank 0 writes while the others wait
-    if (loop_.ranks() != nullptr) waits.emplace(loop_.ranks()->watchdog());
+    const comm::Watchdog::Pause waits(loop_.ranks().watchdog());  // rank 0 writes while the others wait
     Engine& engine = loop_.engine();
     const std::vector<models::Attachment> attachments = engine.attachments();
     MILLRACE_LET(checkpoint, checkpoint_now());
-    checkpoint.members = models::stored_tensors(engine.store(), batches_done(), attachments);
-    if (loop_.ranks() != nullptr) MILLRACE_SET(checkpoint.members, loop_.ranks()->all_weights(checkpoint.members));
+    MILLRACE_SET(checkpoint.members,
+                 loop_.ranks().all_weights(models::stored_tensors(engine.store(), batches_done(), attachments)));
     checkpoint.keeps_best = best;
     checkpoint.keeps_best.flip();
     MILLRACE_TRY(engine.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
@@ -115,9 +100,7 @@ base::Status Checkpoints::write(const io::Checkpoint& checkpoint, bool is_best, 
                                         {"best", is_best}});
         }
     }
-    Ranks* const ranks = loop_.ranks();
-    if (ranks == nullptr) return written;
-    return comm::Group::agree(ranks->world(), written);
+    return comm::Group::agree(loop_.ranks().world(), written);
 }
 
 base::Result<io::Checkpoint> Checkpoints::checkpoint_now() {
@@ -127,12 +110,9 @@ base::Result<io::Checkpoint> Checkpoints::checkpoint_now() {
     state.steps_per_epoch = loop_.steps_per_epoch();
     state.micro_batch = engine.micro_batch();
     state.forms = engine.backend().forms();
-    state.members = engine.store().read_states();
-    state.groups = read_groups(engine.store());
-    if (Ranks* const ranks = loop_.ranks()) {
-        MILLRACE_SET(state.members, ranks->all_members(state.members));
-        MILLRACE_SET(state.groups, ranks->all_groups(state.groups));
-    }
+    MILLRACE_SET(state.members, loop_.ranks().all_members(engine.store().read_states()));
+    read_groups(engine.store(), state);
+    MILLRACE_SET(state.groups, loop_.ranks().all_members(state.groups));
     MILLRACE_SET(state.epoch_sums, loop_.epoch_sums());
     state.recipe = parts_.recipe.to_toml();
     state.recipe_json = parts_.recipe.to_json();

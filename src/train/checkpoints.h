@@ -5,8 +5,7 @@
 #include <optional>
 
 #include "base/recipe.h"
-#include "record/events.h"
-#include "train/domain_scores.h"
+#include "record/metrics.h"
 #include "train/loop.h"
 #include "train/run_log.h"
 #include "train/selection.h"
@@ -32,7 +31,10 @@ public:
 
     base::Status on_step(std::uint64_t step) override;
     base::Status on_epoch(EpochReport& report) override;
-    base::Status on_stop(RunResult& result) override;
+    base::Status on_stop(RunResult& result) override {
+        if (loop_.complete() || saved_step_ == result.step) return base::ok();
+        return save({}, io::CheckpointKind::kStep, IfUnsaved::fails);
+    }
 
 private:
     /// When a checkpoint that cannot be written ends the run: only if there will be no later one.
@@ -43,8 +45,13 @@ private:
     base::Result<io::Checkpoint> checkpoint_now();
     /// Writes it, where that is this rank's; the outcome is the same on all.
     base::Status write(const io::Checkpoint& checkpoint, bool is_best, io::CheckpointKind kind);
-    [[nodiscard]] std::uint32_t requests() const;
-    [[nodiscard]] bool is_due() const;
+    [[nodiscard]] std::uint32_t requests() const {
+        return parts_.saves != nullptr ? parts_.saves->load(std::memory_order_relaxed) : 0;
+    }
+    [[nodiscard]] bool is_due() const {
+        const std::chrono::nanoseconds every = loop_.setup().settings.checkpoint.every_time;
+        return parts_.store != nullptr && every.count() > 0 && parts_.clock.now() - saved_at_ >= every;
+    }
     [[nodiscard]] RunFigures figures();
     [[nodiscard]] std::int64_t batches_done();
 

@@ -244,10 +244,6 @@ void Console::print(const std::string& lines) {
     std::clearerr(options_.out);
 }
 
-void Console::on_start(const StartReport& report) {
-    if (!options_.quiet) print(start_text(report));
-}
-
 void Console::on_interval(IntervalReport& report) {
     if (options_.quiet) return;
     if (options_.live) return line_.draw(progress_text(report, options_.detail));
@@ -255,12 +251,5 @@ void Console::on_interval(IntervalReport& report) {
     last_line_ = clock_.now();
     print(progress_text(report, options_.detail));
 }
-
-base::Status Console::on_epoch(EpochReport& report) {
-    if (!options_.quiet) print(epoch_text(report, options_.detail));
-    return base::ok();
-}
-
-void Console::on_finish(const RunResult& result) { print(finish_text(result)); }
 
 }  // namespace millrace::train

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/live_lines.h"
+#include "base/log.h"
 #include "train/listener.h"
 
 namespace millrace::train {
@@ -42,10 +42,15 @@ class Console final : public Listener {
 public:
     explicit Console(ConsoleOptions options, const base::Clock& clock = base::SteadyClock::shared());
 
-    void on_start(const StartReport& report) override;
+    void on_start(const StartReport& report) override {
+        if (!options_.quiet) print(start_text(report));
+    }
     void on_interval(IntervalReport& report) override;
-    base::Status on_epoch(EpochReport& report) override;
-    void on_finish(const RunResult& result) override;
+    base::Status on_epoch(EpochReport& report) override {
+        if (!options_.quiet) print(epoch_text(report, options_.detail));
+        return base::ok();
+    }
+    void on_finish(const RunResult& result) override { print(finish_text(result)); }
 
 private:
     void print(const std::string& lines);

@@ -61,7 +61,10 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->log_memory("planning");
     MILLRACE_TRY(engine->store_->allocate());
     MILLRACE_TRY(engine->source_->upload(*engine->store_));
-    MILLRACE_TRY(engine->prepare_programs());
+    MILLRACE_TRY(engine->arena_->allocate());
+    engine->log_memory("allocating");
+    for (tape::Program* program : engine->programs()) MILLRACE_TRY(program->prepare());
+    engine->log_memory("preparing");
     if (engine->group_ == nullptr) MILLRACE_TRY(engine->warm_up(settings));
     return engine;
 }
@@ -71,7 +74,9 @@ base::Status Engine::warm_up(const RunSettings& settings) {
     if (capture) MILLRACE_TRY(capture_programs());
     if (settings.telemetry.components) MILLRACE_TRY(add_phase_programs(capture));
     start_afresh(settings);
-    note_used();
+    const std::optional<ops::MemoryState> device = backend_->memory();
+    used_ = device ? static_cast<std::int64_t>(device->before) - static_cast<std::int64_t>(device->free)
+                   : store_->allocated_bytes() + arena_->allocated_bytes();
     MILLRACE_LOG(profiling, "{}", plan_text());
     return base::ok();
 }
@@ -217,14 +222,6 @@ std::vector<tape::Program*> Engine::programs() const {
     return all;
 }
 
-base::Status Engine::prepare_programs() {
-    MILLRACE_TRY(arena_->allocate());
-    log_memory("allocating");
-    for (tape::Program* program : programs()) MILLRACE_TRY(program->prepare());
-    log_memory("preparing");
-    return base::ok();
-}
-
 base::Status Engine::capture_programs() {
     // Capturing forbids lazy loading of kernels, so each program runs once before; start_afresh() removes what that left behind.
     store_->initialize(std::vector<std::uint64_t>(static_cast<std::size_t>(members()), 1));
@@ -250,8 +247,7 @@ base::Status Engine::measure_messages(const RunSettings& settings) {
             messages += kernel.microseconds;
     }
     const double share = all > 0 ? messages / all : 0;
-    std::vector<double> shares(static_cast<std::size_t>(group_->size()));
-    MILLRACE_TRY(group_->all_gather(&share, shares.data(), sizeof share));
+    MILLRACE_LET(shares, group_->all_of(share));
     message_share_ = shares.front();
     start_afresh(settings);
     return backend_->check();
@@ -286,28 +282,6 @@ data::RowsAhead Engine::rows_of(std::uint64_t step) const {
             (regular ? epoch_.step : epoch_.last).total(), step};
 }
 
-base::Status Engine::prefetch_rows(std::uint64_t step, const data::StepsDone& done) {
-    data::RowsAhead rows = rows_of(step);
-    rows.prefetch = true;
-    return source_->await_rows(rows, done);
-}
-
-base::Result<tape::PhaseTimes> Engine::component_step(std::uint64_t index) {
-    tape::PhaseProgram* phases = step_of(index).phases.get();
-    MILLRACE_ASSERT(phases != nullptr, "component times were not asked for");
-    phases->launch();
-    return phases->times();
-}
-
-base::Result<std::vector<tape::KernelTime>> Engine::operator_step(std::uint64_t index) {
-    return tape::time_one_pass(*step_of(index).program, *backend_);
-}
-
-base::Result<std::unique_ptr<tape::LaunchPair>> Engine::launch_pair() {
-    MILLRACE_ASSERT(steps_[0].program != nullptr, "an epoch has no regular step");
-    return tape::LaunchPair::create(*steps_[0].program, *backend_, captured());
-}
-
 std::vector<std::vector<double>> Engine::kept_of_step() const {
     std::vector<std::vector<double>> tensors;
     for (tensor::View view : step_outputs_.kept) {
@@ -315,14 +289,6 @@ std::vector<std::vector<double>> Engine::kept_of_step() const {
         tensors.push_back(steps_[0].program->read(view));
     }
     return tensors;
-}
-
-std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }
-
-void Engine::note_used() {
-    const std::optional<ops::MemoryState> device = backend_->memory();
-    used_ = device ? static_cast<std::int64_t>(device->before) - static_cast<std::int64_t>(device->free)
-                   : store_->allocated_bytes() + arena_->allocated_bytes();
 }
 
 void Engine::log_memory(const char* after) const {

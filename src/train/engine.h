@@ -15,8 +15,8 @@
 #include "tape/instrument.h"
 #include "tape/program.h"
 #include "tape/store.h"
+#include "train/listener.h"
 #include "train/memory_plan.h"
-#include "train/reports.h"
 #include "train/run_settings.h"
 #include "train/step_program.h"
 
@@ -43,7 +43,11 @@ public:
     /// Returns when the rows of step number `step` of the run, from 0, are there. `done` says how many the device has finished.
     base::Status await_rows(std::uint64_t step, const data::StepsDone& done) { return source_->await_rows(rows_of(step), done); }
     /// Starts reading them and returns at once.
-    base::Status prefetch_rows(std::uint64_t step, const data::StepsDone& done);
+    base::Status prefetch_rows(std::uint64_t step, const data::StepsDone& done) {
+        data::RowsAhead rows = rows_of(step);
+        rows.prefetch = true;
+        return source_->await_rows(rows, done);
+    }
     /// Enqueues step number `index` of an epoch, counted from 0: never waits for the device, never allocates.
     void launch_step(std::uint64_t index) noexcept { step_of(index).program->launch(); }
     /// The same record by record with checks; the first value that is not finite, if any.
@@ -51,19 +55,31 @@ public:
 
     /// The same step with marks between its parts, by a second program that leaves the same bits; waits for it. Only with
     /// settings.telemetry.components.
-    base::Result<tape::PhaseTimes> component_step(std::uint64_t index);
+    base::Result<tape::PhaseTimes> component_step(std::uint64_t index) {
+        tape::PhaseProgram* phases = step_of(index).phases.get();
+        MILLRACE_ASSERT(phases != nullptr, "component times were not asked for");
+        phases->launch();
+        return phases->times();
+    }
     /// The same, uncaptured, every kernel timed on the device; waits for it.
-    base::Result<std::vector<tape::KernelTime>> operator_step(std::uint64_t index);
+    base::Result<std::vector<tape::KernelTime>> operator_step(std::uint64_t index) {
+        return tape::time_one_pass(*step_of(index).program, *backend_);
+    }
     /// Every kernel of the regular step alone, for profiling: parameters and counters are left as those runs leave them.
     base::Result<std::vector<tape::KernelTime>> time_kernels() { return steps_[0].program->time_kernels(kKernelRepeats); }
     /// The regular step launched twice with marks, to see what lies between two launches.
-    base::Result<std::unique_ptr<tape::LaunchPair>> launch_pair();
+    base::Result<std::unique_ptr<tape::LaunchPair>> launch_pair() {
+        MILLRACE_ASSERT(steps_[0].program != nullptr, "an epoch has no regular step");
+        return tape::LaunchPair::create(*steps_[0].program, *backend_, captured());
+    }
     /// Outputs::kept of the newest regular step, of the first member; waits for the device.
     [[nodiscard]] std::vector<std::vector<double>> kept_of_step() const;
     /// Floating-point operations of the matrix products of a step, all members.
     [[nodiscard]] tape::Flops flops(std::uint64_t index) const { return step_of(index).program->flops(); }
     /// What the device's maker promises at this precision, per second; absent where that is not known.
-    [[nodiscard]] std::optional<double> peak_flops() const;
+    [[nodiscard]] std::optional<double> peak_flops() const {
+        return backend_->peak_flops(tape::real_of(store_->options().precision));
+    }
 
     /// Loss and accuracy of every member on `part`, and what the model's family measures besides, also on each domain where the
     /// data has several: no batch has rows of two. Waits for the device; the members' state is as before afterwards. Empty when
@@ -133,6 +149,8 @@ private:
             Batch tail;
             std::int64_t batches = 0;  ///< of `whole`
             std::int32_t rows = 0;
+
+            [[nodiscard]] std::int64_t count() const { return batches + (tail.program ? 1 : 0); }
         };
         Batch whole;
         std::vector<Section> sections;  ///< one for each domain, or one
@@ -146,39 +164,11 @@ private:
     /// row_couplings_.
     void add_evaluation_programs();
     void add_training_programs(const RunSettings& settings, int memory_level = 0);
-    base::Status prepare_programs();
     base::Status capture_programs();
     base::Status add_phase_programs(bool capture);
-    void note_used();
     void log_memory(const char* after) const;
     void start_afresh(const RunSettings& settings);
-    /// What the host collects of one member in an evaluation pass.
-    struct Collected {
-        bool wanted = true;
-        std::unique_ptr<models::Scoring> scoring;  ///< null: the family has none
-        std::unique_ptr<models::Scoring> domain;   ///< of the section alone, where there are several
-        models::Confusion confusion;               ///< where classes are reported
-        Score sums, section;                       ///< loss and accuracy before they are divided by the rows; of the section
-        std::uint32_t rows = 0;                    ///< of the section
-        std::vector<Score> domains;
-    };
-    /// Returns when rows [first, first + rows) of a pass, batch number `batch` of it, have their data.
-    base::Status await_batch(data::Part part, std::uint64_t batch, std::int64_t first, std::int64_t rows);
-    /// Scores one section of a pass and adds it to what the members collected.
-    base::Status score_section(data::Part part, std::size_t section, const std::function<bool()>& stopped,
-                               std::vector<Collected>& members);
-    /// What one batch of an evaluation pass leaves behind, as numbers that ranks exchange.
-    struct BatchScores;
-    /// Runs the batch that begins at `position`.
-    [[nodiscard]] BatchScores run_batch(const Pass::Batch& batch, std::int64_t position, std::size_t members,
-                                        bool wants_kept) const;
-    /// Adds it to what the members collected. `batch` is one like it.
-    void add_batch(const Pass::Batch& batch, const BatchScores& scores, std::vector<Collected>& members) const;
-    [[nodiscard]] bool reports_classes(const models::Outputs& outputs) const {
-        return class_reports_ && outputs.labels.present() && outputs.predicted.present();
-    }
-    /// Of the ranks of group_, in their order; `own` is absent where this rank had no batch.
-    base::Result<std::vector<BatchScores>> exchange(const std::optional<BatchScores>& own) const;
+    struct Evaluation;  ///< engine_evaluate.cpp
     [[nodiscard]] std::vector<tape::Program*> programs() const;
     [[nodiscard]] data::RowsAhead rows_of(std::uint64_t step) const;
     [[nodiscard]] const Step& step_of(std::uint64_t index) const {

@@ -9,215 +9,209 @@ namespace millrace::train {
 
 using data::Part;
 
-/// What a batch added to the sums of one member.
-struct BatchSums {
-    double loss = 0;
-    std::uint32_t rows = 0, correct = 0;
-};
+/// One pass over a part of the data: runs its batches and adds up what they leave.
+struct Engine::Evaluation {
+    /// What the host collects of one member.
+    struct Member {
+        bool wanted = true;
+        std::unique_ptr<models::Scoring> scoring;  ///< null: the family has none
+        std::unique_ptr<models::Scoring> domain;   ///< of the section alone, where there are several
+        models::Confusion confusion;               ///< where classes are reported
+        Score sums, section;                       ///< loss and accuracy before they are divided by the rows; of the section
+        std::uint32_t rows = 0;                    ///< of the section
+        std::vector<Score> domains;
+    };
 
-struct Engine::BatchScores {
-    std::vector<BatchSums> sums;  ///< by member
-    /// Outputs::kept, each of all members; empty where no member is scored by them. Behind them labels and predictions where the
-    /// engine reports classes.
-    std::vector<std::vector<double>> kept;
+    Evaluation(Engine& of, Part which) : engine(of), part(which), pass(of.passes_[data::index_of(which)]) {}
+    ~Evaluation() { engine.store_->write_states(before); }
+    Evaluation(const Evaluation&) = delete;
+    Evaluation& operator=(const Evaluation&) = delete;
 
-    [[nodiscard]] std::string bytes() const {
-        std::string out(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(BatchSums));
-        for (const std::vector<double>& tensor : kept) {
-            const std::uint64_t count = tensor.size();
-            out.append(reinterpret_cast<const char*>(&count), sizeof count);
-            out.append(reinterpret_cast<const char*>(tensor.data()), count * sizeof(double));
-        }
-        return out;
+    [[nodiscard]] bool reports_classes(const models::Outputs& outputs) const {
+        return engine.class_reports_ && outputs.labels.present() && outputs.predicted.present();
     }
-    static BatchScores from(const std::string& bytes, std::size_t members) {
-        BatchScores scores;
-        scores.sums.resize(members);
-        std::size_t at = members * sizeof(BatchSums);
-        std::memcpy(scores.sums.data(), bytes.data(), at);
-        while (at < bytes.size()) {
-            std::uint64_t count = 0;
-            std::memcpy(&count, bytes.data() + at, sizeof count);
-            std::vector<double>& tensor = scores.kept.emplace_back(count);
-            std::memcpy(tensor.data(), bytes.data() + at + sizeof count, count * sizeof(double));
-            at += sizeof count + count * sizeof(double);
-        }
-        return scores;
+    /// What is read of a batch: Outputs::kept where a member is scored by them; behind them labels and predictions where classes
+    /// are reported. Each of all members, or the same of all.
+    [[nodiscard]] std::vector<tensor::View> views_of(const models::Outputs& outputs) const {
+        std::vector<tensor::View> views;
+        if (std::ranges::any_of(members, [](const Member& member) { return member.scoring != nullptr; })) views = outputs.kept;
+        if (reports_classes(outputs)) views.insert(views.end(), {outputs.labels, outputs.predicted});
+        for (tensor::View& view : views) view.k = view.stride_k == 0 ? 1 : engine.members();
+        return views;
     }
-};
 
-namespace {
-
-/// A tensor of all members, read with one copy: of each as many values, or the same of all.
-std::vector<double> read_all(const tape::Program& program, tensor::View view, std::size_t members) {
-    view.k = view.stride_k == 0 ? 1 : static_cast<std::int32_t>(members);
-    return program.read(view);
-}
-std::vector<double> of_member(const std::vector<double>& all, std::int64_t each, std::size_t member) {
-    const auto count = static_cast<std::size_t>(each), begin = all.size() == count ? 0 : member * count;
-    return {all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(begin + count)};
-}
-std::int64_t of_one(tensor::View view) {
-    view.k = 1;
-    return view.count();
-}
-
-}  // namespace
-
-base::Status Engine::await_batch(Part part, std::uint64_t batch, std::int64_t first, std::int64_t rows) {
-    return source_->await_rows({part, 0, first, rows, batch}, [&]() -> base::Result<std::uint64_t> {
-        backend_->synchronize();
-        MILLRACE_TRY(backend_->check());
-        return batch;
-    });
-}
-
-Engine::BatchScores Engine::run_batch(const Pass::Batch& batch, std::int64_t position, std::size_t members,
-                                      bool wants_kept) const {
-    std::vector<ops::MemberState> states = store_->read_states();
-    for (ops::MemberState& state : states) {
-        state.eval_position = static_cast<std::uint32_t>(position);
-        state.rows = state.correct = 0;
-        state.loss = state.penalty = 0;
-    }
-    store_->write_states(states);
-    batch.program->launch();
-    BatchScores scores;
-    for (const ops::MemberState& state : store_->read_states()) scores.sums.push_back({state.loss, state.rows, state.correct});
-    if (wants_kept)
-        for (const tensor::View& view : batch.outputs.kept) scores.kept.push_back(read_all(*batch.program, view, members));
-    if (reports_classes(batch.outputs))
-        for (const tensor::View& view : {batch.outputs.labels, batch.outputs.predicted})
-            scores.kept.push_back(read_all(*batch.program, view, members));
-    return scores;
-}
-
-void Engine::add_batch(const Pass::Batch& batch, const BatchScores& scores, std::vector<Collected>& members) const {
-    for (std::size_t k = 0; k < members.size(); ++k) {
-        Collected& member = members[k];
-        for (Score* sum : {&member.sums, &member.section}) {
-            sum->loss += scores.sums[k].loss;
-            sum->accuracy += scores.sums[k].correct;
+    /// Runs the batch that begins at `position` once its `rows` rows are there; `number` counts batches of the pass.
+    base::Status run(const Pass::Batch& batch, std::uint64_t number, std::int64_t position, std::int64_t rows) const {
+        const data::StepsDone done = [&]() -> base::Result<std::uint64_t> {
+            engine.backend_->synchronize();
+            MILLRACE_TRY(engine.backend_->check());
+            return number;
+        };
+        MILLRACE_TRY(engine.source_->await_rows({part, 0, position, rows, number}, done));
+        std::vector<ops::MemberState> states = engine.store_->read_states();
+        for (ops::MemberState& state : states) {
+            state.eval_position = static_cast<std::uint32_t>(position);
+            state.rows = state.correct = 0;
+            state.loss = state.penalty = 0;
         }
-        member.rows += scores.sums[k].rows;
-        if (member.wanted && reports_classes(batch.outputs)) {
-            const std::int64_t rows = of_one(batch.outputs.labels);
-            const auto labels = of_member(scores.kept.end()[-2], rows, k), predicted = of_member(scores.kept.back(), rows, k);
-            for (std::size_t row = 0; row < labels.size(); ++row)
-                member.confusion[{static_cast<std::int32_t>(labels[row]), static_cast<std::int32_t>(predicted[row])}] += 1;
-        }
-        if (!member.scoring) continue;
-        std::vector<std::vector<double>> own;
-        for (std::size_t i = 0; i < batch.outputs.kept.size(); ++i)
-            own.push_back(of_member(scores.kept[i], of_one(batch.outputs.kept[i]), k));
-        member.scoring->add(own);
-        if (member.domain) member.domain->add(own);
+        engine.store_->write_states(states);
+        batch.program->launch();
+        return base::ok();
     }
-}
 
-base::Result<std::vector<Engine::BatchScores>> Engine::exchange(const std::optional<BatchScores>& own) const {
-    std::vector<BatchScores> all;
-    if (group_ == nullptr) {
-        if (own) all.push_back(*own);
+    /// What a batch that was run left, as numbers that ranks exchange: loss, rows and correct rows of each member, then the
+    /// views.
+    [[nodiscard]] std::vector<double> left_by(const Pass::Batch& batch) const {
+        std::vector<double> left;
+        for (const ops::MemberState& state : engine.store_->read_states())
+            left.insert(left.end(), {state.loss, static_cast<double>(state.rows), static_cast<double>(state.correct)});
+        for (const tensor::View& view : views_of(batch.outputs)) {
+            const std::vector<double> values = batch.program->read(view);
+            left.insert(left.end(), values.begin(), values.end());
+        }
+        return left;
+    }
+
+    /// `batch` is one like that which left it.
+    void add(const Pass::Batch& batch, const std::vector<double>& left) {
+        const std::vector<tensor::View> views = views_of(batch.outputs);
+        const bool classes = reports_classes(batch.outputs);
+        for (std::size_t k = 0; k < members.size(); ++k) {
+            Member& member = members[k];
+            for (Score* sum : {&member.sums, &member.section}) {
+                sum->loss += left[3 * k];
+                sum->accuracy += left[3 * k + 2];
+            }
+            member.rows += static_cast<std::uint32_t>(left[3 * k + 1]);
+            std::vector<std::vector<double>> own;
+            const double* at = left.data() + 3 * members.size();
+            for (const tensor::View& view : views) {
+                const std::int64_t each = view.count() / view.k;
+                const double* first = at + (view.k == 1 ? 0 : static_cast<std::int64_t>(k) * each);
+                own.emplace_back(first, first + each);
+                at += view.count();
+            }
+            if (classes) {
+                const std::vector<double> predicted = std::move(own.back()), labels = std::move(own.end()[-2]);
+                own.resize(own.size() - 2);
+                for (std::size_t row = 0; member.wanted && row < labels.size(); ++row)
+                    member.confusion[{static_cast<std::int32_t>(labels[row]), static_cast<std::int32_t>(predicted[row])}] += 1;
+            }
+            if (member.scoring) member.scoring->add(own);
+            if (member.scoring && member.domain) member.domain->add(own);
+        }
+    }
+
+    /// Of the ranks of group_, in their order; `own` is empty where this rank had no batch.
+    base::Result<std::vector<std::vector<double>>> exchange(std::vector<double> own) const {
+        std::vector<std::vector<double>> all;
+        if (engine.group_ == nullptr) {
+            all.push_back(std::move(own));
+            return all;
+        }
+        const std::string_view bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(double));
+        MILLRACE_LET(texts, comm::Group::all_texts(*engine.group_, bytes));
+        for (const std::string& text : texts) {
+            if (text.empty()) continue;
+            all.emplace_back(text.size() / sizeof(double));
+            std::memcpy(all.back().data(), text.data(), text.size());
+        }
         return all;
     }
-    MILLRACE_LET(texts, comm::Group::all_texts(*group_, own ? own->bytes() : ""));
-    for (const std::string& text : texts)
-        if (!text.empty()) all.push_back(BatchScores::from(text, static_cast<std::size_t>(members())));
-    return all;
-}
 
-base::Status Engine::score_section(Part part, std::size_t section, const std::function<bool()>& stopped,
-                                   std::vector<Collected>& members) {
-    const Pass& pass = passes_[data::index_of(part)];
-    const Pass::Section& of = pass.sections[section];
-    std::int64_t first = 0;
-    std::uint64_t number = 0;
-    for (std::size_t before = 0; before < section; ++before) {
-        first += pass.sections[before].rows;
-        number += static_cast<std::uint64_t>(pass.sections[before].batches + (pass.sections[before].tail.program ? 1 : 0));
-    }
-    for (std::size_t k = 0; k < members.size(); ++k) {
-        members[k].section = {};
-        members[k].rows = 0;
-        if (members[k].wanted && !domains_.empty()) members[k].domain = model_->scoring(part, static_cast<int>(k));
-    }
-    const bool wants_kept = std::ranges::any_of(members, [](const Collected& member) { return member.scoring != nullptr; });
-    const std::int64_t batches = of.batches + (of.tail.program ? 1 : 0);
-    const int ranks = group_ == nullptr ? 1 : group_->size(), rank = group_ == nullptr ? 0 : group_->rank();
-    // Batch i is computed by rank i mod the ranks, and all ranks add all of them in their order.
-    for (std::int64_t begin = 0; begin < batches && !stopped(); begin += ranks) {
-        const std::int64_t own = begin + rank;
-        std::optional<BatchScores> scores;
-        if (own < batches) {
-            const Pass::Batch& batch = own < of.batches ? pass.whole : of.tail;
-            const std::int64_t position = first + own * eval_batch_;
-            MILLRACE_TRY(await_batch(part, number + static_cast<std::uint64_t>(own), position,
-                                     own < of.batches ? eval_batch_ : of.rows % eval_batch_));
-            scores = run_batch(batch, position, members.size(), wants_kept);
-            MILLRACE_TRY(backend_->check());
+    /// `first` row and batch `number` of the pass begin the section.
+    base::Status score_section(const Pass::Section& section, std::int64_t first, std::uint64_t number,
+                               const std::function<bool()>& stopped) {
+        for (std::size_t k = 0; k < members.size(); ++k) {
+            members[k].section = {};
+            members[k].rows = 0;
+            if (members[k].wanted && !engine.domains_.empty())
+                members[k].domain = engine.model_->scoring(part, static_cast<int>(k));
         }
-        MILLRACE_LET(all, exchange(scores));
-        for (std::size_t i = 0; i < all.size(); ++i)
-            add_batch(begin + static_cast<std::int64_t>(i) < of.batches ? pass.whole : of.tail, all[i], members);
+        const comm::Group* const group = engine.group_;
+        const int ranks = group == nullptr ? 1 : group->size(), rank = group == nullptr ? 0 : group->rank();
+        const auto batch_at = [&](std::int64_t i) -> const Pass::Batch& {
+            return i < section.batches ? pass.whole : section.tail;
+        };
+        // Batch i is computed by rank i mod the ranks, and all ranks add all of them in their order.
+        for (std::int64_t begin = 0; begin < section.count() && !stopped(); begin += ranks) {
+            const std::int64_t own = begin + rank, size = engine.eval_batch_;
+            std::vector<double> left;
+            if (own < section.count()) {
+                MILLRACE_TRY(run(batch_at(own), number + static_cast<std::uint64_t>(own), first + own * size,
+                                 own < section.batches ? size : section.rows % size));
+                left = left_by(batch_at(own));
+                MILLRACE_TRY(engine.backend_->check());
+            }
+            MILLRACE_LET(all, exchange(std::move(left)));
+            for (std::size_t i = 0; i < all.size(); ++i) add(batch_at(begin + static_cast<std::int64_t>(i)), all[i]);
+        }
+        for (Member& member : members) {
+            if (stopped()) break;
+            MILLRACE_ASSERT(member.rows == static_cast<std::uint32_t>(section.rows), "an evaluation pass sees every row once");
+            if (engine.domains_.empty()) continue;
+            member.domains.push_back({member.section.loss / member.rows, member.section.accuracy / member.rows});
+            if (member.domain) member.domains.back().more = member.domain->finish();
+        }
+        return base::ok();
     }
-    for (std::size_t k = 0; k < members.size() && !stopped(); ++k) {
-        Collected& member = members[k];
-        MILLRACE_ASSERT(member.rows == static_cast<std::uint32_t>(of.rows), "an evaluation pass sees every row once");
-        if (domains_.empty()) continue;
-        member.domains.push_back({member.section.loss / member.rows, member.section.accuracy / member.rows});
-        if (member.domain) member.domains.back().more = member.domain->finish();
-    }
-    return base::ok();
-}
+
+    Engine& engine;
+    const Part part;
+    const Pass& pass;
+    const std::vector<ops::MemberState> before = engine.store_->read_states();  ///< written back at the end
+    std::vector<Member> members;
+};
 
 base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<int>* stop, const std::vector<bool>& wanted) {
     const auto stopped = [stop] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; };
     const Pass& pass = passes_[data::index_of(part)];
     const std::int32_t rows = source_->samples(part);
-    if (pass.sections.empty() || rows == 0) return std::vector<Score>{};
-    const std::vector<ops::MemberState> before = store_->read_states();
-    std::vector<Collected> collected(before.size());
-    for (std::size_t k = 0; k < collected.size(); ++k) {
-        collected[k].wanted = wanted.empty() || wanted[k];
-        if (collected[k].wanted) collected[k].scoring = model_->scoring(part, static_cast<int>(k));
-    }
-    for (std::size_t section = 0; section < pass.sections.size(); ++section)
-        MILLRACE_TRY(score_section(part, section, stopped, collected));
-    store_->write_states(before);
     std::vector<Score> scores;
+    if (pass.sections.empty() || rows == 0) return scores;
+    Evaluation evaluation(*this, part);
+    evaluation.members.resize(evaluation.before.size());
+    for (std::size_t k = 0; k < evaluation.members.size(); ++k) {
+        Evaluation::Member& member = evaluation.members[k];
+        member.wanted = wanted.empty() || wanted[k];
+        if (member.wanted) member.scoring = model_->scoring(part, static_cast<int>(k));
+    }
+    std::int64_t first = 0, number = 0;
+    for (const Pass::Section& section : pass.sections) {
+        MILLRACE_TRY(evaluation.score_section(section, first, static_cast<std::uint64_t>(number), stopped));
+        first += section.rows;
+        number += section.count();
+    }
     if (stopped()) return scores;
-    for (std::size_t k = 0; k < collected.size(); ++k) {
-        Collected& member = collected[k];
-        scores.push_back({member.sums.loss / rows, member.sums.accuracy / rows});
-        if (member.scoring) scores.back().more = member.scoring->finish();
-        scores.back().domains = std::move(member.domains);
-        for (const models::Figure& value : scores.back().more.chosen)
+    for (std::size_t k = 0; k < evaluation.members.size(); ++k) {
+        Evaluation::Member& member = evaluation.members[k];
+        Score& score = scores.emplace_back(Score{member.sums.loss / rows, member.sums.accuracy / rows});
+        if (member.scoring) score.more = member.scoring->finish();
+        score.domains = std::move(member.domains);
+        for (const models::Figure& value : score.more.chosen)
             models::write_fixed(*store_, value.name, static_cast<int>(k), value.value);
-        if (!member.confusion.empty()) {
-            const models::Outputs& outputs = (pass.whole.program ? pass.whole : pass.sections.front().tail).outputs;
-            scores.back().classes = models::class_report(std::move(member.confusion), outputs.prediction.view.cols);
-            if (scores_macro_f1_) scores.back().more.figures.push_back({"macro_f1", scores.back().classes->macro_f1});
-        }
+        if (member.confusion.empty()) continue;
+        const models::Outputs& outputs = (pass.whole.program ? pass.whole : pass.sections.front().tail).outputs;
+        score.classes = models::class_report(std::move(member.confusion), outputs.prediction.view.cols);
+        if (scores_macro_f1_) score.more.figures.push_back({"macro_f1", score.classes->macro_f1});
     }
     return scores;
 }
 
 base::Status Engine::read_outputs(Part part, std::int64_t samples, const TakeOutputs& take) {
     MILLRACE_ASSERT(domains_.empty() && samples <= source_->samples(part), "outputs of one whole");
-    const Pass& pass = passes_[data::index_of(part)];
-    const std::vector<ops::MemberState> before = store_->read_states();
+    const Evaluation evaluation(*this, part);
     std::uint64_t number = 0;
     for (std::int64_t first = 0; first < samples; first += eval_batch_) {
         const std::int64_t rows = std::min<std::int64_t>(eval_batch_, source_->samples(part) - first);
-        const Pass::Batch& batch = rows == eval_batch_ ? pass.whole : pass.sections.front().tail;
-        MILLRACE_TRY(await_batch(part, number++, first, rows));
-        (void)run_batch(batch, first, before.size(), false);
-        const std::vector<double> values = read_all(*batch.program, batch.outputs.prediction.view, before.size());
+        const Pass::Batch& batch = rows == eval_batch_ ? evaluation.pass.whole : evaluation.pass.sections.front().tail;
+        MILLRACE_TRY(evaluation.run(batch, number++, first, rows));
+        tensor::View prediction = batch.outputs.prediction.view;
+        prediction.k = prediction.stride_k == 0 ? 1 : members();
+        const std::vector<double> values = batch.program->read(prediction);
         MILLRACE_TRY(backend_->check());
         MILLRACE_TRY(take(first, rows, values));
     }
-    store_->write_states(before);
     return backend_->check();
 }
 

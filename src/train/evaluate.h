@@ -9,7 +9,7 @@
 #include "data/batch_source.h"
 #include "io/file.h"
 #include "models/registry.h"
-#include "train/reports.h"
+#include "train/listener.h"
 #include "train/run_state.h"
 
 namespace millrace::train {

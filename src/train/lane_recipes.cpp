@@ -1,4 +1,4 @@
-#include "train/lanes_impl.h"
+#include "train/lanes.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 
 #include "base/split.h"
 #include "train/recipe_keys.h"
+#include "train/run_settings.h"
 
 namespace millrace::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "train/in_flight.h"
+#include "train/metrics_reader.h"
 
 namespace millrace::train {
 namespace {
@@ -16,20 +16,7 @@ namespace {
 constexpr double kMeetingSeconds = 0.25;
 
 /// Steps on a device wait for those of other ranks: a watchdog that sees no progress ends the process.
-class Waiting {
-public:
-    explicit Waiting(Ranks* ranks) : ranks_(ranks) {
-        if (ranks_ != nullptr) ranks_->world().progress().begin();
-    }
-    ~Waiting() {
-        if (ranks_ != nullptr) ranks_->world().progress().end();
-    }
-    Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
-
-private:
-    Ranks* const ranks_;
-};
+using Waiting = comm::Progress::Wait;
 
 std::uint64_t steps_of(const RunSettings& settings, std::uint64_t per_epoch) {
     const std::uint64_t all = settings.epochs * per_epoch;
@@ -39,7 +26,7 @@ std::uint64_t steps_of(const RunSettings& settings, std::uint64_t per_epoch) {
 }  // namespace
 
 Loop::Loop(Setup& setup, const RunState& state, std::string run, const std::atomic<int>* stop, const base::Clock& clock,
-           Ranks* ranks)
+           Ranks& ranks)
     : setup_(setup),
       run_(std::move(run)),
       stop_(stop),
@@ -54,10 +41,8 @@ Loop::Loop(Setup& setup, const RunState& state, std::string run, const std::atom
       first_sums_(state.epoch_sums),
       reader_(engine().store().ring_rows(), engine().store().options().ring_capacity, engine().members()) {}
 
-std::uint32_t Loop::epoch_of(std::uint64_t step) const { return static_cast<std::uint32_t>((step - 1) / steps_per_epoch_) + 1; }
-
 bool Loop::stop_requested() {
-    if (ranks_ != nullptr) return agreed_stop_ != 0 || agreed_end_;
+    if (ranks_.several()) return agreed_stop_ != 0 || agreed_end_;
     return (stop_ != nullptr && stop_->load(std::memory_order_relaxed) != 0) ||
            std::ranges::any_of(listeners_, &Listener::stop_requested);
 }
@@ -73,15 +58,15 @@ base::Result<RunResult> Loop::run() {
     RunResult result;
     result.was_complete = complete();
     begin_epoch();
-    const std::uint64_t messages_before = ranks_ != nullptr ? ranks_->world().messages() : 0;
+    const std::uint64_t messages_before = ranks_.world().messages();
     while (!complete()) {
-        if (ranks_ != nullptr && step_ >= next_meeting_) MILLRACE_TRY(meet());
+        if (ranks_.several() && step_ >= next_meeting_) MILLRACE_TRY(meet());
         if (stop_requested()) break;
         for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_step_begin(step_));
         MILLRACE_TRY(await_rows());
         MILLRACE_TRY(launch());
-        if (ranks_ != nullptr) {
-            ranks_->watchdog().at_step(static_cast<std::int64_t>(step_));
+        if (ranks_.several()) {
+            ranks_.watchdog().at_step(static_cast<std::int64_t>(step_));
             MILLRACE_TRY(engine().backend().check());
         }
         if (step_ % steps_per_epoch_ == 0) MILLRACE_TRY(end_epoch(true));
@@ -92,8 +77,8 @@ base::Result<RunResult> Loop::run() {
     if (complete() && step_ % steps_per_epoch_ != 0 && !closed) MILLRACE_TRY(end_epoch(false));
     MILLRACE_TRY(pause());
 
-    if (ranks_ != nullptr && ranks_->leads())
-        MILLRACE_LOG(performance, "{} messages of ranks for {} steps", ranks_->world().messages() - messages_before, launched_);
+    if (ranks_.several() && ranks_.leads())
+        MILLRACE_LOG(performance, "{} messages of ranks for {} steps", ranks_.world().messages() - messages_before, launched_);
     const MetricsThread::Totals totals = metrics.totals();
     result.run = run_;
     result.stopped = !complete();
@@ -101,8 +86,7 @@ base::Result<RunResult> Loop::run() {
     result.signal = result.stopped && stop() != nullptr ? stop()->load() : 0;
     result.epochs = static_cast<std::uint32_t>(step_ / steps_per_epoch_);
     result.step = step_;
-    std::vector<ops::MemberState> states = engine().store().read_states();
-    if (ranks_ != nullptr) MILLRACE_SET(states, ranks_->all_members(states));
+    MILLRACE_LET(states, ranks_.all_members(engine().store().read_states()));
     for (const ops::MemberState& member : states) result.dropped += member.skipped;
     result.classifies = engine().model().classifies();
     result.best_metric = setup_.settings.checkpoint.best_metric;
@@ -110,8 +94,7 @@ base::Result<RunResult> Loop::run() {
     result.seconds = totals.seconds;
     result.samples_per_second = totals.samples_per_second;
     result.steps_per_second = totals.steps_per_second;
-    std::optional<comm::Watchdog::Pause> waits;
-    if (ranks_ != nullptr) waits.emplace(ranks_->watchdog());
+    const comm::Watchdog::Pause waits(ranks_.watchdog());
     for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_stop(result));
     return result;
 }
@@ -129,7 +112,7 @@ StartReport Loop::start_report() {
     start.data = data_text(setup_.data, setup_.unit);
     for (const std::string& note : setup_.notes) start.data += "\n        " + note;
     start.memory = engine().memory_text();
-    if (ranks_ != nullptr) start.ranks = ranks_->text();
+    start.ranks = ranks_.text();
     start.message_share = engine().message_share();
     start.loading = setup_.loading;
     start.steps_per_epoch = steps_per_epoch_;
@@ -144,7 +127,7 @@ StartReport Loop::start_report() {
 MetricsPlan Loop::metrics_plan() {
     MetricsPlan plan{setup_.settings.log_interval, steps_per_epoch_, total_steps_, setup_.settings.epochs};
     plan.classifies = engine().model().classifies();
-    plan.member_groups = ranks_ != nullptr ? ranks_->groups() : 1;
+    plan.member_groups = ranks_.groups();
     plan.scales_loss = engine().store().options().precision == tape::Precision::f16;
     plan.flops_per_sample = flops_per_sample();
     plan.peak_flops = engine().peak_flops();
@@ -223,7 +206,7 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
     launched_ += 1;
     metrics_->exclude(launched_);
     TimedStep timed{step_, epoch_of(step_), metrics_->totals().seconds};
-    const Waiting waiting(ranks_);
+    const Waiting waiting(ranks_.progress());
     if (timing == Timing::kernels)
         MILLRACE_SET(timed.kernels, engine().operator_step(index));
     else
@@ -236,7 +219,7 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
 
 /// Waits while too many steps are in flight or the ring's reader lags; reads host memory alone.
 base::Status Loop::hold_back() {
-    const Waiting waiting(ranks_);
+    const Waiting waiting(ranks_.progress());
     return wait_while(engine().backend(), [this] {
         return is_far_ahead(reader_, launched_) || launched_ - reader_.consumed() + kStepsInFlight >= reader_.capacity();
     });
@@ -245,8 +228,8 @@ base::Status Loop::hold_back() {
 /// Everything launched has run and has been summed.
 base::Status Loop::settle() {
     // Step by step: the timeout is that of one.
-    for (std::uint64_t step = finished_ + 1; ranks_ != nullptr && step <= launched_; ++step) {
-        const Waiting waiting(ranks_);
+    for (std::uint64_t step = finished_ + 1; ranks_.several() && step <= launched_; ++step) {
+        const Waiting waiting(ranks_.progress());
         MILLRACE_TRY(wait_while(engine().backend(), [&] { return !reader_.arrived(step); }));
         finished_ = step;
     }
@@ -263,19 +246,10 @@ base::Status Loop::pause() {
     return base::ok();
 }
 
-base::Result<StepSums> Loop::epoch_sums() {
-    StepSums own = metrics_->epoch_sums();
-    if (ranks_ == nullptr) return own;
-    return ranks_->all_sums(own);
-}
-
 base::Result<std::vector<Score>> Loop::evaluate(data::Part part, Engine& engine, const std::atomic<int>* stop) {
     MILLRACE_LET(scores, engine.evaluate(part, stop));
-    if (ranks_ == nullptr) return scores;
-    return ranks_->all_scores(std::move(scores));
+    return ranks_.all_scores(std::move(scores));
 }
-
-bool Loop::save_wished() { return ranks_ != nullptr ? std::exchange(agreed_save_, false) : save_wish_ && save_wish_(); }
 
 /// Often enough to stop soon, seldom enough to cost nothing: rank 0 says at which step the next meeting is.
 base::Status Loop::meet() {
@@ -293,8 +267,7 @@ base::Status Loop::meet() {
     met_step_ = step_;
     const Wishes own{stop_ != nullptr ? stop_->load() : 0, std::ranges::any_of(listeners_, &Listener::stop_requested),
                      save_wish_ && save_wish_(), 0, step_ + steps};
-    std::vector<Wishes> all(static_cast<std::size_t>(ranks_->world().size()));
-    MILLRACE_TRY(ranks_->world().all_gather(&own, all.data(), sizeof own));
+    MILLRACE_LET(all, ranks_.world().all_of(own));
     next_meeting_ = all.front().next;
     for (const Wishes& wishes : all) {
         if (agreed_stop_ == 0) agreed_stop_ = wishes.signal;
@@ -305,8 +278,7 @@ base::Status Loop::meet() {
 }
 
 base::Status Loop::end_epoch(bool whole) {
-    std::optional<comm::Watchdog::Pause> waits;  // rank 0 writes while the others wait
-    if (ranks_ != nullptr) waits.emplace(ranks_->watchdog());
+    const comm::Watchdog::Pause waits(ranks_.watchdog());  // rank 0 writes while the others wait
     MILLRACE_TRY(pause());
     const MetricsThread::Totals totals = metrics_->totals();
     MILLRACE_LET(sums, epoch_sums());
@@ -338,11 +310,6 @@ base::Status Loop::end_epoch(bool whole) {
     begin_epoch();
     resume();
     return base::ok();
-}
-
-void Loop::begin_epoch() {
-    metrics_->begin_epoch();
-    for (Listener* listener : listeners_) listener->on_epoch_begin();
 }
 
 }  // namespace millrace::train

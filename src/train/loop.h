@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -19,10 +20,9 @@ namespace millrace::train {
 class Loop {
 public:
     /// Everything is borrowed but `state`, which says where the run stands (a fresh one: step 0). `run` is its directory. The
-    /// loop ends when `*stop` is not 0; `stop` may be null.
-    /// With `ranks` (null: this process alone) all of them run it, stop at one step and save at one step.
+    /// loop ends when `*stop` is not 0; `stop` may be null. All of `ranks` run it, stop at one step and save at one step.
     Loop(Setup& setup, const RunState& state, std::string run, const std::atomic<int>* stop, const base::Clock& clock,
-         Ranks* ranks = nullptr);
+         Ranks& ranks);
 
     /// Before run(). Borrowed; called after those that were added before.
     void add(Listener& listener) { listeners_.push_back(&listener); }
@@ -32,17 +32,19 @@ public:
     // For listeners, from the training thread, from on_start to on_stop.
     [[nodiscard]] const Setup& setup() const { return setup_; }
     [[nodiscard]] Engine& engine() { return *setup_.engine; }
-    /// With ranks, as they have agreed.
-    [[nodiscard]] const std::atomic<int>* stop() const { return ranks_ != nullptr ? &agreed_stop_ : stop_; }
-    [[nodiscard]] Ranks* ranks() const { return ranks_; }
-    [[nodiscard]] int members() const { return ranks_ != nullptr ? ranks_->members() : setup_.engine->members(); }
+    /// With several ranks, as they have agreed.
+    [[nodiscard]] const std::atomic<int>* stop() const { return ranks_.several() ? &agreed_stop_ : stop_; }
+    [[nodiscard]] Ranks& ranks() const { return ranks_; }
+    [[nodiscard]] int members() const { return ranks_.members(); }  ///< of all ranks
     /// The steps of the epoch so far, of all members; the device is idle. Every rank calls it.
-    base::Result<StepSums> epoch_sums();
+    base::Result<StepSums> epoch_sums() { return ranks_.all_sums(metrics_->epoch_sums()); }
     /// Of all members. `stop`: Engine::evaluate; where there are ranks one they have agreed on. Every rank calls it.
     base::Result<std::vector<Score>> evaluate(data::Part part, Engine& engine, const std::atomic<int>* stop = nullptr);
     /// A listener's wish for a checkpoint: asked on rank 0 where there are ranks, and then with the same answer everywhere.
     void on_save_wish(std::function<bool()> wish) { save_wish_ = std::move(wish); }
-    [[nodiscard]] bool save_wished();
+    [[nodiscard]] bool save_wished() {
+        return ranks_.several() ? std::exchange(agreed_save_, false) : save_wish_ && save_wish_();
+    }
     [[nodiscard]] std::uint64_t step() const { return step_; }  ///< launched, those before this start included
     [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
     [[nodiscard]] bool complete() const { return step_ >= total_steps_ || !ended_.empty(); }
@@ -66,7 +68,9 @@ private:
     [[nodiscard]] bool stop_requested();
     /// What the ranks ask of each other now and then, between two steps.
     base::Status meet();
-    [[nodiscard]] std::uint32_t epoch_of(std::uint64_t step) const;
+    [[nodiscard]] std::uint32_t epoch_of(std::uint64_t step) const {
+        return static_cast<std::uint32_t>((step - 1) / steps_per_epoch_) + 1;
+    }
     [[nodiscard]] Timing timing_due() const;
     base::Status await_rows();
     /// Steps of the run that the device has finished.
@@ -76,13 +80,16 @@ private:
     base::Status hold_back();
     base::Status settle();
     base::Status end_epoch(bool whole);
-    void begin_epoch();
+    void begin_epoch() {
+        metrics_->begin_epoch();
+        for (Listener* listener : listeners_) listener->on_epoch_begin();
+    }
 
     Setup& setup_;
     const std::string run_;
     const std::atomic<int>* stop_;
     const base::Clock& clock_;
-    Ranks* const ranks_;
+    Ranks& ranks_;
     std::atomic<int> agreed_stop_ = 0;
     bool agreed_end_ = false, agreed_save_ = false;  ///< by a listener's wish
     std::uint64_t next_meeting_ = 0;                 ///< step

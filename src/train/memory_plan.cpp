@@ -12,7 +12,7 @@
 #include "io/checkpoint.h"
 #include "models/weights.h"
 #include "sense/proc_file.h"
-#include "sense/proc_memory.h"
+#include "sense/proc_readings.h"
 
 namespace millrace::train {
 namespace {
@@ -106,8 +106,7 @@ base::Status share_memory(comm::Group& group) {
     if (group.size() == 1) return base::ok();
     const std::optional<MemoryLimit> limit = host_memory_limit();
     const std::int64_t own = limit ? limit->bytes : 0;
-    std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
-    MILLRACE_TRY(group.all_gather(&own, all.data(), sizeof own));
+    MILLRACE_LET(all, group.all_of(own));
     // Of what the ranks of a host read one after the other the least, so that they plan alike.
     std::int64_t least = own;
     for (std::size_t rank = 0; rank < all.size(); ++rank)

@@ -1,10 +1,13 @@
 #pragma once
-// Reads the metrics ring while the device fills it. No call waits for the device.
+// Reads the metrics ring while the device fills it, where no call waits for the device, and says how far the host runs ahead.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <span>
+#include <thread>
 
+#include "ops/backend.h"
 #include "ops/member_state.h"
 
 namespace millrace::train {
@@ -55,5 +58,22 @@ private:
     std::size_t members_;
     std::atomic<std::uint64_t> consumed_{0};
 };
+
+constexpr std::uint64_t kStepsInFlight = 64;  ///< enough to hide the host, few enough to stop soon
+
+/// More than that many of the `launched` steps have not ended.
+inline bool is_far_ahead(const MetricsReader& reader, std::uint64_t launched) {
+    return launched > kStepsInFlight && !reader.arrived(launched - kStepsInFlight);
+}
+
+/// Reads host memory alone while it waits; an error where the device has failed.
+template <class Condition>
+base::Status wait_while(ops::Backend& backend, const Condition& condition) {
+    while (condition()) {
+        MILLRACE_TRY(backend.check());
+        std::this_thread::sleep_for(std::chrono::microseconds{50});
+    }
+    return base::ok();
+}
 
 }  // namespace millrace::train

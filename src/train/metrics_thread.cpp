@@ -107,54 +107,6 @@ void MetricsThread::wait_for(std::uint64_t sequence) {
     }
 }
 
-void MetricsThread::pause() {
-    const std::lock_guard lock(mutex_);
-    paused_at_ = clock_.now();
-    speed_.pause(paused_at_);
-    last_clock_.reset();  // what comes before the next step is no step
-}
-
-void MetricsThread::resume() {
-    const std::lock_guard lock(mutex_);
-    speed_.resume(clock_.now());
-    interval_start_ += clock_.now() - paused_at_;
-}
-
-void MetricsThread::set_flops(double per_sample) {
-    const std::lock_guard lock(mutex_);
-    plan_.flops_per_sample = per_sample;
-}
-
-void MetricsThread::exclude(std::uint64_t sequence) {
-    const std::lock_guard lock(mutex_);
-    excluded_ = sequence;
-}
-
-PaceReport MetricsThread::epoch_pace(double samples_per_second) {
-    const std::lock_guard lock(mutex_);
-    return pace_of(epoch_, samples_per_second);
-}
-
-void MetricsThread::begin_epoch() {
-    const std::lock_guard lock(mutex_);
-    epoch_ = {std::move(epoch_.sums)};
-}
-
-StepSums MetricsThread::epoch_sums() {
-    const std::lock_guard lock(mutex_);
-    return epoch_.sums;
-}
-
-StepSums MetricsThread::take_epoch() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(epoch_.sums, StepSums(reader_.members()));
-}
-
-void MetricsThread::close_interval() {
-    const std::lock_guard lock(mutex_);
-    if (interval_.sums.steps() > 0) report_locked(clock_.now());
-}
-
 MetricsThread::Totals MetricsThread::totals() {
     const std::lock_guard lock(mutex_);
     const SpeedMeter::Speed average = speed_.average(clock_.now());

@@ -2,20 +2,69 @@
 // The thread that reads the metrics ring: sums what arrives and raises Listener::on_interval once per log interval. The training
 // thread waits for it at epoch ends and checkpoints only.
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "train/listener.h"
 #include "train/loader_waits.h"
 #include "train/metrics_reader.h"
-#include "train/speed.h"
 #include "train/step_sums.h"
 
 namespace millrace::train {
+
+/// Counts work against time spent training; evaluation and saving are paused out. Not thread safe.
+class SpeedMeter {
+public:
+    using Time = std::chrono::nanoseconds;
+    struct Speed {
+        double samples = 0, steps = 0;  ///< per second; 0 before anything was measured
+    };
+
+    void start(Time now) {
+        *this = {};
+        resume(now);
+    }
+    void pause(Time now) {
+        active_ = active(now);
+        paused_ = true;
+    }
+    void resume(Time now) {
+        if (paused_) since_ = now;
+        paused_ = false;
+    }
+    void add(std::uint64_t steps, std::uint64_t samples) {
+        done_.steps += static_cast<double>(steps);
+        done_.samples += static_cast<double>(samples);
+    }
+    /// Since the last call of this function (pauses left out).
+    Speed recent(Time now) {
+        const SpeedMeter before = *this;
+        mark_ = active(now);
+        mark_done_ = done_;
+        return rate({done_.samples - before.mark_done_.samples, done_.steps - before.mark_done_.steps}, mark_ - before.mark_);
+    }
+    /// Since start (pauses left out).
+    [[nodiscard]] Speed average(Time now) const { return rate(done_, active(now)); }
+    [[nodiscard]] double seconds(Time now) const { return seconds_of(active(now)); }  ///< spent training since start
+
+private:
+    static double seconds_of(Time time) { return std::chrono::duration<double>(time).count(); }
+    static Speed rate(Speed done, Time time) {
+        return time.count() > 0 ? Speed{done.samples / seconds_of(time), done.steps / seconds_of(time)} : Speed{};
+    }
+    [[nodiscard]] Time active(Time now) const { return paused_ ? active_ : active_ + (now - since_); }
+
+    Time since_{}, active_{}, mark_{};
+    bool paused_ = true;
+    Speed done_, mark_done_;  ///< counts, not rates
+};
 
 /// What the figures of an interval need to know of the run.
 struct MetricsPlan {
@@ -40,22 +89,52 @@ public:
     /// The training thread leaves its waits for data here.
     LoaderWaits& loader_waits() { return waits_; }
     /// Push number `sequence`, not launched yet, is no ordinary step: its loss counts, its time and its samples do not.
-    void exclude(std::uint64_t sequence);
+    void exclude(std::uint64_t sequence) {
+        const std::lock_guard lock(mutex_);
+        excluded_ = sequence;
+    }
     /// How the epoch went so far, at this average speed: step times and waits. The machine is left to a listener.
-    PaceReport epoch_pace(double samples_per_second);
+    PaceReport epoch_pace(double samples_per_second) {
+        const std::lock_guard lock(mutex_);
+        return pace_of(epoch_, samples_per_second);
+    }
     /// What a sample takes from now on; 0: not known. The ring is not being drained when it returns.
-    void set_flops(double per_sample);
+    void set_flops(double per_sample) {
+        const std::lock_guard lock(mutex_);
+        plan_.flops_per_sample = per_sample;
+    }
     /// Starts the next epoch's figures.
-    void begin_epoch();
+    void begin_epoch() {
+        const std::lock_guard lock(mutex_);
+        epoch_ = {std::move(epoch_.sums)};
+    }
     /// Time from here to resume() counts neither as training nor towards a log interval.
-    void pause();
-    void resume();
+    void pause() {
+        const std::lock_guard lock(mutex_);
+        paused_at_ = clock_.now();
+        speed_.pause(paused_at_);
+        last_clock_.reset();  // what comes before the next step is no step
+    }
+    void resume() {
+        const std::lock_guard lock(mutex_);
+        speed_.resume(clock_.now());
+        interval_start_ += clock_.now() - paused_at_;
+    }
 
     /// The sums of the epoch so far; `take` also starts the next epoch. Call between wait_for and the next launch.
-    StepSums epoch_sums();
-    StepSums take_epoch();
+    StepSums epoch_sums() {
+        const std::lock_guard lock(mutex_);
+        return epoch_.sums;
+    }
+    StepSums take_epoch() {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(epoch_.sums, StepSums(reader_.members()));
+    }
     /// Reports the interval that is open, if any steps are in it.
-    void close_interval();
+    void close_interval() {
+        const std::lock_guard lock(mutex_);
+        if (interval_.sums.steps() > 0) report_locked(clock_.now());
+    }
     struct Totals {
         double seconds = 0, samples = 0, samples_per_second = 0, steps_per_second = 0;
     };

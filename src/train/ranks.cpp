@@ -5,20 +5,42 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/split.h"
 #include "base/version.h"
-#include "train/lanes_impl.h"
+#include "train/lanes.h"
 #include "train/recipe_keys.h"
 
+namespace millrace::models {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Figure, name, value)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Scored, figures, summary, notes, chosen, refused)
+
+}  // namespace millrace::models
+
 namespace millrace::train {
+
+static void to_json(nlohmann::json& json, const Score& score) {
+    json = {score.loss, score.accuracy, score.more, score.domains, nullptr};
+    if (score.classes) json.back() = {score.classes->classes.size(), score.classes->confusion};
+}
+
+static void from_json(const nlohmann::json& json, Score& score) {
+    score = {json.at(0), json.at(1), json.at(2).get<models::Scored>()};
+    score.domains = json.at(3).get<std::vector<Score>>();
+    if (const nlohmann::json& classes = json.at(4); !classes.is_null())
+        score.classes = models::class_report(classes.at(1).get<models::Confusion>(), classes.at(0));
+}
+
 namespace {
 
 /// How many groups share out the members.
 base::Result<int> groups_of(const base::Recipe& recipe, int world) {
     const auto members = static_cast<int>(recipe.integer("members"));
     const std::string& wanted = recipe.text("parallel.members");
+    if (world == 1) return 1;
     if (wanted == "auto") return std::gcd(members, world);
     int groups = 0;
     const auto end = wanted.data() + wanted.size();
@@ -56,7 +78,7 @@ base::Result<std::unique_ptr<Ranks>> Ranks::open(comm::Group& world, const base:
     ranks->watchdog_ = std::make_unique<comm::Watchdog>(world, timeout);
     ranks->members_ = static_cast<int>(recipe.integer("members"));
     const auto groups = groups_of(recipe, world.size());
-    MILLRACE_TRY(comm::Group::agree(world, groups.ok() ? base::ok() : base::Status(groups.error())));
+    MILLRACE_TRY(ranks->agree(groups));
     MILLRACE_TRY(ranks->all_equal(base::version(), "version of millrace"));
     MILLRACE_TRY(ranks->all_equal(recipe.to_toml(), "recipe"));
     ranks->groups_ = *groups;
@@ -66,6 +88,7 @@ base::Result<std::unique_ptr<Ranks>> Ranks::open(comm::Group& world, const base:
 
 std::string Ranks::text() const {
     const int data = data_->size();
+    if (!several()) return {};
     if (data == 1) return fmt::format("{}, each trains {} of the {} members, without messages", world_.size(), own(), members_);
     const std::string rows = fmt::format("{} share the rows of a step", data);
     if (groups_ == 1) return fmt::format("{}, which share the rows of a step", world_.size());
@@ -82,7 +105,8 @@ RunState Ranks::own_part(const RunState& state) const {
     RunState part = state;
     if (groups_ == 1 || state.members.empty()) return part;
     part.members = part_of(state.members, first(), own());
-    part.groups = part_of(state.groups, first(), own());
+    const auto each = static_cast<int>(state.group_names.size());
+    part.groups = part_of(state.groups, each * first(), each * own());
     part.epoch_sums.members = part_of(state.epoch_sums.members, first(), own());
     return part;
 }
@@ -93,22 +117,18 @@ void Ranks::keep_own(io::LoadedCheckpoint& checkpoint) const {
     checkpoint.members.erase(checkpoint.members.begin(), checkpoint.members.begin() + first());
 }
 
-base::Result<StepSums> Ranks::all_sums(const StepSums& own_sums) const {
-    StepSums sums = own_sums;
-    if (groups_ > 1) MILLRACE_SET(sums.members, all_members(own_sums.members));
+base::Result<StepSums> Ranks::all_sums(StepSums sums) const {
+    MILLRACE_SET(sums.members, all_members(sums.members));
     return sums;
 }
 
-base::Result<std::vector<std::vector<NamedGroup>>> Ranks::all_groups(
-    const std::vector<std::vector<NamedGroup>>& own_groups) const {
-    if (groups_ == 1 || own_groups.empty()) return own_groups;
-    const std::size_t each = own_groups.front().size();
-    std::vector<ops::GroupState> flat;
-    for (const auto& member : own_groups)
-        for (const NamedGroup& group : member) flat.push_back(group.state);
-    MILLRACE_LET(states, all_members(flat));
-    std::vector<std::vector<NamedGroup>> all(static_cast<std::size_t>(members_), own_groups.front());
-    for (std::size_t i = 0; i < states.size(); ++i) all[i / each][i % each].state = states[i];
+base::Result<std::vector<Score>> Ranks::all_scores(std::vector<Score> own_scores) const {
+    if (groups_ == 1) return own_scores;
+    const std::vector<std::uint8_t> own_bytes = nlohmann::json::to_cbor(own_scores);  // which keeps what is not finite
+    MILLRACE_LET(texts, comm::Group::all_texts(world_, {reinterpret_cast<const char*>(own_bytes.data()), own_bytes.size()}));
+    std::vector<Score> all;
+    for (std::size_t rank = 0; rank < texts.size(); rank += static_cast<std::size_t>(data_->size()))
+        for (const nlohmann::json& score : nlohmann::json::from_cbor(texts[rank])) all.push_back(score);
     return all;
 }
 
@@ -140,8 +160,10 @@ base::Result<std::vector<io::MemberTensors>> Ranks::all_weights(const std::vecto
             at += tensor.bytes;
             return base::ok();
         }));
-        if (leads()) all.insert(all.end(), members.begin(), members.end());
-        if (!leads()) bytes = {};
+        if (leads())
+            all.insert(all.end(), members.begin(), members.end());
+        else
+            bytes = {};
     }
     return leads() ? all : own_weights;
 }
@@ -161,10 +183,8 @@ base::Status Ranks::all_equal(const std::string& text, const char* what) const {
         while (at < here.size() && at < first.size() && here[at] == first[at]) ++at;
         const auto line = [at](const std::vector<std::string>& lines) { return at < lines.size() ? lines[at] : "nothing"; };
         if (!leads()) return base::Error{};
-        return base::Error{
-            fmt::format("the {} of rank {} on {} is not that of rank 0 on {}: \"{}\", not \"{}\"; all ranks must have "
-                        "the same",
-                        what, rank, world_.hosts()[rank], world_.hosts()[0], line(here), line(first))};
+        return base::Error{fmt::format("the {} of {} is not that of {}: \"{}\", not \"{}\"; all ranks must have the same", what,
+                                       world_.name_of(static_cast<int>(rank)), world_.name_of(0), line(here), line(first))};
     }
     return base::ok();
 }

@@ -14,17 +14,21 @@
 #include "comm/group.h"
 #include "comm/watchdog.h"
 #include "io/checkpoint.h"
-#include "train/reports.h"
+#include "train/listener.h"
 #include "train/run_state.h"
 
 namespace millrace::train {
 
 class Ranks {
 public:
-    /// Every rank calls it: divides the ranks as parallel.members of the recipe says. `world` outlives it.
+    /// Every rank calls it: divides the ranks as parallel.members of the recipe says. `world` outlives it. A process alone is one
+    /// of one rank, which waits for nobody.
     static base::Result<std::unique_ptr<Ranks>> open(comm::Group& world, const base::Recipe& recipe);
 
     [[nodiscard]] comm::Group& world() const { return world_; }
+    [[nodiscard]] bool several() const { return world_.size() > 1; }
+    /// Of the world; null in a process alone.
+    [[nodiscard]] comm::Progress* progress() const { return several() ? &world_.progress() : nullptr; }
     /// Whose ranks share the rows of this rank's members; null where each rank takes all rows.
     [[nodiscard]] comm::Group* data() const { return data_->size() > 1 ? data_.get() : nullptr; }
     [[nodiscard]] base::Rank data_rank() const {
@@ -35,7 +39,7 @@ public:
     [[nodiscard]] int members() const { return members_; }  ///< of the run
     [[nodiscard]] int own() const { return members_ / groups_; }
     [[nodiscard]] int first() const { return world_.rank() / data_->size() * own(); }
-    /// "4: 2 groups of members, 2 ranks each share the rows", for people.
+    /// "4: 2 groups of members, 2 ranks each share the rows", for people; empty: one process.
     [[nodiscard]] std::string text() const;
     [[nodiscard]] comm::Watchdog& watchdog() { return *watchdog_; }
 
@@ -49,6 +53,7 @@ public:
     template <class T>
     base::Result<std::vector<T>> all_members(const std::vector<T>& own) const {
         static_assert(std::is_trivially_copyable_v<T>);
+        if (groups_ == 1) return own;
         std::vector<T> all(own.size() * static_cast<std::size_t>(world_.size()));
         MILLRACE_TRY(world_.all_gather(own.data(), all.data(), own.size() * sizeof(T)));
         std::vector<T> kept;
@@ -59,13 +64,16 @@ public:
         return kept;
     }
     base::Result<std::vector<Score>> all_scores(std::vector<Score> own) const;
-    base::Result<StepSums> all_sums(const StepSums& own) const;
-    base::Result<std::vector<std::vector<NamedGroup>>> all_groups(const std::vector<std::vector<NamedGroup>>& own) const;
+    base::Result<StepSums> all_sums(StepSums own) const;
     /// The weights of all members, on rank 0; elsewhere its own.
     base::Result<std::vector<io::MemberTensors>> all_weights(const std::vector<io::MemberTensors>& own);
 
     /// As comm::Group::agree over all ranks. What was refused once needs no other agreement.
     base::Status agree(const base::Status& own);
+    template <class T>
+    base::Status agree(const base::Result<T>& own) {
+        return agree(own.ok() ? base::ok() : base::Status(own.error()));
+    }
     [[nodiscard]] bool refused() const { return refused_; }
     /// `text` is the same everywhere; else an error, as of comm::Group::agree, that names `what`, two hosts and the
     /// first lines that differ.

@@ -1,8 +1,9 @@
 #pragma once
-// The keys that a recipe of any model may hold.
+// The keys that a recipe of any model may hold, and those that another key leaves without a meaning.
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/recipe.h"
 #include "models/registry.h"
@@ -27,5 +28,8 @@ bool may_change_on_resume(std::string_view key);
 
 /// Refuses to continue `before` as `now`, naming the first key that matters and differs; train.epochs may grow, not shrink.
 base::Status check_resumable(const base::Recipe& before, const base::Recipe& now);
+
+/// A line for each key that is not at its default although nothing reads it: data.rotate without data.augment.
+std::vector<std::string> idle_keys(const base::Recipe& recipe);
 
 }  // namespace millrace::train

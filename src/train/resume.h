@@ -1,9 +1,10 @@
 #pragma once
-// Where a run that is to go on stands.
+// Where a run begins: where one that goes on stands, and weights from elsewhere that a new one starts from (train --init).
 
 #include <optional>
 
 #include "base/recipe.h"
+#include "base/result.h"
 #include "io/checkpoint.h"
 #include "record/run_directory.h"
 #include "train/engine.h"
@@ -29,5 +30,17 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
 /// Cuts the metrics to what belongs to a checkpoint with this offset. A file that was lost or cut holds back no healthy weights:
 /// a warning, and it goes on with what it has.
 base::Status cut_metrics(record::MetricsWriter& metrics, std::uint64_t offset);
+
+struct InitialWeights {
+    io::LoadedCheckpoint weights;  ///< of a file: one member, no state
+    record::WeightsOrigin origin;  ///< the checkpoint's folder or the file, as an absolute path
+};
+
+/// `from` is a run directory (its best weights, else its newest checkpoint that is whole), a checkpoint's folder, or a
+/// safetensors file.
+base::Result<InitialWeights> load_initial_weights(const io::Path& from);
+
+/// The same of a run that noted where its weights came from. Refuses other weights than those.
+base::Result<InitialWeights> reload_initial_weights(const record::WeightsOrigin& origin);
 
 }  // namespace millrace::train

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/recipe.h"
-#include "data/domain.h"
+#include "data/batch_source.h"
 #include "ops/backend.h"
 #include "optim/settings.h"
 #include "tape/buffer.h"

@@ -1,6 +1,8 @@
 #pragma once
 // Signals to a training process as requests that the loop polls. No signal is ever delivered to a thread that computes.
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -16,8 +18,12 @@ namespace millrace::train {
 class RunSignals {
 public:
     enum class OnUser1 { save, stop };
-    explicit RunSignals(OnUser1 on_user1 = OnUser1::save);
-    ~RunSignals();
+    explicit RunSignals(OnUser1 on_user1 = OnUser1::save) : on_user1_(on_user1), queue_(kSignals), thread_([this] { take(); }) {}
+    ~RunSignals() {
+        ending_ = true;
+        queue_.wake();
+        thread_.join();
+    }
 
     /// 0 until the process was asked to stop, then the number of the signal.
     [[nodiscard]] const std::atomic<int>& stop() const { return stop_; }
@@ -25,7 +31,23 @@ public:
     [[nodiscard]] const std::atomic<std::uint32_t>& saves() const { return saves_; }
 
 private:
-    void take();
+    static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+
+    void take() {
+        while (!ending_) {
+            const auto event = queue_.next(std::nullopt);
+            if (!event) continue;
+            if (event->number != SIGUSR1) {
+                if (const int before = stop_.exchange(event->number); before != 0 && before != SIGUSR1)
+                    _exit(128 + event->number);
+            } else if (on_user1_ == OnUser1::save) {
+                saves_ += 1;
+            } else {
+                int none = 0;
+                stop_.compare_exchange_strong(none, SIGUSR1);
+            }
+        }
+    }
 
     const OnUser1 on_user1_;
     base::SignalQueue queue_;

@@ -128,28 +128,34 @@ data::DataIdentity decode_data(const Json& json) {
     return state;
 }
 
-Json encode_groups(const std::vector<NamedGroup>& groups) {
+/// Those of one member.
+Json encode_groups(const std::vector<std::string>& names, const ops::GroupState* groups) {
     Json json = Json::object();
-    for (const auto& [name, state] : groups)
+    for (const std::string& name : names) {
+        const ops::GroupState& state = *groups++;
         json[name] = {{"lr_factor", state.lr_factor},
                       {"decay_factor", state.decay_factor},
                       {"trainable", state.trainable != 0},
                       {"applied", state.applied},
                       {"last_applied", state.last_applied}};
+    }
     return json;
 }
 
-std::vector<NamedGroup> decode_groups(const Json& json) {
+/// Adds those of one member.
+void decode_groups(const Json& json, RunState& state) {
     if (!json.is_object()) throw Misfit{"'groups' is not an object"};
-    std::vector<NamedGroup> groups;
-    for (const auto& [name, group] : json.items())
-        groups.push_back({name,
-                          {.lr_factor = read<float>(group, "lr_factor"),
-                           .decay_factor = read<float>(group, "decay_factor"),
-                           .trainable = read<bool>(group, "trainable") ? 1u : 0u,
-                           .applied = read<std::uint32_t>(group, "applied"),
-                           .last_applied = group.contains("last_applied") ? read<std::uint32_t>(group, "last_applied") : 0}});
-    return groups;
+    if (state.group_names.empty())
+        for (const auto& [name, group] : json.items()) state.group_names.push_back(name);
+    if (json.size() != state.group_names.size()) throw Misfit{"'groups' of the members differ"};
+    for (const std::string& name : state.group_names) {
+        const Json& group = part(json, name.c_str());
+        state.groups.push_back({.lr_factor = read<float>(group, "lr_factor"),
+                                .decay_factor = read<float>(group, "decay_factor"),
+                                .trainable = read<bool>(group, "trainable") ? 1u : 0u,
+                                .applied = read<std::uint32_t>(group, "applied"),
+                                .last_applied = group.contains("last_applied") ? read<std::uint32_t>(group, "last_applied") : 0});
+    }
 }
 
 Json encode_figures(const RunFigures& figures) {
@@ -244,9 +250,9 @@ RunState decode(const Json& json) {
     state.complete = read<bool>(json, "complete");
     for (const Json& member : list(json, "members")) {
         state.members.push_back(decode_member(member));
-        if (member.contains("groups")) state.groups.push_back(decode_groups(member.at("groups")));
+        if (member.contains("groups")) decode_groups(member.at("groups"), state);
     }
-    if (!state.groups.empty() && state.groups.size() != state.members.size()) throw Misfit{"a member has no 'groups'"};
+    if (state.groups.size() != state.members.size() * state.group_names.size()) throw Misfit{"a member has no 'groups'"};
     state.epoch_sums = StepSums(static_cast<int>(state.members.size()));
     const Json& sums = list(json, "epoch_sums");
     if (sums.size() != state.members.size())
@@ -292,7 +298,8 @@ std::string encode_state(const RunState& state) {
     json["members"] = Json::array();
     for (std::size_t k = 0; k < state.members.size(); ++k) {
         json["members"].push_back(encode_member(state.members[k]));
-        if (!state.groups.empty()) json["members"].back()["groups"] = encode_groups(state.groups[k]);
+        if (!state.groups.empty())
+            json["members"].back()["groups"] = encode_groups(state.group_names, &state.groups[k * state.group_names.size()]);
     }
     json["epoch_sums"] = Json::array();
     for (const MemberSums& sums : state.epoch_sums.members) json["epoch_sums"].push_back(encode_sums(sums));
@@ -316,12 +323,9 @@ base::Result<RunState> decode_state(const std::string& text, const std::string& 
     }
 }
 
-std::vector<std::vector<NamedGroup>> read_groups(tape::Store& store) {
-    const std::vector<ops::GroupState> table = store.read_groups();
-    std::vector<std::vector<NamedGroup>> groups(static_cast<std::size_t>(store.members()));
-    for (std::size_t i = 0; i < table.size(); ++i)
-        groups[i / store.groups().size()].push_back({store.groups()[i % store.groups().size()].name, table[i]});
-    return groups;
+void read_groups(tape::Store& store, RunState& state) {
+    state.groups = store.read_groups();
+    for (const auto& group : store.groups()) state.group_names.push_back(group.name);
 }
 
 base::Status write_groups(tape::Store& store, const RunState& state) {
@@ -332,13 +336,12 @@ base::Status write_groups(tape::Store& store, const RunState& state) {
             if (table[i].trainable != 0) table[i].applied = state.members[i / count].applied;
             continue;
         }
-        const std::vector<NamedGroup>& stored = state.groups[i / count];
         const std::string& name = store.groups()[i % count].name;
-        const auto found = std::ranges::find(stored, name, &NamedGroup::name);
-        if (found == stored.end() || stored.size() != count)
+        const auto found = std::ranges::find(state.group_names, name) - state.group_names.begin();
+        if (static_cast<std::size_t>(found) == state.group_names.size() || state.group_names.size() != count)
             return base::Error{
                 fmt::format("the checkpoint's groups of parameters are not the model's {}, '{}' among them", count, name)};
-        table[i] = found->state;
+        table[i] = state.groups[i / count * count + static_cast<std::size_t>(found)];
     }
     store.write_groups(table);
     return base::ok();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "data/data_set.h"
+#include "data/fields.h"
 #include "models/forgetting.h"
 #include "ops/member_state.h"
 #include "tape/store.h"
@@ -50,22 +50,17 @@ struct RunFigures {
     std::optional<double> gpu_utilization_percent, sm_active_percent;  ///< means over the newest epoch that had enough samples
 };
 
-/// One group of parameters of one member, by name.
-struct NamedGroup {
-    std::string name;
-    ops::GroupState state;
-};
-
 struct RunState {
     std::uint64_t step = 0;  ///< optimizer steps done
     std::uint64_t steps_per_epoch = 0;
     std::int32_t micro_batch = 0;    ///< rows that went through the model at once; 0: not known
     std::vector<std::string> forms;  ///< of kernels, ops::Backend::forms(); of a run without a choice none
     std::vector<ops::MemberState> members;
-    std::vector<std::vector<NamedGroup>> groups;  ///< per member; empty: none were stored, all groups as declared
-    StepSums epoch_sums{1};                       ///< of the epoch that is open
-    std::string recipe;                           ///< every key, TOML
-    std::string recipe_json;                      ///< the same for readers of JSON; written, not read back
+    std::vector<std::string> group_names;
+    std::vector<ops::GroupState> groups;  ///< [members, group_names]; empty: none were stored, all groups as declared
+    StepSums epoch_sums{1};               ///< of the epoch that is open
+    std::string recipe;                   ///< every key, TOML
+    std::string recipe_json;              ///< the same for readers of JSON; written, not read back
     BestSoFar best;
     Staleness staleness;
     std::vector<models::DomainLosses> domains;  ///< of the epochs so far; empty where the data is one whole
@@ -79,8 +74,8 @@ std::string encode_state(const RunState& state);
 /// `place` names the file in errors.
 base::Result<RunState> decode_state(const std::string& json, const std::string& place);
 
-/// The store's group table by name, per member. Waits for the device.
-std::vector<std::vector<NamedGroup>> read_groups(tape::Store& store);
+/// Puts the store's group table into a state that has none. Waits for the device.
+void read_groups(tape::Store& store, RunState& state);
 /// Writes it back. Refuses names that are not those of the store's groups. A state that stored none (of before groups had a count
 /// of their own) leaves all groups as declared, with the member's count of steps.
 base::Status write_groups(tape::Store& store, const RunState& state);

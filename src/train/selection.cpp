@@ -6,7 +6,14 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 
+#include "base/json.h"
+#include "base/log.h"
+#include "base/split.h"
+#include "base/units.h"
+#include "models/class_report.h"
+#include "models/forgetting.h"
 #include "models/weights.h"
 
 namespace millrace::train {
@@ -80,16 +87,11 @@ void Selection::note_best(EpochReport& report) {
     report.best_members = std::move(taken);
 }
 
-void Selection::undo() {
-    best_ = best_before_;
-    scores_ = scores_before_;
-}
-
 /// The best weights on the test part; without one, the scores on what was set aside to select by. None after a stop.
 base::Result<std::vector<Score>> Selection::test_scores(RunResult& result) {
     if (loop_.stop() != nullptr && loop_.stop()->load() != 0) return std::vector<Score>{};
     MILLRACE_LET(best, io::load_checkpoint(folder_, io::LoadParts::kModelOnly));
-    if (loop_.ranks() != nullptr) loop_.ranks()->keep_own(best);
+    loop_.ranks().keep_own(best);
     MILLRACE_LET(found, engine_of_(best));
     Engine& engine = *found;
     MILLRACE_TRY(models::load_weights(engine.store(), best, false, engine.attachments()));
@@ -171,6 +173,127 @@ void Patience::end_if_exhausted() {
     loop_.end(fmt::format("validation did not improve in {} evaluation{}{} (train.patience = {})", state_.evaluations,
                           state_.evaluations == 1 ? "" : "s",
                           state_.best.size() > 1 ? fmt::format(" of {} members", state_.best.size()) : "", patience));
+}
+
+base::Status ConfusionPicture::on_epoch(EpochReport& report) {
+    const std::size_t member = selection_.best().member;
+    if (report.best && !report.validation.empty() && report.validation[member].classes)
+        write(*report.validation[member].classes, member, data::Part::validation);
+    return base::ok();
+}
+
+base::Status ConfusionPicture::on_stop(RunResult& result) {
+    if (!result.stopped && result.classes)
+        write(*result.classes, best_member(result), result.tested ? data::Part::test : data::Part::validation);
+    return base::ok();
+}
+
+void ConfusionPicture::write(const models::ClassReport& classes, std::size_t member, data::Part part) {
+    Engine& engine = loop_.engine();
+    const auto names = models::class_names(engine.model().wants(), engine.source().fields(), classes.classes.size());
+    std::string about =
+        fmt::format("{} {} of {}, best weights", base::print_count(classes.samples), loop_.setup().unit, data::name_of(part));
+    if (loop_.members() > 1) about += fmt::format(" of member {}", member);
+    // A run is as good without it.
+    const auto written = io::write_atomically(folder_ / "confusion.svg", models::confusion_svg(classes, names, about));
+    if (!written.ok()) MILLRACE_LOG(warn, "{}", written.error().text());
+}
+
+double merit(const Score& score, const std::string& metric) {
+    if (metric == "validation_loss") return -score.loss;
+    if (metric == "validation_accuracy") return score.accuracy;
+    const models::Figure* figure = score.more.find(metric);
+    return figure != nullptr ? figure->value : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::size_t best_member(const std::vector<Score>& scores, const std::string& metric) {
+    std::size_t best = 0;
+    const auto value = [&](std::size_t k) { return merit(scores[k], metric); };
+    for (std::size_t k = 1; k < scores.size(); ++k)
+        if (value(k) > value(best) || (std::isnan(value(best)) && !std::isnan(value(k)))) best = k;
+    return best;
+}
+
+std::size_t best_member(const RunResult& result) {
+    if (result.chosen) return *result.chosen;
+    std::vector<Score> scores;
+    for (const MemberResult& member : result.members)
+        scores.push_back(std::isnan(member.validation_accuracy)
+                             ? Score{member.test_loss, member.test_accuracy, member.more}
+                             : Score{member.validation_loss, member.validation_accuracy, member.more});
+    return best_member(scores, result.best_metric);
+}
+
+namespace {
+
+/// The values of a key, one for each member: of a list, or of a text with commas.
+base::Result<std::vector<std::string>> values_of(const base::Recipe& recipe, const std::string& key, std::size_t members) {
+    const nlohmann::json whole = base::json_or_throw(recipe.to_json());
+    const nlohmann::json* at = &whole;
+    for (const std::string& part : base::split(key, '.')) {
+        if (!at->is_object() || !at->contains(part))
+            return recipe.bad("eval.compare", fmt::format("eval.compare = \"{}\" is no key of the recipe; one with a value for "
+                                                          "each of {} members, such as optim.lr, would be right",
+                                                          key, members));
+        at = &at->at(part);
+    }
+    std::vector<std::string> values;
+    if (at->is_string()) values = base::split(at->get<std::string>(), ',');
+    if (at->is_array())
+        for (const nlohmann::json& value : *at) values.push_back(base::json_text(value));
+    if (values.size() != members)
+        return recipe.bad("eval.compare", fmt::format("eval.compare = \"{}\", which has {} values; one for each of {} members "
+                                                      "would be right",
+                                                      key, values.size(), members));
+    return values;
+}
+
+}  // namespace
+
+double token_loss(const Score& score) {
+    const models::Figure* perplexity = score.more.find("perplexity");
+    return perplexity != nullptr ? std::log(perplexity->value) : score.loss;
+}
+
+base::Result<models::Course> course_of(const base::Recipe& recipe, const RunSettings& settings) {
+    models::Course course;
+    if (settings.domains.empty()) return course;
+    for (const data::Domain& domain : settings.domains) course.domains.push_back(domain.name);
+    course.epochs_each = settings.epochs / static_cast<std::uint32_t>(settings.domains.size());
+    course.seeds = settings.seeds;
+    course.compare = recipe.text("eval.compare");
+    course.groups.assign(settings.seeds.size(), "all");
+    if (!course.compare.empty()) MILLRACE_SET(course.groups, values_of(recipe, course.compare, settings.seeds.size()));
+    if (const std::string& controls = recipe.text("eval.controls"); !controls.empty())
+        course.controls = base::split(controls, ',');
+    for (const std::string& control : course.controls)
+        if (std::ranges::find(course.groups, control) == course.groups.end())
+            return recipe.bad("eval.controls", fmt::format("eval.controls has '{}', which no member has by eval.compare; some of "
+                                                           "{} would be right",
+                                                           control, fmt::join(course.groups, ", ")));
+    return course;
+}
+
+base::Status DomainScores::on_epoch(EpochReport& report) {
+    if (course_.domains.empty() || report.step % steps_per_epoch_ != 0) return base::ok();
+    // Checkpoints of earlier versions have the scores of a run that ended within this epoch.
+    if (!course_.epochs.empty() && course_.epochs.back().epoch == report.epoch) course_.epochs.pop_back();
+    models::DomainLosses& now = course_.epochs.emplace_back();
+    now.epoch = report.epoch;
+    for (const Score& member : report.validation) {
+        std::vector<double>& losses = now.losses.emplace_back();
+        for (const Score& domain : member.domains) losses.push_back(token_loss(domain));
+    }
+    return base::ok();
+}
+
+base::Status DomainScores::on_stop(RunResult& result) {
+    if (course_.domains.empty() || folder_.empty() || result.stopped) return base::ok();
+    const models::Forgetting measured = models::measure_forgetting(course_);
+    MILLRACE_TRY(io::write_atomically(folder_ / "continual.json", models::forgetting_json(course_, measured)));
+    MILLRACE_TRY(io::write_atomically(folder_ / "continual.svg", models::forgetting_svg(course_, measured)));
+    result.notes += models::forgetting_text(course_, measured);
+    return base::ok();
 }
 
 }  // namespace millrace::train

@@ -170,13 +170,6 @@ base::Result<Setup> set_up_as(const Request& request, Loading& loading, ops::Dev
     return setup;
 }
 
-base::Result<bool> any_rank(comm::Group& group, bool own) {
-    std::vector<char> all(static_cast<std::size_t>(group.size()));
-    const char mine = own ? 1 : 0;
-    MILLRACE_TRY(group.all_gather(&mine, all.data(), 1));
-    return std::ranges::find(all, 1) != all.end();
-}
-
 }  // namespace
 
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetUpOptions& given) {
@@ -201,7 +194,10 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetU
     bool no_room = false;
     auto setup = set_up_as(request, loading, device, std::move(backend), no_room);
     bool streams = !setup.ok() && no_room && loading.streamable;
-    if (options.group != nullptr) MILLRACE_SET(streams, any_rank(*options.group, streams));
+    if (options.group != nullptr) {
+        MILLRACE_LET(all, options.group->all_of<char>(streams));
+        streams = std::ranges::find(all, 1) != all.end();
+    }
     if (!streams) return setup;
     setup = base::Error{};  // its backend goes before there is another
     loading = {true, false, "the set and the model do not fit into the memory together"};

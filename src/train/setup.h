@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/recipe.h"
-#include "data/data_set.h"
+#include "data/fields.h"
 #include "data/load.h"
 #include "train/engine.h"
 #include "train/run_settings.h"

@@ -2,10 +2,13 @@
 
 #include <optional>
 
+#include "base/rank.h"
+#include "ops/parts/parts.h"
+#include "ops/pointwise/pointwise.h"
 #include "ops/step/step.h"
 #include "optim/update.h"
+#include "tape/builder.h"
 #include "tape/record.h"
-#include "train/step_parts.h"
 
 namespace millrace::train {
 
@@ -23,6 +26,70 @@ EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t a
 }
 
 namespace {
+
+/// Gradients, sums and running statistics of each micro-batch apart, and the records that add them up in their order (ops/parts):
+/// of a step in several micro-batches, on this rank or on many.
+class StepParts {
+public:
+    /// Begins a step of `rows` on rank `rank`: appends what clears the sums. `builder` outlives it.
+    StepParts(tape::Builder& builder, const StepRows& rows, base::Rank rank)
+        : builder_(builder), rank_(rank), parts_(rows.parts()), own_(rank.share(rows.parts())) {
+        const auto clear = [&](const tensor::View& view, double value) {
+            append(&ops::fill::kDef, ops::FillParams{value}, {view});
+        };
+        moved_ = builder.statistics_row();
+        if (moved_.present()) clear(moved_, ops::kUnmoved);
+        const tensor::View gradients = builder.store().gradient_arena();
+        if (own_ == 0) clear(gradients, 0);
+        if (own_ > 1) clear(sums_ = builder.buffer(1, 1, gradients.cols, gradients.dtype, tape::Role::gradient, "sums"), 0);
+        const std::int32_t words = ops::part_words(moved_.present() ? moved_.cols : 0);
+        // Equally many rows on all ranks, that of the first rank, which never has fewer.
+        const std::int32_t most = base::Rank{0, rank.world}.share(parts_);
+        table_ = builder.buffer(1, most, words, tensor::DType::i32, tape::Role::scratch, "parts");
+        clear(table_, 0);
+    }
+
+    /// Behind each micro-batch; `micro` as of ops::micro_end.
+    void end_micro_batch(const ops::MicroEndParams& micro) {
+        const tape::Store& store = builder_.store();
+        if (sums_.present()) append(&ops::add_part::kDef, ops::AddPartParams{}, {store.gradient_arena(), sums_});
+        append(&ops::part_end::kDef, ops::PartEndParams{micro, rank_.rank}, {store.state(), moved_, table_});
+    }
+
+    /// Behind the last one: the step's gradients, sums and the statistics that were moved, of all ranks. by_library:
+    /// ReduceParams.
+    void finish(bool by_library, const std::vector<tape::Builder::Moved>& moved) {
+        const tape::Store& store = builder_.store();
+        tensor::View all = table_;
+        if (rank_.world > 1) {
+            append(&ops::reduce::kDef, ops::ReduceParams{by_library}, {store.gradient_arena()});
+            all = builder_.buffer(1, static_cast<std::int32_t>(rank_.world) * table_.rows, table_.cols, table_.dtype,
+                                  tape::Role::scratch, "all parts");
+            append(&ops::gather_parts::kDef, ops::GatherPartsParams{}, {table_, all});
+        }
+        ops::FoldParams fold{static_cast<std::uint32_t>(parts_), rank_.world};
+        append(&ops::fold_sums::kDef, fold, {all, store.state()});
+        for (const tape::Builder::Moved& statistic : moved) {
+            fold.offset = static_cast<std::uint32_t>(statistic.offset);
+            fold.momentum = statistic.momentum;
+            append(&ops::fold_running::kDef, fold, {all, store.parameter(statistic.id)});
+        }
+    }
+
+private:
+    template <class Params>
+    void append(const ops::OpDef* def, const Params& params, std::initializer_list<tape::Slot> operands) {
+        builder_.append(record_of(def, params, "parts", operands));
+    }
+
+    tape::Builder& builder_;
+    const base::Rank rank_;
+    const std::int32_t parts_;  ///< of the step
+    const std::int32_t own_;    ///< of this rank
+    tensor::View sums_;         ///< of gradients; absent with one micro-batch at most
+    tensor::View moved_;        ///< by the micro-batch under way; absent without running statistics
+    tensor::View table_;
+};
 
 /// What micro-batches on other ranks move: those of a model that is built and thrown away.
 std::vector<tape::Builder::Moved> moved_elsewhere(tape::Store& store, models::Model& model, data::BatchSource& source,

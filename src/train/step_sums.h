@@ -1,6 +1,7 @@
 #pragma once
 // Sums over steps of what the metrics ring holds, per member: one set per log interval, one per epoch.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -8,6 +9,11 @@
 #include "train/metrics_reader.h"
 
 namespace millrace::train {
+
+/// NaN of nothing, which is written as null and never as 0.
+inline double mean_over(double sum, std::uint64_t count) {
+    return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
+}
 
 /// Steps dropped because of a non-finite value are counted and left out of every mean.
 struct MemberSums {
@@ -20,12 +26,28 @@ struct MemberSums {
     float lr = 0;  ///< of the newest step
     float loss_scale = 1;
 
-    void add(const ops::MetricsRow& row);
-    /// Means; NaN when there was no step, which is written as null and never as 0.
-    [[nodiscard]] double mean_loss() const;
-    [[nodiscard]] double accuracy() const;
-    [[nodiscard]] double mean_penalty() const;
-    [[nodiscard]] double mean_grad_norm() const;
+    void add(const ops::MetricsRow& row) {
+        lr = row.lr;
+        loss_scale = row.loss_scale;
+        if (row.nonfinite != 0 || row.rows == 0) {
+            dropped += 1;
+            return;
+        }
+        const double mean = row.loss / row.rows;
+        steps += 1;
+        rows += row.rows;
+        correct += row.correct;
+        loss += row.loss;
+        penalty += row.penalty;
+        grad_norm += row.grad_norm;
+        grad_norm_max = std::max(grad_norm_max, static_cast<double>(row.grad_norm));
+        loss_min = std::min(loss_min, mean);
+        loss_max = std::max(loss_max, mean);
+    }
+    [[nodiscard]] double mean_loss() const { return mean_over(loss, rows); }
+    [[nodiscard]] double accuracy() const { return mean_over(static_cast<double>(correct), rows); }
+    [[nodiscard]] double mean_penalty() const { return mean_over(penalty, steps); }
+    [[nodiscard]] double mean_grad_norm() const { return mean_over(grad_norm, steps); }
 };
 
 struct StepSums {
@@ -33,11 +55,27 @@ struct StepSums {
     std::vector<MemberSums> members;
     std::uint32_t last_step = 0;  ///< number of the newest step
 
-    void add(RingRows rows);
+    void add(RingRows of_members) {
+        for (std::size_t k = 0; k < members.size(); ++k) members[k].add(of_members[k]);
+        last_step = of_members.front().step;
+    }
     /// Optimizer steps of one member, dropped ones included.
     [[nodiscard]] std::uint64_t steps() const { return members.front().steps + members.front().dropped; }
-    [[nodiscard]] std::uint64_t dropped() const;  ///< over all members
-    [[nodiscard]] double mean_loss() const;       ///< mean over the members that have one
+    [[nodiscard]] std::uint64_t dropped() const {  ///< over all members
+        std::uint64_t sum = 0;
+        for (const MemberSums& member : members) sum += member.dropped;
+        return sum;
+    }
+    [[nodiscard]] double mean_loss() const {  ///< mean over the members that have one
+        double sum = 0;
+        std::uint64_t count = 0;
+        for (const MemberSums& member : members) {
+            if (member.rows == 0) continue;
+            sum += member.mean_loss();
+            ++count;
+        }
+        return mean_over(sum, count);
+    }
 };
 
 }  // namespace millrace::train

@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/split.h"
 #include "tape/slices.h"
-#include "train/domain_scores.h"
-#include "train/in_flight.h"
+#include "train/metrics_reader.h"
 #include "train/recipe_keys.h"
+#include "train/selection.h"
 
 namespace millrace::train {
 namespace {
@@ -119,15 +119,15 @@ base::Result<StructureChanges::Outcome> StructureChanges::attempt(const models::
 
 base::Result<std::unique_ptr<Engine>> StructureChanges::build(const base::Recipe& recipe, bool training) {
     const Setup& now = parts_.loop.setup();
-    Ranks* const ranks = parts_.loop.ranks();
+    Ranks& ranks = parts_.loop.ranks();
     // The same batches and forms: others round differently, and two engines leave less memory to choose by.
     const std::string evaluation = fmt::format("eval.batch={}", now.engine->eval_batch());
     MILLRACE_LET(alike, parse_recipe(recipe.to_toml(), "the recipe of the run", {{evaluation}, {}}));
     MILLRACE_LET(setup,
                  set_up(alike, training,
-                        {parts_.adapt, now.engine->micro_batch(), parts_.stored, false, now.engine->backend().forms(), ranks}));
+                        {parts_.adapt, now.engine->micro_batch(), parts_.stored, false, now.engine->backend().forms(), &ranks}));
     if (!(setup.data == now.data)) return base::Error{"the data changed since the run was started"};
-    if (ranks != nullptr && ranks->data() != nullptr) MILLRACE_TRY(setup.engine->warm_up(setup.settings));
+    if (ranks.data() != nullptr) MILLRACE_TRY(setup.engine->warm_up(setup.settings));
     return std::move(setup.engine);
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/recipe.h"
 #include "models/registry.h"
-#include "record/events.h"
+#include "record/metrics.h"
 #include "train/loop.h"
 
 namespace millrace::train {

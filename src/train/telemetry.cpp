@@ -10,7 +10,6 @@ namespace {
 
 /// A machine too slow for the interval misses samples all the time; one event for each would outgrow the samples.
 constexpr std::chrono::seconds kMissedPause{10};
-constexpr std::uint64_t kFewestSamples = 3;  // one reading of a driver's average says little
 
 /// Lets samples through and nothing else: rows of training are in metrics.jsonl already.
 class SamplesAlone final : public record::Sink {
@@ -32,7 +31,7 @@ base::Result<Sinks> open_sinks(const TelemetrySettings& settings, const io::Path
     Sinks sinks;
     const sense::MachineFacts facts = source != nullptr ? source->facts() : sense::MachineFacts{};
     if (source != nullptr) {
-        MILLRACE_LET(samples, record::json_lines_sink(run / "samples.jsonl", record::FileStart::kAppend));
+        MILLRACE_LET(samples, record::json_lines_sink(run / "samples.jsonl"));
         sinks.push_back(std::make_unique<SamplesAlone>(std::move(samples)));
         if (settings.csv) MILLRACE_SET(sinks.emplace_back(), record::csv_sink(run / "samples.csv", facts));
         if (settings.monitor_csv) MILLRACE_SET(sinks.emplace_back(), record::monitor_csv_sink(run / "gpu_stats.csv", facts));
@@ -165,11 +164,6 @@ void Telemetry::on_interval(IntervalReport& report) {
     add_machine(report.pace, machine_report(taken), report.recent_samples);
 }
 
-base::Status Telemetry::on_epoch(EpochReport& report) {
-    add_machine(report.pace, epoch(), report.samples_per_second);
-    return base::ok();
-}
-
 MachineReport Telemetry::epoch() {
     record::SampleSummary copy;
     {
@@ -198,7 +192,7 @@ std::string Telemetry::newest_text() const {
     return text;
 }
 
-void Telemetry::post(record::RowKind kind, const Row& row) {
+void Telemetry::post(record::RowKind kind, const std::vector<record::Metric>& row) {
     record::SinkRow out;
     out.kind = kind;
     for (const auto& [key, value] : row) {

@@ -9,16 +9,17 @@
 #include <string>
 
 #include "base/clock.h"
-#include "record/events.h"
-#include "record/sink.h"
+#include "record/metrics.h"
+#include "record/sinks.h"
 #include "record/statistics.h"
 #include "sense/machine.h"
 #include "sense/sampler.h"
 #include "train/listener.h"
-#include "train/metrics_rows.h"
 #include "train/run_settings.h"
 
 namespace millrace::train {
+
+constexpr std::uint64_t kFewestSamples = 3;  ///< of the machine: one reading of a driver's average says little
 
 MachineReport machine_report(const record::SampleSummary& summary);
 
@@ -33,7 +34,10 @@ public:
 
     void on_start(const StartReport& report) override { on_gpu_ = report.on_gpu; }
     void on_interval(IntervalReport& report) override;
-    base::Status on_epoch(EpochReport& report) override;
+    base::Status on_epoch(EpochReport& report) override {
+        add_machine(report.pace, epoch(), report.samples_per_second);
+        return base::ok();
+    }
     /// Fewer than three samples stay, so that epochs shorter than the interval are averaged together.
     void on_epoch_begin() override;
 
@@ -43,7 +47,7 @@ public:
     [[nodiscard]] std::string newest_text() const;
 
     /// Hands a row of training to the sinks. Never waits.
-    void post(record::RowKind kind, const Row& row);
+    void post(record::RowKind kind, const std::vector<record::Metric>& row);
     [[nodiscard]] record::EventWriter& events() { return events_; }
 
 private:

@@ -13,12 +13,10 @@
 #include "models/registry.h"
 #include "models/weights.h"
 #include "train/checkpoints.h"
-#include "train/confusion_picture.h"
-#include "train/domain_scores.h"
-#include "train/initial_weights.h"
 #include "train/loop.h"
 #include "train/ranks.h"
 #include "train/resume.h"
+#include "train/selection.h"
 #include "train/structure.h"
 #include "train/warnings.h"
 
@@ -77,186 +75,190 @@ private:
     const io::KeptFolder& folder_;
 };
 
-/// A run as it is ready to go on.
-struct Prepared {
-    Setup setup;
-    base::Recipe recipe;  ///< of all members; changes with the structure of the run
-    RunState state;       ///< of this rank's members
-    data::StoredData stored;
-    models::Course course;
-    io::Path out;
+Path numbered(const Path& base, int number) { return number == 1 ? base : Path(fmt::format("{}-{}", base.string(), number)); }
+
+/// A run from its recipe to its end, on one of `ranks`.
+class Training {
+public:
+    Training(base::Recipe recipe, const TrainRequest& request, Ranks& ranks, const std::vector<Listener*>& listeners,
+             const base::Clock& clock)
+        : request_(request), ranks_(ranks), listeners_(listeners), clock_(clock), out_(request.out), recipe_(std::move(recipe)) {}
+
+    base::Result<RunResult> run();
+
+private:
+    base::Status find_initial_weights();
+    base::Result<std::vector<std::string>> forms_of_all() const;
+    base::Status prepare(const std::vector<std::string>& forms);
+    base::Status load();
+    base::Result<record::RunDirectory> open_directory();
+    base::Result<RunResult> run_in(record::RunDirectory* directory);
+    base::Result<RunResult> lead(record::RunDirectory& directory);
+
+    const TrainRequest& request_;
+    Ranks& ranks_;
+    const std::vector<Listener*>& listeners_;
+    const base::Clock& clock_;
+    Path out_;
+    std::optional<record::RunLock> lock_;
+    Standing standing_;
+    std::optional<InitialWeights> init_;
+    base::Recipe recipe_;  ///< of all members; changes with the structure of the run
+    Setup setup_;
+    RunState state_;  ///< of this rank's members
+    data::StoredData stored_;
+    models::Course course_;
 };
 
-/// The part of a rank that writes nothing: what decides, as on rank 0, and what gives weights to it.
-base::Result<RunResult> follow(Prepared& run, Ranks& ranks, const TrainRequest& request, const base::Clock& clock) {
+/// With `directory` as rank 0, which alone writes; without it what decides, as on rank 0, and what gives weights to it.
+base::Result<RunResult> Training::run_in(record::RunDirectory* directory) {
     record::EventWriter nowhere = record::EventWriter::to_nowhere();
-    Loop loop(run.setup, run.state, run.out.string(), request.stop, clock, &ranks);
-    MILLRACE_LET(family, models::find_family(run.setup.settings.model));
-    MILLRACE_LET(structure_settings, read_structure(run.recipe, *family));
-    StructureChanges structure({loop, run.recipe, *family, structure_settings, request.adapt_source, run.stored, nowhere});
-    Selection selection(loop, run.state.best, run.out / "checkpoints" / "best",
+    record::EventWriter& events = directory != nullptr ? directory->events() : nowhere;
+    const io::Path folder = directory != nullptr ? directory->held().path() : io::Path();
+    std::optional<io::CheckpointStore> checkpoints;
+    std::unique_ptr<Telemetry> telemetry;
+    if (directory != nullptr) {
+        MILLRACE_TRY(cut_metrics(directory->metrics(), state_.metrics_offset));
+        const CheckpointSettings& keeping = setup_.settings.checkpoint;
+        MILLRACE_SET(checkpoints, io::CheckpointStore::open(directory->checkpoints(), {keeping.keep, keeping.keep_bytes},
+                                                            directory->path() / "checkpoints"));
+        std::unique_ptr<sense::Source> source;
+        if (setup_.settings.telemetry.interval.count() > 0)
+            source = request_.machine ? request_.machine() : sense::open_machine(sense::machine_options());
+        MILLRACE_SET(telemetry, Telemetry::start(setup_.settings.telemetry, folder, std::move(source), events, clock_));
+    }
+    Loop loop(setup_, state_, out_.string(), request_.stop, clock_, ranks_);
+    MILLRACE_LET(family, models::find_family(setup_.settings.model));
+    MILLRACE_LET(structure_settings, read_structure(recipe_, *family));
+    StructureChanges structure({loop, recipe_, *family, structure_settings, request_.adapt_source, stored_, events});
+    Selection selection(loop, state_.best, (directory != nullptr ? directory->checkpoints() : out_ / "checkpoints") / "best",
                         [&](const io::LoadedCheckpoint& checkpoint) { return structure.engine_of(checkpoint); });
-    Patience patience(loop, run.state.staleness, run.state.complete);
-    DomainScores domains(std::move(run.course), {});
-    Checkpoints saver({loop, run.recipe, nullptr, selection, patience, domains, nullptr, nowhere, clock, request.saves},
-                      run.state.members.empty() ? std::nullopt : std::optional(run.state.step));
-    for (Listener* part : std::initializer_list<Listener*>{&structure, &selection, &patience, &domains, &saver}) loop.add(*part);
-    return loop.run();
-}
-
-base::Result<RunResult> run_in(record::RunDirectory& directory, Prepared& run, Ranks* ranks, const TrainRequest& request,
-                               const std::vector<Listener*>& listeners, const base::Clock& clock) {
-    auto& [setup, recipe, state, stored, course, out] = run;
-    MILLRACE_TRY(cut_metrics(directory.metrics(), state.metrics_offset));
-    const io::KeptFolder& held = directory.held();
-    MILLRACE_LET(checkpoints, io::CheckpointStore::open(directory.checkpoints(),
-                                                        {setup.settings.checkpoint.keep, setup.settings.checkpoint.keep_bytes},
-                                                        directory.path() / "checkpoints"));
-    std::unique_ptr<sense::Source> source;
-    if (setup.settings.telemetry.interval.count() > 0)
-        source = request.machine ? request.machine() : sense::open_machine(sense::machine_options());
-    MILLRACE_LET(telemetry,
-                 Telemetry::start(setup.settings.telemetry, held.path(), std::move(source), directory.events(), clock));
-    Loop loop(setup, state, directory.path().string(), request.stop, clock, ranks);
-    MILLRACE_LET(family, models::find_family(setup.settings.model));
-    MILLRACE_LET(structure_settings, read_structure(recipe, *family));
-    StructureChanges structure({loop, recipe, *family, structure_settings, request.adapt_source, stored, directory.events()});
-    RunFiles files(loop, family->run_report, held);
-    Selection selection(loop, state.best, directory.checkpoints() / "best",
-                        [&](const io::LoadedCheckpoint& checkpoint) { return structure.engine_of(checkpoint); });
-    Patience patience(loop, state.staleness, state.complete);
-    DomainScores domains(std::move(course), held.path());
-    ConfusionPicture confusion(loop, selection, held.path());
-    RunLog log(loop, directory.metrics(), *telemetry, clock);
-    Checkpoints saver({loop, recipe, &checkpoints, selection, patience, domains, &log, directory.events(), clock, request.saves},
-                      state.members.empty() ? std::nullopt : std::optional(state.step));
-    RunWarnings warnings(loop, *telemetry, clock);
+    Patience patience(loop, state_.staleness, state_.complete);
+    DomainScores domains(std::move(course_), folder);
+    std::optional<RunFiles> files;
+    std::optional<ConfusionPicture> confusion;
+    std::optional<RunLog> log;
+    std::optional<RunWarnings> warnings;
+    if (directory != nullptr) {
+        files.emplace(loop, family->run_report, directory->held());
+        confusion.emplace(loop, selection, folder);
+        log.emplace(loop, directory->metrics(), *telemetry, clock_);
+        warnings.emplace(loop, *telemetry, clock_);
+    }
+    const auto pointer = [](auto& part) { return part ? &*part : nullptr; };
+    Checkpoints saver(
+        {loop, recipe_, pointer(checkpoints), selection, patience, domains, pointer(log), events, clock_, request_.saves},
+        state_.members.empty() ? std::nullopt : std::optional(state_.step));
     // The order of the listeners. Files about the run come before the best weights replace its newest. A report is complete
     // before its row is written: the machine, then the scores. Rows come before the checkpoint that holds their offset in the
     // file. The console and other listeners from outside see what is on the disk. Warnings are printed below the line of their
     // epoch.
-    for (Listener* part : std::initializer_list<Listener*>{&structure, &files, telemetry.get(), &selection, &patience, &domains,
-                                                           &log, &saver, &confusion})
-        loop.add(*part);
-    for (Listener* listener : listeners) loop.add(*listener);
-    loop.add(warnings);
+    std::vector<Listener*> parts{&structure, pointer(files), telemetry.get(), &selection,        &patience,
+                                 &domains,   pointer(log),   &saver,          pointer(confusion)};
+    if (directory != nullptr) parts.insert(parts.end(), listeners_.begin(), listeners_.end());
+    parts.push_back(pointer(warnings));
+    for (Listener* part : parts)
+        if (part != nullptr) loop.add(*part);
     return loop.run();
 }
 
 /// A run that ended before its first checkpoint begins anew, from where it began.
-base::Result<std::optional<InitialWeights>> initial_weights(const TrainRequest& request, const Standing& standing) {
-    std::optional<InitialWeights> found;
-    if (!request.resume && !request.init.empty()) {
-        MILLRACE_SET(found, load_initial_weights(request.init));
-    } else if (request.resume && !standing.checkpoint) {
-        MILLRACE_LET(manifest, record::read_manifest(request.out));
-        if (!manifest.init) return found;
-        MILLRACE_SET(found, reload_initial_weights(*manifest.init));
+base::Status Training::find_initial_weights() {
+    if (!request_.resume && !request_.init.empty()) {
+        MILLRACE_SET(init_, load_initial_weights(request_.init));
+    } else if (request_.resume && !standing_.checkpoint) {
+        MILLRACE_LET(manifest, record::read_manifest(request_.out));
+        if (manifest.init) MILLRACE_SET(init_, reload_initial_weights(*manifest.init));
     }
-    return found;
-}
-
-/// On GPUs some forms are chosen by timing: rank 0 does so, by itself, and all take what it has.
-base::Result<std::vector<std::string>> forms_of_all(const base::Recipe& recipe, const SourceAdapter& adapt, Ranks& ranks) {
-    const auto device = choose_device(recipe.text("device"));
-    std::string forms;
-    // Without a device there is an error to come, which set_up() gives.
-    if (ranks.leads() && ranks.data() != nullptr && device.ok() && *device == ops::DeviceKind::cuda) {
-        const auto rows = static_cast<std::int32_t>(recipe.integer("train.batch")) / ranks.data()->size();
-        if (auto own = ranks.own_part(recipe); own.ok())
-            if (auto setup = set_up(*own, true, {.adapt = adapt, .micro_batch = rows}); setup.ok())
-                forms = fmt::format("{}", fmt::join(setup->engine->backend().forms(), "\n"));
-    }
-    MILLRACE_LET(text, ranks.from_first(forms));
-    return text.empty() ? std::vector<std::string>{} : base::split(text, '\n');
-}
-
-Path numbered(const Path& base, int number) { return number == 1 ? base : Path(fmt::format("{}-{}", base.string(), number)); }
-
-/// What a run that goes on has, and what all start from.
-struct Beginning {
-    Standing standing;
-    std::optional<record::RunLock> lock;
-    std::optional<InitialWeights> init;
-    std::vector<std::string> forms;  ///< of a run without a checkpoint
-};
-
-/// Everything that may be wrong with a recipe or its data. Ranks agree once within it, before they open their devices.
-base::Result<Prepared> prepare(base::Recipe recipe, const TrainRequest& request, Ranks* ranks, Beginning& begin) {
-    Standing& standing = begin.standing;
-    if (request.resume) {
-        auto found = stand_of(request.out, recipe);
-        if (!found.ok())
-            return base::Error{fmt::format("cannot resume {}", request.out.string()), {}, found.error().exit_status}.because(
-                found.error());
-        standing = std::move(found).value();
-        if (standing.recipe) recipe = *standing.recipe;
-    }
-    MILLRACE_SET(begin.init, initial_weights(request, standing));
-    std::optional<InitialWeights>& init = begin.init;
-    Prepared run{{}, recipe, {}, {}, {}, request.out};
-    if (standing.checkpoint || init) {
-        MILLRACE_SET(run.stored, models::stored_data(recipe, init ? init->weights : *standing.checkpoint));
-        if (standing.checkpoint) run.stored.streamed = standing.state.data.streamed;
-    }
-    MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    MILLRACE_TRY(read_structure(recipe, *family));
-    base::Recipe own = recipe;
-    if (ranks != nullptr) MILLRACE_SET(own, ranks->own_part(recipe));
-    // The same split and forms as before, even if more memory is free or others are faster now: these round differently.
-    SetUpOptions options{request.adapt_source, standing.state.micro_batch, run.stored, true, standing.state.forms, ranks};
-    if (options.forms.empty()) options.forms = begin.forms;
-    MILLRACE_SET(run.setup, set_up(own, true, options));
-    return run;
-}
-
-/// Puts the run where it stands, before anything is written.
-base::Status load(Prepared& run, Ranks* ranks, Beginning& begin) {
-    Standing& standing = begin.standing;
-    std::optional<InitialWeights>& init = begin.init;
-    const base::Recipe& recipe = run.recipe;
-    Setup& setup = run.setup;
-    run.state = ranks != nullptr ? ranks->own_part(standing.state) : standing.state;
-    if (standing.checkpoint) {
-        if (!(standing.state.data == setup.data))
-            return recipe.bad("data.path",
-                              fmt::format("the run was trained on other data ({}; here: {}); resume with the same files",
-                                          data_text(standing.state.data, setup.unit), data_text(setup.data, setup.unit)));
-        if (ranks != nullptr) ranks->keep_own(*standing.checkpoint);
-        MILLRACE_TRY(restore(*setup.engine, setup.settings, run.state, *standing.checkpoint));
-        standing.checkpoint.reset();
-    } else {
-        run.state.epoch_sums = StepSums(setup.settings.members);
-        if (init) {
-            if (ranks != nullptr) ranks->keep_own(init->weights);
-            MILLRACE_TRY(models::load_initial(setup.engine->store(), init->weights, setup.engine->attachments()));
-        }
-    }
-    RunSettings all = setup.settings;
-    all.seeds = read_seeds(recipe);
-    MILLRACE_SET(run.course, course_of(recipe, all));
-    run.course.epochs = standing.state.domains;
     return base::ok();
 }
 
-record::Manifest manifest_of(const Prepared& run, const TrainRequest& request, std::optional<InitialWeights>& init) {
-    record::Manifest manifest;
-    manifest.command = request.command;
-    manifest.recipe = run.recipe.to_json();
-    manifest.device = run.setup.device;
-    manifest.versions = {{"compiler", base::compiler()}};
-    if (init) {
-        manifest.init = init->origin;
-        MILLRACE_LOG(info, "the weights start from {}", init->origin.path);
-        init.reset();
+/// On GPUs some forms are chosen by timing: rank 0 does so, by itself, and all take what it has.
+base::Result<std::vector<std::string>> Training::forms_of_all() const {
+    const auto device = choose_device(recipe_.text("device"));
+    std::string forms;
+    // Without a device there is an error to come, which set_up() gives.
+    if (ranks_.leads() && ranks_.data() != nullptr && device.ok() && *device == ops::DeviceKind::cuda) {
+        const auto rows = static_cast<std::int32_t>(recipe_.integer("train.batch")) / ranks_.data()->size();
+        if (auto own = ranks_.own_part(recipe_); own.ok())
+            if (auto setup = set_up(*own, true, {.adapt = request_.adapt_source, .micro_batch = rows}); setup.ok())
+                forms = fmt::format("{}", fmt::join(setup->engine->backend().forms(), "\n"));
     }
-    return manifest;
+    MILLRACE_LET(text, ranks_.from_first(forms));
+    return text.empty() ? std::vector<std::string>{} : base::split(text, '\n');
 }
 
-/// As rank 0, or alone.
-base::Result<RunResult> lead(record::RunDirectory& directory, Prepared& run, Ranks* ranks, const TrainRequest& request,
-                             const std::vector<Listener*>& listeners, const base::Clock& clock) {
-    auto result = run_in(directory, run, ranks, request, listeners, clock);
+/// Everything that may be wrong with a recipe or its data. Ranks agree once within it, before they open their devices. `forms`:
+/// of a run without a checkpoint.
+base::Status Training::prepare(const std::vector<std::string>& forms) {
+    if (request_.resume) {
+        auto found = stand_of(request_.out, recipe_);
+        if (!found.ok())
+            return base::Error{fmt::format("cannot resume {}", request_.out.string()), {}, found.error().exit_status}.because(
+                found.error());
+        standing_ = std::move(found).value();
+        if (standing_.recipe) recipe_ = *standing_.recipe;
+    }
+    MILLRACE_TRY(find_initial_weights());
+    if (standing_.checkpoint || init_) {
+        MILLRACE_SET(stored_, models::stored_data(recipe_, init_ ? init_->weights : *standing_.checkpoint));
+        if (standing_.checkpoint) stored_.streamed = standing_.state.data.streamed;
+    }
+    MILLRACE_LET(family, models::find_family(recipe_.text("model.name")));
+    MILLRACE_TRY(read_structure(recipe_, *family));
+    MILLRACE_LET(own, ranks_.own_part(recipe_));
+    // The same split and forms as before, even if more memory is free or others are faster now: these round differently.
+    SetUpOptions options{request_.adapt_source, standing_.state.micro_batch, stored_, true, standing_.state.forms, &ranks_};
+    if (options.forms.empty()) options.forms = forms;
+    MILLRACE_SET(setup_, set_up(own, true, options));
+    return base::ok();
+}
+
+/// Puts the run where it stands, before anything is written.
+base::Status Training::load() {
+    state_ = ranks_.own_part(standing_.state);
+    if (standing_.checkpoint) {
+        if (!(standing_.state.data == setup_.data))
+            return recipe_.bad("data.path",
+                               fmt::format("the run was trained on other data ({}; here: {}); resume with the same files",
+                                           data_text(standing_.state.data, setup_.unit), data_text(setup_.data, setup_.unit)));
+        ranks_.keep_own(*standing_.checkpoint);
+        MILLRACE_TRY(restore(*setup_.engine, setup_.settings, state_, *standing_.checkpoint));
+        standing_.checkpoint.reset();
+    } else {
+        state_.epoch_sums = StepSums(setup_.settings.members);
+        if (init_) {
+            ranks_.keep_own(init_->weights);
+            MILLRACE_TRY(models::load_initial(setup_.engine->store(), init_->weights, setup_.engine->attachments()));
+        }
+    }
+    RunSettings all = setup_.settings;
+    all.seeds = read_seeds(recipe_);
+    MILLRACE_SET(course_, course_of(recipe_, all));
+    course_.epochs = standing_.state.domains;
+    return base::ok();
+}
+
+/// Rank 0 takes the folder, and all learn which; the others have no directory.
+base::Result<record::RunDirectory> Training::open_directory() {
+    record::Manifest manifest;
+    manifest.command = request_.command;
+    manifest.recipe = recipe_.to_json();
+    manifest.device = setup_.device;
+    manifest.versions = {{"compiler", base::compiler()}};
+    if (request_.number_if_taken && !request_.resume) MILLRACE_SET(out_, claim_run_directory(request_.out));
+    if (init_) {
+        manifest.init = init_->origin;
+        MILLRACE_LOG(info, "the weights start from {}", init_->origin.path);
+        init_.reset();
+    }
+    return record::RunDirectory::open(out_, request_.resume ? record::RunStart::kResume : record::RunStart::kNew,
+                                      std::move(manifest), std::move(lock_));
+}
+
+/// As rank 0.
+base::Result<RunResult> Training::lead(record::RunDirectory& directory) {
+    auto result = run_in(&directory);
     if (!result.ok()) {
         const base::Error failure = directory.held().named(result.error());
         // The first failure is what the user must see; a disk that is full will fail here again.
@@ -270,67 +272,46 @@ base::Result<RunResult> lead(record::RunDirectory& directory, Prepared& run, Ran
         : result->stopped             ? "a listener stopped the run"
         : result->ended_early.empty() ? "the run ended"
                                       : result->ended_early);
-    for (Listener* listener : listeners) listener->on_finish(*result);  // in any case: the weights are saved
+    for (Listener* listener : listeners_) listener->on_finish(*result);  // in any case: the weights are saved
     if (!finished.ok()) return finished.error();
     return result;
 }
 
-/// Rank 0 takes the folder, and all learn which; the others have no directory.
-base::Result<std::optional<record::RunDirectory>> open_directory(Prepared& run, const TrainRequest& request, Beginning& begin) {
-    if (request.number_if_taken && !request.resume) MILLRACE_SET(run.out, claim_run_directory(request.out));
-    MILLRACE_LET(directory,
-                 record::RunDirectory::open(run.out, request.resume ? record::RunStart::kResume : record::RunStart::kNew,
-                                            manifest_of(run, request, begin.init), std::move(begin.lock)));
-    return std::optional(std::move(directory));
-}
-
-base::Result<RunResult> train_together(const base::Recipe& recipe, const TrainRequest& request, Ranks& ranks,
-                                       const std::vector<Listener*>& listeners, const base::Clock& clock) {
-    Beginning begin;
-    std::optional<comm::Watchdog::Pause> waits(std::in_place, ranks.watchdog());
-    base::Status locked = base::ok();
-    if (request.resume && ranks.leads()) {
-        if (auto lock = record::lock_run(request.out); lock.ok())
-            begin.lock = std::move(lock).value();
-        else
-            locked = lock.error();
-    }
-    const auto agree = [&](const auto& result) {
-        return comm::Group::agree(ranks.world(), result.ok() ? base::ok() : base::Status(result.error()));
+base::Result<RunResult> Training::run() {
+    std::optional<comm::Watchdog::Pause> waits(std::in_place, ranks_.watchdog());
+    // First of all: a process that still writes this run may be about to replace the checkpoint.
+    const auto take_lock = [&]() -> base::Status {
+        if (request_.resume && ranks_.leads()) MILLRACE_SET(lock_, record::lock_run(request_.out));
+        return base::ok();
     };
-    MILLRACE_TRY(agree(locked));
-    if (!request.resume) MILLRACE_SET(begin.forms, forms_of_all(recipe, request.adapt_source, ranks));
-    auto run = prepare(recipe, request, &ranks, begin);
-    if (ranks.refused()) return run.error();
-    MILLRACE_TRY(ranks.agree(run.ok() ? base::ok() : base::Status(run.error())));
-    for (const auto& [text, what] :
-         {std::pair{data_text(run->setup.data, run->setup.unit), "data"}, std::pair{run->setup.engine->plan_to_share(), "plan"}})
-        MILLRACE_TRY(ranks.all_equal(text, what));
-    if (ranks.data() != nullptr) {
-        base::Status warm = run->setup.engine->warm_up(run->setup.settings);
-        if (warm.ok()) warm = run->setup.engine->measure_messages(run->setup.settings);
+    MILLRACE_TRY(ranks_.agree(take_lock()));
+    std::vector<std::string> forms;
+    if (!request_.resume) MILLRACE_SET(forms, forms_of_all());
+    const base::Status prepared = prepare(forms);
+    if (ranks_.refused()) return prepared.error();
+    MILLRACE_TRY(ranks_.agree(prepared));
+    MILLRACE_TRY(ranks_.all_equal(data_text(setup_.data, setup_.unit), "data"));
+    MILLRACE_TRY(ranks_.all_equal(setup_.engine->plan_to_share(), "plan"));
+    if (ranks_.data() != nullptr) {
+        base::Status warm = setup_.engine->warm_up(setup_.settings);
+        if (warm.ok()) warm = setup_.engine->measure_messages(setup_.settings);
         if (!warm.ok()) {  // the others wait on their devices, where no agreement reaches them: the end of this process does
-            ranks.world().abandon();
+            ranks_.world().abandon();
             return warm.error();
         }
     }
-    MILLRACE_TRY(agree(load(*run, &ranks, begin)));
+    MILLRACE_TRY(ranks_.agree(load()));
     std::optional<record::RunDirectory> directory;
-    base::Status opened = base::ok();
-    if (ranks.leads()) {
-        auto found = open_directory(*run, request, begin);
-        if (found.ok())
-            directory = std::move(found).value();
-        else
-            opened = found.error();
-    }
-    MILLRACE_TRY(agree(opened));
-    MILLRACE_LET(out, ranks.from_first(run->out.string()));
-    run->out = out;
+    const auto open = [&]() -> base::Status {
+        if (ranks_.leads()) MILLRACE_SET(directory, open_directory());
+        return base::ok();
+    };
+    MILLRACE_TRY(ranks_.agree(open()));
+    MILLRACE_SET(out_, ranks_.from_first(out_.string()));
     waits.reset();
-    auto result = directory ? lead(*directory, *run, &ranks, request, listeners, clock) : follow(*run, ranks, request, clock);
+    auto result = directory ? lead(*directory) : run_in(nullptr);
     // Before the engine goes, whose communicator would wait for the others. An error without a text all ranks have.
-    if (!result.ok() && (ranks.leads() || !result.error().message.empty())) ranks.world().abandon();
+    if (!result.ok() && (ranks_.leads() || !result.error().message.empty())) ranks_.world().abandon();
     return result;
 }
 
@@ -341,17 +322,9 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     if (request.resume && !request.init.empty())
         return base::Error{"--init starts a new run and --resume continues one with its own weights; give one of the two",
                            request.init.string()};
-    if (request.group != nullptr && request.group->size() > 1) {
-        MILLRACE_LET(ranks, Ranks::open(*request.group, recipe));
-        return train_together(recipe, request, *ranks, listeners, clock);
-    }
-    Beginning begin;
-    // First of all: a process that still writes this run may be about to replace the checkpoint.
-    if (request.resume) MILLRACE_SET(begin.lock, record::lock_run(request.out));
-    MILLRACE_LET(run, prepare(recipe, request, nullptr, begin));
-    MILLRACE_TRY(load(run, nullptr, begin));
-    MILLRACE_LET(directory, open_directory(run, request, begin));
-    return lead(*directory, run, nullptr, request, listeners, clock);
+    const std::unique_ptr<comm::Group> alone = comm::single_group();
+    MILLRACE_LET(ranks, Ranks::open(request.group != nullptr ? *request.group : *alone, recipe));
+    return Training(recipe, request, *ranks, listeners, clock).run();
 }
 
 Path default_run_directory(const std::string& recipe_path) { return Path("runs") / Path(recipe_path).stem(); }

@@ -7,18 +7,30 @@
 namespace millrace::train {
 namespace {
 
+// Where a warning begins. The reports asked for 30 % of utilization, 50 ms of mean wait, and 5 and 10 % of spikes; the rest is
+// ours.
+constexpr double kLowUtilizationPercent = 30;
+constexpr double kLoaderSharePercent = 5;  ///< of a step's time
+constexpr double kLoaderMeanMs = 50;       ///< whatever the step takes
+constexpr double kSpikePercent = 5;        ///< of the steps: kLoaderSpike and longer
+constexpr double kManySpikesPercent = 10;  ///< of the steps: the source is too slow, not disturbed
+constexpr double kMemoryEdgePercent =
+    95;  ///< of what there is: the next larger batch will not fit, and the system starts to reclaim
+constexpr double kThrottledPercent = 10;    ///< of the samples: clocks may settle for a moment
+constexpr std::uint64_t kFewestWaits = 20;  ///< steps whose wait was measured
+
 constexpr const char* kFasterSource = "use a data set that fits the device's memory, a faster disk or a smaller train.batch";
 
 std::string bytes_text(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1u << 30)); }
 
-std::optional<Warning> low_utilization(const TrainingEvidence& e, const WarningPolicy& policy) {
-    if (!e.on_gpu || e.machine.samples < policy.fewest_samples) return std::nullopt;
+std::optional<Warning> low_utilization(const TrainingEvidence& e) {
+    if (!e.on_gpu || e.machine.samples < kFewestSamples) return std::nullopt;
     const std::optional<double> utilization = e.machine.resident_percent;
-    if (!utilization || *utilization >= policy.low_utilization_percent) return std::nullopt;
+    if (!utilization || *utilization >= kLowUtilizationPercent) return std::nullopt;
     std::string text = fmt::format("the GPU had a kernel for {:.0f} % of the time ({} samples", *utilization, e.machine.samples);
     if (e.machine.sm_active_percent) text += fmt::format(", {:.0f} % of the chip was busy", *e.machine.sm_active_percent);
     text += ")";
-    if (e.step_ms > 0 && e.loader.wait_ms.mean > policy.loader_share_percent / 100 * e.step_ms)
+    if (e.step_ms > 0 && e.loader.wait_ms.mean > kLoaderSharePercent / 100 * e.step_ms)
         text += fmt::format("; steps waited {:.2f} ms of {:.2f} for their data: speed up the source of the data first",
                             e.loader.wait_ms.mean, e.step_ms);
     else
@@ -30,11 +42,11 @@ std::optional<Warning> low_utilization(const TrainingEvidence& e, const WarningP
     return Warning{"low_utilization", std::move(text)};
 }
 
-std::optional<Warning> loader_wait(const TrainingEvidence& e, const WarningPolicy& policy) {
+std::optional<Warning> loader_wait(const TrainingEvidence& e) {
     const record::Statistics& wait = e.loader.wait_ms;
-    if (wait.count < policy.fewest_waits) return std::nullopt;
+    if (wait.count < kFewestWaits) return std::nullopt;
     const double share = e.step_ms > 0 ? 100 * wait.mean / e.step_ms : 0;
-    if (share <= policy.loader_share_percent && wait.mean <= policy.loader_mean_ms) return std::nullopt;
+    if (share <= kLoaderSharePercent && wait.mean <= kLoaderMeanMs) return std::nullopt;
     return Warning{
         "loader_wait",
         fmt::format("steps waited {:.2f} ms on average for their data (median {:.2f}, worst {:.1f}; {} above {} ms){}: {}",
@@ -43,11 +55,11 @@ std::optional<Warning> loader_wait(const TrainingEvidence& e, const WarningPolic
 }
 
 /// The mean may hide them: most steps find their data ready.
-std::optional<Warning> loader_spikes(const TrainingEvidence& e, const WarningPolicy& policy) {
+std::optional<Warning> loader_spikes(const TrainingEvidence& e) {
     const std::uint64_t waits = e.loader.wait_ms.count, spikes = e.loader.spikes;
-    if (waits < policy.fewest_waits) return std::nullopt;
+    if (waits < kFewestWaits) return std::nullopt;
     const double percent = 100 * static_cast<double>(spikes) / static_cast<double>(waits);
-    if (percent <= policy.spike_percent) return std::nullopt;
+    if (percent <= kSpikePercent) return std::nullopt;
     std::string worst;
     for (std::size_t i = 0; i < e.loader.worst_ms.size() && i < spikes; ++i)
         worst += fmt::format("{}{:.0f}", i > 0 ? ", " : "", e.loader.worst_ms[i]);
@@ -56,15 +68,15 @@ std::optional<Warning> loader_spikes(const TrainingEvidence& e, const WarningPol
         fmt::format("{} of {} steps ({:.0f} %) waited more than {} ms for their data, one every {:.1f} steps, the worst {} ms; "
                     "events.jsonl has what the machine did at each: {}",
                     spikes, waits, percent, kLoaderSpike.count(), e.loader.spike_spacing, worst,
-                    percent > policy.many_spikes_percent
+                    percent > kManySpikesPercent
                         ? kFasterSource
                         : "look there for other programs on the disk or the CPU, and for memory that runs short")};
 }
 
-std::optional<Warning> vram_edge(const TrainingEvidence& e, const WarningPolicy& policy) {
+std::optional<Warning> vram_edge(const TrainingEvidence& e) {
     if (e.machine.line.gpus.empty() || !e.machine.vram_peak_bytes) return std::nullopt;
     const std::optional<double> total = e.machine.line.gpus.front().memory_total_bytes;
-    if (!total || *e.machine.vram_peak_bytes < policy.memory_edge_percent / 100 * *total) return std::nullopt;
+    if (!total || *e.machine.vram_peak_bytes < kMemoryEdgePercent / 100 * *total) return std::nullopt;
     return Warning{
         "vram_edge",
         fmt::format("the GPU's memory was at {} of {} ({:.0f} %): lower train.batch, eval.batch or members, "
@@ -72,19 +84,19 @@ std::optional<Warning> vram_edge(const TrainingEvidence& e, const WarningPolicy&
                     bytes_text(*e.machine.vram_peak_bytes), bytes_text(*total), 100 * *e.machine.vram_peak_bytes / *total)};
 }
 
-std::optional<Warning> ram_edge(const TrainingEvidence& e, const WarningPolicy& policy) {
+std::optional<Warning> ram_edge(const TrainingEvidence& e) {
     const std::optional<double> peak = e.machine.ram_peak_bytes, total = e.machine.line.ram_total_bytes;
-    if (!peak || !total || *peak < policy.memory_edge_percent / 100 * *total) return std::nullopt;
+    if (!peak || !total || *peak < kMemoryEdgePercent / 100 * *total) return std::nullopt;
     return Warning{"ram_edge",
                    fmt::format("the machine's memory was at {} of {} ({:.0f} %): raise the limit of the container, end other "
                                "programs, or use a smaller data set",
                                bytes_text(*peak), bytes_text(*total), 100 * *peak / *total)};
 }
 
-std::optional<Warning> throttled(const TrainingEvidence& e, const WarningPolicy& policy) {
+std::optional<Warning> throttled(const TrainingEvidence& e) {
     const std::optional<double> share = e.machine.throttled_share;
-    if (!e.on_gpu || e.machine.samples < policy.fewest_samples || !share) return std::nullopt;
-    if (100 * *share <= policy.throttled_percent) return std::nullopt;
+    if (!e.on_gpu || e.machine.samples < kFewestSamples || !share) return std::nullopt;
+    if (100 * *share <= kThrottledPercent) return std::nullopt;
     return Warning{"throttled",
                    fmt::format("the GPU ran below its clocks in {:.0f} % of {} samples ({}{}): look at its power limit "
                                "(nvidia-smi -q -d POWER) and its cooling",
@@ -94,10 +106,10 @@ std::optional<Warning> throttled(const TrainingEvidence& e, const WarningPolicy&
 
 }  // namespace
 
-std::vector<Warning> judge(const TrainingEvidence& evidence, const WarningPolicy& policy) {
+std::vector<Warning> judge(const TrainingEvidence& evidence) {
     std::vector<Warning> warnings;
     for (auto* const rule : {low_utilization, loader_wait, loader_spikes, vram_edge, ram_edge, throttled})
-        if (std::optional<Warning> warning = rule(evidence, policy)) warnings.push_back(std::move(*warning));
+        if (std::optional<Warning> warning = rule(evidence)) warnings.push_back(std::move(*warning));
     return warnings;
 }
 

@@ -11,20 +11,6 @@
 
 namespace millrace::train {
 
-/// Where a warning begins. The reports asked for 30 % of utilization, 50 ms of mean wait, and 5 and 10 % of spikes; the rest is
-/// ours.
-struct WarningPolicy {
-    double low_utilization_percent = 30;
-    double loader_share_percent = 5;   ///< of a step's time
-    double loader_mean_ms = 50;        ///< whatever the step takes
-    double spike_percent = 5;          ///< of the steps: kLoaderSpike and longer
-    double many_spikes_percent = 10;   ///< of the steps: the source is too slow, not disturbed
-    double memory_edge_percent = 95;   ///< of what there is: the next larger batch will not fit, and the system starts to reclaim
-    double throttled_percent = 10;     ///< of the samples: clocks may settle for a moment
-    std::uint64_t fewest_samples = 3;  ///< of the machine; one reading says little
-    std::uint64_t fewest_waits = 20;   ///< steps whose wait was measured
-};
-
 struct TrainingEvidence {
     MachineReport machine;
     LoaderReport loader;
@@ -39,7 +25,7 @@ struct Warning {
     std::string text;
 };
 
-std::vector<Warning> judge(const TrainingEvidence& evidence, const WarningPolicy& policy = {});
+std::vector<Warning> judge(const TrainingEvidence& evidence);
 
 /// Lets each cause through once until the next epoch begins.
 class WarningGate {

@@ -1,4 +1,4 @@
-#include "tune/report.h"
+#include "tune/tune.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "tape/slices.h"
-#include "train/in_flight.h"
+#include "train/metrics_reader.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::tune {
@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::uint64_t kMostSteps = 20000;  ///< of a window
 constexpr double kWarmUpSeconds = 0.1;
-constexpr std::uint64_t kOtherOrder = 0x9e3779b97f4a7c15ull;
 
 std::chrono::nanoseconds now() { return base::SteadyClock::shared().now(); }
 
@@ -56,15 +55,6 @@ Stepper::Stepper(train::Setup setup, sense::Source* machine)
       machine_(machine),
       reader_(engine().store().ring_rows(), engine().store().options().ring_capacity, engine().members()) {}
 
-std::int64_t Stepper::step_samples() const {
-    const train::EpochSteps& epoch = setup_.engine->epoch();
-    return (epoch.regular > 0 ? epoch.step : epoch.last).total() * setup_.engine->members();
-}
-
-void Stepper::drain() {
-    (void)reader_.drain([this](train::RingRows rows) { rows_.insert(rows_.end(), rows.begin(), rows.end()); });
-}
-
 base::Result<std::vector<ops::MetricsRow>> Stepper::steps(std::uint64_t count) {
     const auto each = static_cast<std::uint64_t>(engine().epoch().count());
     const data::StepsDone done = [this]() -> base::Result<std::uint64_t> {
@@ -87,12 +77,6 @@ base::Result<std::vector<ops::MetricsRow>> Stepper::steps(std::uint64_t count) {
     MILLRACE_TRY(engine().backend().check());
     drain();
     return std::move(rows_);
-}
-
-void Stepper::change_order() {
-    std::vector<ops::MemberState> states = engine().store().read_states();
-    for (ops::MemberState& state : states) state.seed ^= kOtherOrder;
-    engine().store().write_states(states);
 }
 
 base::Status Stepper::skip_rows() {

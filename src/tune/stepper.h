@@ -50,19 +50,28 @@ public:
     base::Result<std::vector<ops::MetricsRow>> steps(std::uint64_t count);
     /// Samples come in another order than that of the recipe's seeds: those that a stepper has just learned from would not stand
     /// for the rest.
-    void change_order();
+    void change_order() {
+        std::vector<ops::MemberState> states = engine().store().read_states();
+        for (ops::MemberState& state : states) state.seed ^= 0x9e3779b97f4a7c15ull;
+        engine().store().write_states(states);
+    }
     /// The next step's rows, without a step: how fast the readers are when nothing else limits them.
     base::Status skip_rows();
 
     [[nodiscard]] train::Engine& engine() { return *setup_.engine; }
     [[nodiscard]] const train::Setup& setup() const { return setup_; }
     /// Of all members, in a full step.
-    [[nodiscard]] std::int64_t step_samples() const;
+    [[nodiscard]] std::int64_t step_samples() const {
+        const train::EpochSteps& epoch = setup_.engine->epoch();
+        return (epoch.regular > 0 ? epoch.step : epoch.last).total() * setup_.engine->members();
+    }
     [[nodiscard]] std::uint64_t done() const { return step_; }
 
 private:
     explicit Stepper(train::Setup setup, sense::Source* machine);
-    void drain();
+    void drain() {
+        (void)reader_.drain([this](train::RingRows rows) { rows_.insert(rows_.end(), rows.begin(), rows.end()); });
+    }
     [[nodiscard]] std::optional<double> joules() const;
 
     train::Setup setup_;

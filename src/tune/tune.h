@@ -1,5 +1,6 @@
 #pragma once
-// Finds how a recipe runs fastest on this machine, and what another batch would mean for the time to a target.
+// Finds how a recipe runs fastest on this machine, and what another batch would mean for the time to a target. A table for
+// people, JSON with stable keys, and the recipe that it recommends.
 
 #include <cstdint>
 #include <functional>
@@ -60,5 +61,14 @@ struct Report {
 /// An error when the recipe itself cannot run. Whatever else fails is a row or a reason.
 base::Result<Report> tune(const base::Recipe& recipe, const TuneOptions& options,
                           const base::Clock& clock = base::SteadyClock::shared());
+
+std::string report_text(const Report& report);
+/// Keys: docs/tune.md.
+std::string report_json(const Report& report);
+
+/// The first words of every recipe that tuned_recipe() writes.
+constexpr const char* kTunedMark = "# Tuned by millrace";
+/// The keys of `recipe` that are not as by default, with the changes, as TOML; machine, `date` and reasons are comments.
+base::Result<std::string> tuned_recipe(const base::Recipe& recipe, const Report& report, const std::string& date);
 
 }  // namespace millrace::tune

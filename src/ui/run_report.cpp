@@ -8,7 +8,6 @@
 #include "plot/page.h"
 #include "plot/svg.h"
 #include "ui/embedded.h"
-#include "ui/run_json.h"
 #include "ui/stream_rows.h"
 
 namespace millrace::ui {
@@ -65,12 +64,7 @@ Json pictures_in(const io::HeldFolder& folder) {
 /// JSON that may stand within a script element.
 std::string inside_script(const std::string& json) {
     std::string text;
-    for (const char c : json) {
-        if (c == '<')
-            text += "\\u003c";
-        else
-            text += c;
-    }
+    for (const char c : json) text += c == '<' ? "\\u003c" : std::string(1, c);
     return text;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,6 +71,9 @@ private:
     RunSummary about_;  ///< from the manifest alone
     RunSummary summary_;
 };
+
+/// A summary for programs: `millrace runs --json` and the page. What is not known is left out, and the recipe unless wanted.
+nlohmann::ordered_json run_json(const RunSummary& run, bool with_recipe = true);
 
 /// "run/metrics.jsonl", and "metrics.jsonl" for the folder itself.
 std::string below(const std::string& run, std::string_view file);

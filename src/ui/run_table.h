@@ -1,7 +1,10 @@
 #pragma once
-// `millrace runs`: summaries as a table or as JSON, filtered and sorted.
+// Tables of runs, as text and as JSON: `millrace runs`, filtered and sorted, and `millrace compare`, where two trainings differ.
 
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ui/run_summary.h"
@@ -21,9 +24,14 @@ bool fits(const RunSummary& run, const RunFilter& filter);
 /// By a column or a recipe's key, numbers by their value; runs without one are last. An error where no run knows the key.
 base::Status sort_runs(std::vector<RunSummary>& runs, const std::string& key, bool reverse);
 
-/// Rows in columns, for a terminal: long texts are cut, and control characters made harmless.
-std::string columns_text(const std::vector<std::vector<std::string>>& rows);
+/// For a terminal: long texts are cut, and control characters made harmless.
 std::string runs_text(const std::vector<RunSummary>& runs);
 std::string runs_json(const std::vector<RunSummary>& runs);
+
+/// Both runs, when both are folders that `millrace train` wrote.
+std::optional<std::pair<RunSummary, RunSummary>> two_trainings(const std::string& before, const std::string& after);
+/// What they have in common and where they differ: recipes, scores, curves, speed.
+std::string trainings_text(const RunSummary& before, const RunSummary& after);
+nlohmann::ordered_json trainings_json(const RunSummary& before, const RunSummary& after);
 
 }  // namespace millrace::ui

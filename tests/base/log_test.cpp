@@ -31,10 +31,7 @@ namespace {
 class Log : public testing::Test {
 protected:
     void SetUp() override { set_log_level(LogLevel::training); }
-    void TearDown() override {
-        set_line_guard({}, {});
-        set_log_level(LogLevel::training);
-    }
+    void TearDown() override { set_log_level(LogLevel::training); }
     test::CapturedLog log_;
 };
 
@@ -86,10 +83,15 @@ TEST_F(Log, StderrGetsPlainLinesWhenItIsNoTerminal) {
 }
 
 TEST_F(Log, ProgressLineIsClearedAndRedrawnAroundALine) {
-    set_line_guard([] { return "<clear>"; }, [] { return "<progress>"; });
-    write_to_terminal("<progress>");
-    MILLRACE_LOG(info, "text");
-    EXPECT_EQ(log_.text(), "<progress><clear>text\n<progress>");
+    {
+        LiveLines lines(true);
+        lines.draw("first\nsecond");
+        MILLRACE_LOG(info, "text");
+    }
+    const std::string cleared = "\r\x1b[K\x1b[1A\x1b[K";
+    EXPECT_EQ(log_.text(), "first\nsecond" + cleared + "text\nfirst\nsecond" + cleared);
+    MILLRACE_LOG(info, "alone");
+    EXPECT_TRUE(log_.text().ends_with("alone\n"));
 }
 
 TEST_F(Log, ColourOnlyOnATerminalWithoutNoColor) {

@@ -1,4 +1,4 @@
-#include "bench/gpu_activity.h"
+#include "bench/bench.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/product_ceiling.h"
+#include "bench/bench.h"
 
 #include <gtest/gtest.h>
 

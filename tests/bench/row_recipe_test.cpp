@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "bench/peers.h"
-#include "bench/points.h"
-#include "bench/random_data.h"
 #include "places.h"
 
 namespace millrace::bench {

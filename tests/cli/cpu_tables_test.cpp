@@ -1,6 +1,6 @@
 // MILLRACE_CPU: every command that computes takes the kernels it names, or refuses.
 #include "cli/folder.h"
-#include "ops/cpu/tables.h"
+#include "ops/cpu/cpu_backend.h"
 
 namespace millrace::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/folder.h"
 #include "data/makers.h"
 #include "io/file.h"
-#include "io/hdf5_writer.h"
+#include "io/hdf5.h"
 #include "io/sound_file.h"
 #include "ops/backend.h"
 

@@ -7,9 +7,9 @@
 
 #include "base/json.h"
 #include "cli/folder.h"
-#include "data/recordings/files.h"
+#include "data/folder.h"
 #include "io/checkpoint.h"
-#include "io/hdf5_writer.h"
+#include "io/hdf5.h"
 
 namespace millrace::cli {
 namespace {

@@ -76,22 +76,17 @@ TEST(Progress, WaitsWhileSomethingIsUnderWay) {
 /// A group of two whose other rank never comes.
 class Lonely : public Group {
 public:
-    Lonely() {
-        rank_ = 1;
-        size_ = 2;
-        hosts_ = {"near", "far"};
-    }
-
-    base::Result<std::unique_ptr<Group>> split(int) override { return base::Error{"no such peer"}; }
+    Lonely() : Group(&kTable, {1, 2, 1, 2}, {"near", "far"}) {}
 
 private:
-    base::Status do_all_to_all(const void*, void*, std::size_t) override { return base::ok(); }
-    base::Status do_all_gather(const void*, void*, std::size_t) override { return base::ok(); }
-    base::Status do_broadcast(void*, std::size_t, int) override { return base::Error{"no such peer"}; }
-    base::Status do_all_reduce(float*, std::size_t) override { return base::ok(); }
-    base::Status do_barrier() override {
-        for (;;) std::this_thread::sleep_for(1s);
-    }
+    static constexpr MpiTable kTable = {
+        .version = kMpiTableVersion,
+        .broadcast = [](int, void*, std::size_t, int) { return "no such peer"; },
+        .barrier = [](int) -> const char* {
+            for (;;) std::this_thread::sleep_for(1s);
+        },
+        .close = []() -> const char* { return nullptr; },
+    };
 };
 
 TEST(WatchdogDeath, NamesRankHostAndStep) {

@@ -1,14 +1,14 @@
 // Inputs without answers: which files are taken, in which order, and what is refused.
-#include "data/inputs.h"
+#include "data/forms.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "data/class_folders.h"
+#include "data/folder.h"
 #include "data/images/image_set.h"
-#include "io/row_writer.h"
+#include "io/table_file.h"
 #include "temporary_folder.h"
 
 namespace millrace::data {

@@ -1,6 +1,6 @@
 // Folders of recordings in HDF5: what is read, and what is refused with which words.
 
-#include "data/recordings/load_recordings.h"
+#include "data/recordings/recording_set.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "data/load.h"
 #include "data/recording_files.h"
-#include "io/hdf5_writer.h"
+#include "io/hdf5.h"
 #include "temporary_folder.h"
 #include "tensor/dtype.h"
 

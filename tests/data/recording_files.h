@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "data/recordings/files.h"
-#include "io/hdf5_writer.h"
+#include "data/folder.h"
+#include "io/hdf5.h"
 #include "tensor/dtype.h"
 
 namespace millrace::data::testing {

@@ -12,7 +12,7 @@ namespace millrace::data {
 namespace {
 
 struct Gathered {
-    Gathered(std::shared_ptr<const ImageSet> set, Augmentation augmentation, Part part, std::int32_t rows, bool training,
+    Gathered(std::shared_ptr<const SampleSet> set, Augmentation augmentation, Part part, std::int32_t rows, bool training,
              int members = 1)
         : source(std::move(set), augmentation), rig(source, ops::DeviceKind::ref, training, members, [&](tape::Builder& builder) {
               x = behind_two_columns(builder, rows, source.fields()[0].width);
@@ -25,12 +25,11 @@ struct Gathered {
     GatherRig rig;
 };
 
-std::vector<double> normalised(const ImageSet& set, const LabeledImages& images, std::size_t index) {
-    const std::size_t pixels = std::size_t{images.rows} * images.columns;
+std::vector<double> normalised(const SampleSet& set, std::int32_t sample) {
     std::vector<double> row;
-    for (std::size_t p = 0; p < pixels; ++p)
-        row.push_back((images.pixels[index * pixels + p] / 255.0 - static_cast<float>(set.pixels.mean)) /
-                      static_cast<float>(set.pixels.deviation));
+    for (std::int32_t p = 0; p < set.width; ++p)
+        row.push_back((set.bytes[static_cast<std::size_t>(sample * set.width + p)] / 255.0 - set.preparation.mean[0]) /
+                      set.preparation.deviation[0]);
     return row;
 }
 
@@ -41,13 +40,10 @@ TEST(ResidentSamples, EvaluationReadsEachPartInItsOrder) {
         Gathered gathered(set, {}, part, rows, false);
         ASSERT_EQ(gathered.source.samples(part), rows);
         const auto values = gathered.rig.program->read(gathered.x), labels = gathered.rig.program->read(gathered.labels);
-        const LabeledImages& images = part == Part::test ? set->test : set->train;
         for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
-            const std::size_t index = part == Part::test    ? row
-                                      : part == Part::train ? set->split.training[row]
-                                                            : set->split.validation[row];
-            EXPECT_EQ(labels[row], images.labels[index]);
-            const auto wanted = normalised(*set, images, index);
+            const std::int32_t sample = set->part(part)[row];
+            EXPECT_EQ(labels[row], set->labels[static_cast<std::size_t>(sample)]);
+            const auto wanted = normalised(*set, sample);
             for (std::size_t p = 0; p < wanted.size(); ++p)
                 ASSERT_NEAR(values[row * wanted.size() + p], wanted[p], 1e-6) << row << " " << p;
         }
@@ -60,7 +56,7 @@ TEST(ResidentSamples, AnEpochVisitsEverySampleOnceInEachMembersOwnOrder) {
     const auto values = gathered.rig.program->read(gathered.x);
     const std::size_t pixels = 25;
     std::vector<std::vector<double>> wanted;
-    for (std::uint32_t index : set->split.training) wanted.push_back(normalised(*set, set->train, index));
+    for (const std::int32_t sample : set->part(Part::train)) wanted.push_back(normalised(*set, sample));
     std::vector<std::vector<std::size_t>> orders(2);
     for (std::size_t member = 0; member < 2; ++member)
         for (std::size_t row = 0; row < 27; ++row) {
@@ -93,7 +89,7 @@ TEST(ResidentSamples, AugmentationTouchesTrainingAlone) {
 TEST(ResidentSamples, SetsThatCannotTrainAreRefused) {
     auto backend = ops::make_backend(ops::DeviceKind::ref, {}).value();
     auto refused = [&](auto change, Augmentation augmentation, const char* word) {
-        SampleSet set = samples_of(*millrace::testing::tiny_set(30, 7));
+        SampleSet set = *millrace::testing::tiny_set(30, 7);
         change(set);
         tape::Store store(*backend, {});
         ResidentSamples source(std::make_shared<const SampleSet>(std::move(set)), augmentation);

@@ -1,6 +1,6 @@
 // Recordings that are streamed from their files: which rows come when, in how much memory, and what is refused.
 
-#include "data/recordings/streamed_recordings.h"
+#include "data/recordings/resident_recordings.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,7 @@
 #include <set>
 
 #include "data/recording_files.h"
-#include "data/recordings/load_recordings.h"
-#include "data/recordings/pack.h"
+#include "data/recordings/recording_set.h"
 #include "io/hdf5.h"
 #include "tape/program.h"
 #include "temporary_folder.h"

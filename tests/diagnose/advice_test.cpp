@@ -1,4 +1,4 @@
-#include "diagnose/findings/advice.h"
+#include "diagnose/findings/findings.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "diagnose/reading/assumed_link.h"
+#include "diagnose/reading/gpu_models.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // How far runs of one program lie apart: assumed, or measured by several recordings.
 
-#include "diagnose/compare/spread.h"
+#include "diagnose/compare/compare.h"
 
 #include <gtest/gtest.h>
 

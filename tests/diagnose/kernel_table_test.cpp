@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "diagnose/reading/multiprocessors.h"
+#include "diagnose/reading/gpu_models.h"
 #include "diagnose/simulated_cases.h"
 
 namespace millrace::diagnose {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "diagnose/reading/call_names.h"
-#include "diagnose/reading/multiprocessors.h"
+#include "diagnose/reading/gpu_models.h"
 #include "places.h"
 #include "temporary_folder.h"
 #include "text_source.h"

@@ -1,4 +1,4 @@
-#include "diagnose/replay/pace.h"
+#include "diagnose/replay/study.h"
 
 #include <gtest/gtest.h>
 

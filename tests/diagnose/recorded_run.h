@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "record/launch_size.h"
+#include "record/probe_records.h"
 #include "record/run_directory.h"
 #include "record/trace_file.h"
 #include "temporary_folder.h"

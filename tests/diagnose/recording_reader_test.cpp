@@ -117,8 +117,8 @@ TEST_F(Recording, BlocksSayWhatCountingTheirStepsCost) {
     Slots slots;
     slots.call(record::CallKind::kLaunch, 200, 300, 1, 0);
     ASSERT_TRUE(trace->records({9, 0, 0}, slots.slots).ok());
-    ASSERT_TRUE(trace->block({1000, 1'000'001'000, 1000, 9, CallKind::kGraphLaunch, 2}).ok());
-    ASSERT_TRUE(trace->block({2'000'000'000, 3'000'000'000, 1000, 9, CallKind::kEventRecord, 2}).ok());
+    ASSERT_TRUE(trace->block({1000, 1'000'001'000, 1000, 9, 2, CallKind::kGraphLaunch}).ok());
+    ASSERT_TRUE(trace->block({2'000'000'000, 3'000'000'000, 1000, 9, 2, CallKind::kEventRecord}).ok());
     ASSERT_TRUE(trace->flush().ok());
     EXPECT_NEAR(read().counting_share, 0.005, 1e-9) << "2,000 launches in two seconds, 5 us each";
 }
@@ -133,11 +133,11 @@ TEST_F(Recording, BlocksSayHowLongCuptiWasThere) {
     left.kind = record::RecordKind::kLeft;
     left.begin = left.end = 1'500'000'000;
     ASSERT_TRUE(trace->records({9, 0, 0}, slots.slots).ok());
-    ASSERT_TRUE(trace->block({1'000'000'000, 3'000'000'000, 1000, 9, CallKind::kGraphLaunch, 2}).ok());
+    ASSERT_TRUE(trace->block({1'000'000'000, 3'000'000'000, 1000, 9, 2, CallKind::kGraphLaunch}).ok());
     ASSERT_TRUE(trace->flush().ok());
     EXPECT_EQ(read().presence_share, 1) << "nobody says that it left";
     ASSERT_TRUE(trace->records({9, 0, 0}, std::span(&left, 1)).ok());
-    ASSERT_TRUE(trace->block({3'000'000'000, 4'000'000'000, 1000, 8, CallKind::kGraphLaunch, 2}).ok());
+    ASSERT_TRUE(trace->block({3'000'000'000, 4'000'000'000, 1000, 8, 2, CallKind::kGraphLaunch}).ok());
     ASSERT_TRUE(trace->flush().ok());
     EXPECT_NEAR(read().presence_share, 0.5, 1e-12) << "half a second of two in one process, a second in another";
     record::Record window;

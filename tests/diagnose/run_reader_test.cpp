@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "io/checkpoint.h"
-#include "io/checkpoint_files.h"
 #include "record/sink_rig.h"
 #include "record/sinks.h"
 #include "temporary_folder.h"
@@ -127,7 +126,7 @@ TEST(ReadRun, GivesEverythingTheRunHolds) {
         auto run = RunDirectory::open(folder / "run", RunStart::kNew, read_manifest());
         ASSERT_TRUE(run.ok());
         ASSERT_TRUE(run->metrics().append({{"kind", "interval"}, {"step", std::int64_t{1}}, {"loss", 0.5}}).ok());
-        auto samples = json_lines_sink(run->samples(), FileStart::kAppend);
+        auto samples = json_lines_sink(run->samples());
         ASSERT_TRUE((*samples)->write(row_of(busy_sample(0))).ok());
         ASSERT_TRUE(run->events().append("warning", "the loader is slow", {{"share_percent", 12.5}}).ok());
         auto store = io::CheckpointStore::open(run->checkpoints());
@@ -199,7 +198,7 @@ TEST(RunDirectory, FolderWithTheHalfOfAFirstManifestCanBeUsed) {
     auto run = RunDirectory::open(folder, resumed ? RunStart::kResume : RunStart::kNew, read_manifest());
     if (!run.ok()) ::_exit(10);
     std::vector<std::unique_ptr<Sink>> sinks;
-    auto samples = json_lines_sink(run->samples(), FileStart::kAppend);
+    auto samples = json_lines_sink(run->samples());
     if (!samples.ok()) ::_exit(11);
     sinks.push_back(std::move(samples).value());
     SinkThread thread(std::move(sinks));

@@ -10,7 +10,6 @@
 #include "diagnose/reading/timeline_reader.h"
 #include "fuzz/timeline_check.h"
 #include "record/trace_file.h"
-#include "record/trace_frames.h"
 
 namespace millrace::fuzz {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "diagnose/reading/run_reader.h"
-#include "io/checkpoint_files.h"
+#include "io/checkpoint.h"
 #include "record/metric_table.h"
 
 namespace millrace::fuzz {

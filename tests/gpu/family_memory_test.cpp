@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "bench/random_data.h"
+#include "bench/row_recipe.h"
 #include "data/pairs/resident_pairs.h"
 #include "data/recordings/resident_recordings.h"
 #include "models/backend_options.h"
@@ -35,7 +35,8 @@ std::unique_ptr<data::BatchSource> pairs(std::uint32_t width) {
     for (std::vector<float>* rows : {&set->inputs, &set->targets})
         for (std::size_t i = 0; i < std::size_t{kPairs} * width; ++i)
             rows->push_back(0.05f * std::sin(1.3f * static_cast<float>(i) + (rows == &set->inputs ? 0.1f : 0.7f)));
-    for (std::uint32_t i = 0; i < kPairs; ++i) (i < 45 ? set->split.validation : set->split.training).push_back(i);
+    for (std::uint32_t i = 0; i < kPairs; ++i)
+        (i < 45 ? set->part(data::Part::validation) : set->part(data::Part::train)).push_back(static_cast<std::int32_t>(i));
     return std::make_unique<data::PairSource>(std::move(set));
 }
 

@@ -21,7 +21,8 @@ std::shared_ptr<const data::PairSet> pairs(std::int32_t width) {
     for (std::vector<float>* rows : {&set->inputs, &set->targets})
         for (std::size_t i = 0; i < std::size_t{kPairs} * set->dimensions; ++i)
             rows->push_back(0.05f * std::sin(1.3f * static_cast<float>(i) + (rows == &set->inputs ? 0.1f : 0.7f)));
-    for (std::uint32_t i = 0; i < kPairs; ++i) (i < 16 ? set->split.validation : set->split.training).push_back(i);
+    for (std::uint32_t i = 0; i < kPairs; ++i)
+        (i < 16 ? set->part(data::Part::validation) : set->part(data::Part::train)).push_back(static_cast<std::int32_t>(i));
     return set;
 }
 

@@ -12,7 +12,7 @@
 #include <csignal>
 #include <thread>
 
-#include "io/append_stream.h"
+#include "io/line_file.h"
 #include "temporary_folder.h"
 
 namespace millrace::io {
@@ -138,7 +138,7 @@ TEST(WriteAtomically, MissingFolderIsAnError) { EXPECT_FALSE(write_atomically("/
 TEST(FileWriter, FullDeviceIsAnErrorThatStays) {
     auto full = open_file("/dev/full", O_WRONLY);
     if (!full.ok()) GTEST_SKIP() << "no /dev/full here";
-    FileWriter writer(full->get(), "/dev/full");
+    FileWriter writer(*full, "/dev/full");
     EXPECT_TRUE(writer.write(bytes_of("fits the buffer")).ok());
     const auto flushed = writer.flush();
     ASSERT_FALSE(flushed.ok());

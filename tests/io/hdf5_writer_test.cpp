@@ -1,4 +1,4 @@
-#include "io/hdf5_writer.h"
+#include "io/hdf5.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "io/kept_folder.h"
+#include "io/held_folder.h"
 
 #include <gtest/gtest.h>
 

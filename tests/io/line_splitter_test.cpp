@@ -1,4 +1,4 @@
-#include "io/line_splitter.h"
+#include "io/line_file.h"
 
 #include <gtest/gtest.h>
 

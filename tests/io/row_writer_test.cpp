@@ -1,4 +1,4 @@
-#include "io/row_writer.h"
+#include "io/table_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "io/staged_folder.h"
+#include "io/pending_file.h"
 
 #include <gtest/gtest.h>
 

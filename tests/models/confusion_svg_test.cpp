@@ -1,4 +1,4 @@
-#include "models/confusion_svg.h"
+#include "models/class_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Profiles and recipe keys of the energy flow model.
 
-#include "models/families.h"
+#include "models/registry.h"
 
 #include <gtest/gtest.h>
 

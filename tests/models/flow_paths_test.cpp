@@ -1,13 +1,13 @@
 // The ways of flows, made from the tables of a program that keeps them all.
 
-#include "models/energy_flow/flow_paths.h"
+#include "models/energy_flow/flow_trace.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/surface_scoring.h"
+#include "models/energy_flow/scoring.h"
 #include "models/flow_rig.h"
 
 namespace millrace::models {

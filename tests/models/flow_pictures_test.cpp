@@ -5,8 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "models/energy_flow/energy_scale.h"
-#include "models/energy_flow/sample_svg.h"
+#include "models/energy_flow/flow_trace.h"
 #include "report/svg_text.h"
 
 namespace millrace::models {

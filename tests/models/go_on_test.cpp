@@ -1,6 +1,6 @@
 // Writing text: a token at a time gives what the whole window gives, and tokens are drawn as asked.
 
-#include "models/go_on.h"
+#include "models/language_model.h"
 
 #include <gtest/gtest.h>
 

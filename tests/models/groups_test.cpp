@@ -204,7 +204,7 @@ TEST_P(Groups, ResumedTableGoesOnToTheBit) {
     tape::Store &from = *whole.rig.store, &to = *resumed.rig.store;
     train::RunState state;
     state.members = from.read_states();
-    state.groups = train::read_groups(from);
+    train::read_groups(from, state);
     state.epoch_sums = train::StepSums(2);
     const auto read = train::decode_state(train::encode_state(state), "state.json");
     ASSERT_TRUE(read.ok()) << read.error().text();
@@ -250,8 +250,8 @@ TEST(GroupTable, StatesOfBeforeGroupsGiveTheMembersCount) {
     EXPECT_EQ(run.group(1, tape::kNoDecay).applied, 7u);
     EXPECT_EQ(run.group(1, tape::kRunning).applied, 0u) << "a fixed group has no steps";
     EXPECT_EQ(run.group(0, tape::kWeights).applied, 0u);
-    state.groups = train::read_groups(*run.rig.store);
-    state.groups[1][0].name = "another";
+    train::read_groups(*run.rig.store, state);
+    state.group_names[0] = "another";
     EXPECT_FALSE(train::write_groups(*run.rig.store, state).ok());
 }
 

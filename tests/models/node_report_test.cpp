@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "models/k1/information.h"
 #include "models/k1/node_report.h"
 #include "models/language_rig.h"
 

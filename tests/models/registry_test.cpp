@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "models/baselines/widths.h"
+#include "models/baselines/baseline.h"
 #include "models/collective/collective.h"
 
 namespace millrace::models {

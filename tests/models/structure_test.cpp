@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "models/k1/node_statistics.h"
-#include "models/k1/structure.h"
+#include "models/k1/k1.h"
+#include "models/k1/node_report.h"
 #include "models/language_rig.h"
 #include "train/recipe_keys.h"
 

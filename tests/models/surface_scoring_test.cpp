@@ -1,5 +1,5 @@
-#include "models/energy_flow/surface_scoring.h"
 #include "models/energy_flow/ops/flow.h"
+#include "models/energy_flow/scoring.h"
 
 #include <gtest/gtest.h>
 

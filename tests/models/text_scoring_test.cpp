@@ -1,4 +1,4 @@
-#include "models/energy_flow/text_scoring.h"
+#include "models/energy_flow/scoring.h"
 
 #include <gtest/gtest.h>
 

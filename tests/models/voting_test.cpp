@@ -1,13 +1,13 @@
 // Decisions about recordings against counting by hand.
 
-#include "models/leak_cnn/voting.h"
+#include "models/leak_cnn/leak_cnn.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "base/philox.h"
-#include "models/leak_cnn/stored.h"
+#include "models/leak_cnn/leak_cnn.h"
 
 namespace millrace::models {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "data/text/tokenizer.h"
-#include "models/go_on.h"
-#include "models/k1/node_statistics.h"
+#include "models/k1/node_report.h"
+#include "models/language_model.h"
 #include "models/language_rig.h"
 #include "temporary_folder.h"
 

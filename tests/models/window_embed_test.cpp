@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "data/text/resident_text.h"
+#include "data/text/text_set.h"
 #include "models/model_rig.h"
 #include "nn/text.h"
 #include "ops/step/step.h"

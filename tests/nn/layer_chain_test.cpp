@@ -1,6 +1,6 @@
 // The way back through layers over short sequences as one kernel: which records it takes, and that it finds what they find.
 
-#include "ops/sequence/chain.h"
+#include "ops/sequence/sequence.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,8 @@
 #include "nn/losses.h"
 #include "nn/pointwise.h"
 #include "nn/sequence_rig.h"
+#include "ops/dense/dense.h"
+#include "ops/norm/layernorm.h"
 
 namespace millrace::nn {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "case_runner.h"
 #include "op_case.h"
-#include "ops/cpu/tables.h"
+#include "ops/cpu/cpu_backend.h"
 #include "ops/dense/dense.h"
 #include "ops/vocabulary/vocabulary.h"
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "models/leak_cnn/ops/lines.h"
+#include "models/leak_cnn/ops/sounds.h"
 #include "ops/fused.h"
 #include "tensor/element.h"
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "op_case.h"
-#include "ops/attention/cached.h"
+#include "ops/attention/attention.h"
 
 namespace millrace::ops::cases {
 namespace {

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "models/k1/ops/choose.h"
+#include "models/k1/ops/nodes.h"
 #include "op_case.h"
 
 namespace millrace::ops::cases {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/collective/ops/diversity.h"
-#include "models/leak_cnn/ops/weighted.h"
+#include "models/leak_cnn/ops/sounds.h"
 #include "op_case.h"
 
 namespace millrace::ops::cases {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "data/sound/mel.h"
-#include "models/leak_cnn/ops/mel.h"
+#include "models/leak_cnn/ops/sounds.h"
 #include "op_case.h"
 #include "ops/norm/layernorm.h"
 

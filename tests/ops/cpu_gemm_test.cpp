@@ -6,8 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "ops/cpu/cpu_backend.h"
 #include "ops/cpu/gemm.h"
-#include "ops/cpu/tables.h"
 
 namespace millrace::ops::cpu {
 namespace {

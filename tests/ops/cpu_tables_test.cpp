@@ -1,5 +1,5 @@
 // Which kernels the CPU backend takes, and which it refuses.
-#include "ops/cpu/tables.h"
+#include "ops/cpu/cpu_backend.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <vector>
 
-#include "ops/cpu/denormals.h"
 #include "ops/cpu/thread_pool.h"
 
 namespace millrace::ops::cpu {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "models/collective/ops/diversity.h"
-#include "models/leak_cnn/ops/weighted.h"
+#include "models/leak_cnn/ops/sounds.h"
 #include "op_case.h"
 #include "ops/dense/dense.h"
 #include "ops/norm/layernorm.h"

@@ -1,5 +1,5 @@
 // Mel bands of tones and of silence on every backend against f64.
-#include "models/leak_cnn/ops/mel.h"
+#include "models/leak_cnn/ops/sounds.h"
 
 #include <gtest/gtest.h>
 

@@ -148,7 +148,8 @@ const std::vector<double>& initial_values(const OpCase& op_case, int slot_index,
     if (name != op_case.name) kept.clear();
     name = op_case.name;
     const Slot& slot = op_case.slots[static_cast<std::size_t>(slot_index)];
-    const Drawn wanted{slot_index, variation, slot.element, slot.first_member, {slot.k, slot.g, slot.rows, slot.cols}, slot.values};
+    const Drawn wanted{slot_index, variation, slot.element, slot.first_member, {slot.k, slot.g, slot.rows, slot.cols},
+                       slot.values};
     for (const auto& [drawn, values] : kept)
         if (drawn == wanted) return values;
     return kept.emplace_back(wanted, drawn_values(op_case, slot, slot_index, variation)).second;

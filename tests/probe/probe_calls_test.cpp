@@ -8,7 +8,7 @@
 
 #include "places.h"
 #include "python_program.h"
-#include "record/launch_size.h"
+#include "record/probe_records.h"
 
 namespace millrace::probe {
 namespace {

@@ -1,4 +1,4 @@
-#include "record/probe_library.h"
+#include "record/probe_files.h"
 
 #include <elf.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,6 @@
 #include <fstream>
 
 #include "record/elf_symbols.h"
-#include "record/system_call_names.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {
@@ -74,19 +73,18 @@ bool is_in(const CpuSample& sample, std::string_view function) {
 
 /// Looks until all three threads of kThreads are where they stay: other processes have to get there.
 std::vector<CpuSample> look_until_settled(ThreadLook& look) {
-    std::vector<SeenProcess> seen;
-    std::vector<CpuSample> samples;
+    Sightings seen;
     for (int attempt = 0; attempt < 5000; ++attempt) {
-        samples.clear();
+        seen.samples.clear();
         look.walk(static_cast<std::uint64_t>(attempt + 1) * 1'000'000'000, seen);
-        look.look(5, {}, true, samples);
+        look.look(5, {}, true, seen);
         const auto settled = [&](const char* function) {
-            return std::ranges::any_of(samples, [&](const CpuSample& sample) { return is_in(sample, function); });
+            return std::ranges::any_of(seen.samples, [&](const CpuSample& sample) { return is_in(sample, function); });
         };
         if (settled("main_loop") && settled("waits_here") && settled("worker")) break;
         ::usleep(2000);
     }
-    return samples;
+    return seen.samples;
 }
 
 TEST(CpuSampler, SeesStacksStatesAndSystemCallsOfTheTree) {
@@ -123,12 +121,12 @@ TEST(CpuSampler, MainThreadsOfBusyProcessesAloneInMostRounds) {
     if (!script.works()) GTEST_SKIP() << "no python3";
     ThreadLook look(script.pid());
     look_until_settled(look);
-    std::vector<CpuSample> samples;
-    look.look(1, {}, false, samples);
-    EXPECT_TRUE(samples.empty());
-    look.look(1, {static_cast<std::uint32_t>(script.pid())}, false, samples);
-    ASSERT_EQ(samples.size(), 1u);
-    EXPECT_EQ(samples[0].thread, static_cast<std::uint32_t>(script.pid()));
+    Sightings seen;
+    look.look(1, {}, false, seen);
+    EXPECT_TRUE(seen.samples.empty());
+    look.look(1, {static_cast<std::uint32_t>(script.pid())}, false, seen);
+    ASSERT_EQ(seen.samples.size(), 1u);
+    EXPECT_EQ(seen.samples[0].thread, static_cast<std::uint32_t>(script.pid()));
 }
 
 TEST(CpuSampler, ProgramWithoutPythonHasStatesAlone) {
@@ -138,25 +136,25 @@ TEST(CpuSampler, ProgramWithoutPythonHasStatesAlone) {
         ::_exit(127);
     }
     ThreadLook look(child);
-    std::vector<SeenProcess> seen;
-    std::vector<CpuSample> samples;
-    for (int attempt = 0; attempt < 200 && (seen.empty() || seen.back().command != "sleep 100"); ++attempt) {
+    Sightings seen;
+    const std::vector<TraceProcess>& processes = seen.processes;
+    for (int attempt = 0; attempt < 200 && (processes.empty() || processes.back().command != "sleep 100"); ++attempt) {
         look.walk(static_cast<std::uint64_t>(attempt + 1) * 1'000'000'000, seen);
         ::usleep(2000);
     }
-    look.look(9, {}, true, samples);
+    look.look(9, {}, true, seen);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    ASSERT_FALSE(seen.empty());
-    EXPECT_EQ(seen.back().command, "sleep 100");
-    EXPECT_EQ(seen.back().parent, static_cast<std::uint32_t>(::getpid()));
-    ASSERT_EQ(samples.size(), 1u);
-    EXPECT_EQ(samples[0].stack, nullptr);
-    EXPECT_EQ(samples[0].time, 9u);
-    const std::size_t before = seen.size();
+    ASSERT_FALSE(processes.empty());
+    EXPECT_EQ(processes.back().command, "sleep 100");
+    EXPECT_EQ(processes.back().parent, static_cast<std::uint32_t>(::getpid()));
+    ASSERT_EQ(seen.samples.size(), 1u);
+    EXPECT_EQ(seen.samples[0].stack, nullptr);
+    EXPECT_EQ(seen.samples[0].time, 9u);
+    const std::size_t before = processes.size();
     look.walk(1'000'000'000'000, seen);
-    ASSERT_EQ(seen.size(), before + 1);
-    EXPECT_EQ(seen.back().ended, 1'000'000'000'000u);
+    ASSERT_EQ(processes.size(), before + 1);
+    EXPECT_EQ(processes.back().ended, 1'000'000'000'000u);
     EXPECT_EQ(look.processes(), 0u);
 }
 
@@ -165,12 +163,10 @@ TEST(CpuSampler, ThreadTakesSamplesUntilStopped) {
     if (!script.works()) GTEST_SKIP() << "no python3";
     CpuSampler sampler(script.pid());
     sampler.set_busy({static_cast<std::uint32_t>(script.pid())});
-    std::vector<CpuSample> samples, all;
-    std::vector<SeenProcess> seen;
+    std::vector<CpuSample> all;
     for (int attempt = 0; attempt < 5000 && all.size() < 20; ++attempt) {
         ::usleep(5000);
-        sampler.take(samples, seen);
-        all.insert(all.end(), samples.begin(), samples.end());
+        std::ranges::move(sampler.take().samples, std::back_inserter(all));
     }
     sampler.stop();
     EXPECT_GE(all.size(), 20u);

@@ -1,4 +1,4 @@
-#include "record/events.h"
+#include "record/metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "record/fake_probe.h"
-#include "record/record_parts.h"
+#include "record/probe_records.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {

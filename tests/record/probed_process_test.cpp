@@ -9,7 +9,7 @@
 #include <chrono>
 #include <fstream>
 
-#include "record/probe_folder.h"
+#include "record/probe_files.h"
 #include "record/recorded_program.h"
 #include "temporary_folder.h"
 

@@ -1,5 +1,3 @@
-#include "record/prometheus_text.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

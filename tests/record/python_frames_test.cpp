@@ -173,8 +173,9 @@ TEST(PythonFrames, SamplesSayThatGarbageIsCollected) {
             auto process = PythonProcess::attach(static_cast<pid_t>(still.pid));
             ASSERT_TRUE(process) << command;
             std::size_t looked_at = 0;
-            for (const PythonProcess::Thread& thread : process->threads()) {
-                const SharedStack stack = process->stack(thread);
+            std::vector<FunctionLoops> loops;
+            for (const PythonThread& thread : process->threads()) {
+                const SharedStack stack = process->stack(thread.state, loops);
                 if (!stack) continue;
                 ++looked_at;
                 const TraceFrame& first = stack->front();
@@ -183,7 +184,7 @@ TEST(PythonFrames, SamplesSayThatGarbageIsCollected) {
                 EXPECT_FALSE(stack->back().native);
                 bool remembered = false;  // unless something changed in between, which happens on a busy machine
                 for (int tries = 0; tries < 10 && !remembered; ++tries)
-                    remembered = process->stack(thread) == process->stack(thread);
+                    remembered = process->stack(thread.state, loops) == process->stack(thread.state, loops);
                 EXPECT_TRUE(remembered);
             }
             EXPECT_GE(looked_at, 5u);

@@ -1,4 +1,4 @@
-#include "record/sampling_pace.h"
+#include "record/cpu_sampler.h"
 
 #include <gtest/gtest.h>
 

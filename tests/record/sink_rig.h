@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "io/file.h"
-#include "record/sink.h"
+#include "record/sinks.h"
 #include "sense/machine.h"
 
 namespace millrace::record::test_rig {

@@ -1,4 +1,4 @@
-#include "record/sink.h"
+#include "record/sinks.h"
 
 #include <gtest/gtest.h>
 

@@ -38,9 +38,9 @@ protected:
     /// A window whose steps come from updates, or less surely.
     void ends(std::uint32_t site, std::uint32_t per_step, StepSource source = StepSource::kUpdates) {
         StepFacts facts;
-        facts.pulse_call = CallKind::kCopyAsync;
-        facts.pulse_site = site;
-        facts.calls_per_step = per_step;
+        facts.pulse.call = CallKind::kCopyAsync;
+        facts.pulse.site = site;
+        facts.pulse.per_step = per_step;
         facts.pulse_depth = 1;
         facts.source = source;
         facts.trains = source <= StepSource::kUpdates;
@@ -141,9 +141,9 @@ TEST_F(StepsCounted, EvaluationAtTheVeryCallsOfTheStepIsDoubted) {
 
 TEST_F(StepsCounted, CallsOfTheStepBetweenStepsAreDoubted) {
     for (const std::uint64_t between : {2, 3}) {
-        StepFacts facts{.steps = 20, .pulse_call = CallKind::kCopyAsync, .calls_per_step = 2};
+        StepFacts facts{.steps = 20, .pulse = {CallKind::kCopyAsync, 2}};
         facts.source = StepSource::kUpdates;
-        facts.pulse_site = 1;
+        facts.pulse.site = 1;
         facts.calls_at_site = 40 + between;
         count_ = {};
         calls(1, 40 + static_cast<int>(between));

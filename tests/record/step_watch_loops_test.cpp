@@ -106,8 +106,8 @@ TEST(StepWatchLoops, StepsThatALoopTellsMayDifferInLength) {
     EXPECT_EQ(facts->source, StepSource::kLoop);
     EXPECT_GE(facts->steps, 35u);
     EXPECT_LE(facts->steady_steps, 3u);
-    EXPECT_NE(facts->pulse_site, 0u);
-    EXPECT_EQ(facts->calls_per_step, 1u);
+    EXPECT_NE(facts->pulse.site, 0u);
+    EXPECT_EQ(facts->pulse.per_step, 1u);
 }
 
 TEST(StepWatchLoops, WhereNothingTrainsWaitsAreNotCounted) {
@@ -117,7 +117,7 @@ TEST(StepWatchLoops, WhereNothingTrainsWaitsAreNotCounted) {
         const auto facts = program.watch.facts(&program.loops);
         ASSERT_TRUE(facts);
         EXPECT_EQ(facts->trains, backward);
-        EXPECT_EQ(facts->pulse_call, backward ? CallKind::kStreamSync : CallKind::kCopyAsync);
+        EXPECT_EQ(facts->pulse.call, backward ? CallKind::kStreamSync : CallKind::kCopyAsync);
     }
 }
 

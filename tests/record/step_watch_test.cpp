@@ -63,8 +63,8 @@ TEST(StepWatch, FindsStepsAndTheCallThatCountsThem) {
     EXPECT_GE(facts->steady_steps, 28u);
     EXPECT_LE(facts->steady_steps, 30u);
     EXPECT_NEAR(facts->step_ns, 68 * 10'000, 10'001);
-    EXPECT_EQ(facts->pulse_call, CallKind::kEventRecord) << "two copies, sometimes a sync";
-    EXPECT_EQ(facts->calls_per_step, 1u);
+    EXPECT_EQ(facts->pulse.call, CallKind::kEventRecord) << "two copies, sometimes a sync";
+    EXPECT_EQ(facts->pulse.per_step, 1u);
     EXPECT_EQ(watch.main_thread(), 8u);
     for (std::uint32_t kernel = 1000; kernel < 3000; ++kernel) trainer.launch(kernel, 9);
     for (const Record& work : trainer.late) watch.add(work);
@@ -86,10 +86,10 @@ TEST(StepWatch, CallsThatCuptiIsNotNeededForAreChosenAmongThemselves) {
     }
     const auto facts = watch.facts();
     ASSERT_TRUE(facts);
-    EXPECT_EQ(facts->pulse_call, CallKind::kCopyAsync);
-    EXPECT_EQ(facts->calls_per_step, 2u);
-    EXPECT_EQ(facts->led_call, CallKind::kEventRecord) << "sets come two or three times";
-    EXPECT_EQ(facts->led_per_step, 3u);
+    EXPECT_EQ(facts->pulse.call, CallKind::kCopyAsync);
+    EXPECT_EQ(facts->pulse.per_step, 2u);
+    EXPECT_EQ(facts->led.call, CallKind::kEventRecord) << "sets come two or three times";
+    EXPECT_EQ(facts->led.per_step, 3u);
     EXPECT_FALSE(facts->graphs);
 }
 
@@ -107,9 +107,9 @@ TEST(StepWatch, OneGraphPerStepIsAStep) {
     }
     ASSERT_TRUE(watch.facts());
     EXPECT_TRUE(watch.facts()->graphs);
-    EXPECT_EQ(watch.facts()->led_per_step, 0u);
+    EXPECT_EQ(watch.facts()->led.per_step, 0u);
     EXPECT_EQ(watch.facts()->launches_per_step, 1u);
-    EXPECT_EQ(watch.facts()->pulse_call, CallKind::kGraphLaunch);
+    EXPECT_EQ(watch.facts()->pulse.call, CallKind::kGraphLaunch);
     EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
     for (int step = 0; step < 20; ++step) trainer.call(CallKind::kGraphLaunch, 7, step == 10 ? 41'000'000 : 1'000'000);
     EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
@@ -146,7 +146,7 @@ TEST(StepWatch, KernelsThatAreKnownLaterThanGraphsDoNotMislead) {
     for (const Record& work : trainer.late) watch.add(work);
     ASSERT_TRUE(watch.facts());
     EXPECT_EQ(watch.facts()->launches_per_step, 4u);
-    EXPECT_EQ(watch.facts()->pulse_call, CallKind::kEventRecord);
+    EXPECT_EQ(watch.facts()->pulse.call, CallKind::kEventRecord);
 }
 
 TEST(StepWatch, GraphsBehindARehearsalAreTheSteps) {
@@ -165,8 +165,8 @@ TEST(StepWatch, GraphsBehindARehearsalAreTheSteps) {
     ASSERT_TRUE(facts);
     EXPECT_EQ(facts->launches_per_step, 3u);
     EXPECT_GE(facts->steady_steps, 260u);
-    EXPECT_EQ(facts->pulse_call, CallKind::kGraphLaunch);
-    EXPECT_EQ(facts->calls_per_step, 1u);
+    EXPECT_EQ(facts->pulse.call, CallKind::kGraphLaunch);
+    EXPECT_EQ(facts->pulse.per_step, 1u);
     EXPECT_DOUBLE_EQ(facts->step_ns, 30'000);
 }
 
@@ -216,7 +216,7 @@ TEST(StepWatch, GraphsThatFitIntoALayerAreNoLayers) {
     ASSERT_TRUE(watch.facts());
     EXPECT_EQ(watch.facts()->launches_per_step, 3u);
     EXPECT_GE(watch.facts()->steady_steps, 1080u);
-    EXPECT_EQ(watch.facts()->pulse_call, CallKind::kGraphLaunch);
+    EXPECT_EQ(watch.facts()->pulse.call, CallKind::kGraphLaunch);
 }
 
 TEST(StepWatch, MemoryStaysBounded) {
@@ -292,8 +292,8 @@ TEST(StepWatch, RecordsOfOtherKindsChangeNothing) {
     EXPECT_EQ(among.facts()->steps, alone.facts()->steps);
     EXPECT_EQ(among.facts()->steady_steps, alone.facts()->steady_steps);
     EXPECT_EQ(among.facts()->step_ns, alone.facts()->step_ns);
-    EXPECT_EQ(among.facts()->pulse_call, alone.facts()->pulse_call);
-    EXPECT_EQ(among.facts()->calls_per_step, alone.facts()->calls_per_step);
+    EXPECT_EQ(among.facts()->pulse.call, alone.facts()->pulse.call);
+    EXPECT_EQ(among.facts()->pulse.per_step, alone.facts()->pulse.per_step);
 }
 
 }  // namespace

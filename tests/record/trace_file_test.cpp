@@ -8,8 +8,7 @@
 
 #include "diagnose/reading/trace_reader.h"
 #include "io/packing.h"
-#include "record/record_parts.h"
-#include "record/trace_frames.h"
+#include "record/probe_records.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {
@@ -150,7 +149,7 @@ TEST_F(TraceFile, SamplesBlocksProcessesAndClocksComeBack) {
         EXPECT_EQ(trace.stack({}), 0u);
         EXPECT_EQ(trace.name(""), 0u);
         for (std::uint64_t at = 0; at < 5000; ++at) ASSERT_TRUE(trace.sample({at * 10'000'000, 5, 6, number, wait, 'S'}).ok());
-        ASSERT_TRUE(trace.block({1000, 2000, 12.5, 5, CallKind::kGraphLaunch, 3}).ok());
+        ASSERT_TRUE(trace.block({1000, 2000, 12.5, 5, 3, CallKind::kGraphLaunch}).ok());
         ASSERT_TRUE(trace.process({5, 4, 0, false, 17, 0, "python train.py"}).ok());
         ASSERT_TRUE(trace.process({9, 5, 0, false, 18, 0, "worker"}).ok());
         ASSERT_TRUE(trace.process({5, 4, 6, true, 17, 99, "python train.py"}).ok());

@@ -23,7 +23,7 @@ ProbeOrder order_after(const StepFacts& facts, std::uint64_t windows, bool may_l
     while (schedule.windows() < windows && view.now < std::chrono::seconds{60}) {
         view.now += milliseconds{50};
         view.facts = facts;
-        view.pulses += 50 * facts.calls_per_step;
+        view.pulses += 50 * facts.pulse.per_step;
         view.in_full = false;
         schedule.next(view);
     }
@@ -32,8 +32,8 @@ ProbeOrder order_after(const StepFacts& facts, std::uint64_t windows, bool may_l
 
 TEST(WindowLeave, CuptiLeavesAfterEarlyWindowsWhereItsPresenceCosts) {
     StepFacts facts{266, 100, 100, 7e6, CallKind::kSetAsync, 2};
-    facts.led_call = CallKind::kEventRecord;
-    facts.led_per_step = 3;
+    facts.led.call = CallKind::kEventRecord;
+    facts.led.per_step = 3;
     ProbeOrder order = order_after(facts, 1);
     EXPECT_TRUE(order.pulse_led);
     EXPECT_EQ(order.pulse_call, CallKind::kEventRecord);
@@ -54,7 +54,7 @@ TEST(WindowLeave, CuptiLeavesAfterEarlyWindowsWhereItsPresenceCosts) {
     facts.graphs = true;
     EXPECT_FALSE(order_after(facts, 3).detach);
     facts.graphs = false;
-    facts.led_per_step = 0;
+    facts.led.per_step = 0;
     EXPECT_FALSE(order_after(facts, 3).detach) << "nobody would count";
 }
 
@@ -69,8 +69,8 @@ std::uint64_t windows_of_dear_program(bool stays, bool may_leave) {
     view.launches = 1000;
     view.pulse_step_ns = 6.9e6;
     StepFacts facts{266, 100, 100, 7e6, CallKind::kSetAsync, 2};
-    facts.led_call = CallKind::kSetAsync;
-    facts.led_per_step = 1;
+    facts.led.call = CallKind::kSetAsync;
+    facts.led.per_step = 1;
     view.facts = facts;
     for (int tick = 0; tick < 4000; ++tick) {
         view.now += milliseconds{50};

@@ -1,5 +1,5 @@
-#include "report/compare_text.h"
 #include "base/json.h"
+#include "report/compare_report.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

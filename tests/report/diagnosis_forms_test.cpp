@@ -6,12 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "report/diagnosis_html.h"
-#include "report/diagnosis_json.h"
-#include "report/diagnosis_markdown.h"
-#include "report/diagnosis_text.h"
+#include "report/diagnosis_forms.h"
 #include "report/doctor_words.h"
-#include "report/kernel_words.h"
 #include "report/made_up_diagnosis.h"
 #include "report/svg_text.h"
 

@@ -1,4 +1,4 @@
-#include "report/diagnosis_html.h"
+#include "report/diagnosis_forms.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,9 +8,8 @@
 
 #include "browser_pages.h"
 #include "report/html_page.h"
-#include "report/html_step.h"
+#include "report/html_sections.h"
 #include "report/made_up_timeline.h"
-#include "report/source_quote.h"
 #include "report/svg_text.h"
 
 namespace millrace::report {

@@ -1,4 +1,4 @@
-#include "report/diagnosis_text.h"
+#include "report/diagnosis_forms.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,9 @@
 #include <sstream>
 
 #include "places.h"
-#include "report/diagnosis_html.h"
-#include "report/diagnosis_json.h"
-#include "report/diagnosis_markdown.h"
 #include "report/doctor_words.h"
 #include "report/made_up_diagnosis.h"
+#include "report/terminal.h"
 
 namespace millrace::report {
 namespace {

@@ -5,8 +5,7 @@
 #include <cmath>
 
 #include "report/made_up.h"
-#include "report/terminal_screen.h"
-#include "report/view_line.h"
+#include "report/terminal.h"
 
 namespace millrace::report {
 namespace {

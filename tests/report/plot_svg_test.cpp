@@ -1,4 +1,4 @@
-#include "report/plot_svg.h"
+#include "report/watch_summary.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "report/progress_line.h"
+#include "report/terminal.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "report/kernel_words.h"
+#include "report/doctor_words.h"
 
 namespace millrace::report {
 namespace {

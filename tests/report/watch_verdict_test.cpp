@@ -1,4 +1,4 @@
-#include "report/watch_verdict.h"
+#include "report/watch_record.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "search/parzen.h"
+#include "search/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "search/successive_halving.h"
+#include "search/scheduler.h"
 
 namespace millrace::search {
 namespace {

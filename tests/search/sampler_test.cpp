@@ -5,8 +5,6 @@
 #include <set>
 
 #include "search/problems.h"
-#include "search/sobol.h"
-#include "search/symmetric_eigen.h"
 
 namespace millrace::search {
 namespace {

@@ -4,9 +4,7 @@
 
 #include <set>
 
-#include "search/population.h"
 #include "search/problems.h"
-#include "search/successive_halving.h"
 
 namespace millrace::search {
 namespace {

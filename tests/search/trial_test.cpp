@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "search/importance.h"
-#include "search/pareto.h"
 #include "search/problems.h"
 #include "search/stream.h"
 

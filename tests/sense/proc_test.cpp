@@ -2,9 +2,8 @@
 
 #include "recorded_tree.h"
 #include "sense/cgroup.h"
-#include "sense/proc_cpu.h"
 #include "sense/proc_file.h"
-#include "sense/proc_memory.h"
+#include "sense/proc_readings.h"
 
 namespace millrace::sense {
 namespace {

@@ -1,4 +1,4 @@
-#include "sense/visible_devices.h"
+#include "sense/machine.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "storage/journal.h"
+#include "storage/study.h"
 
 #include <cstdio>
 #include <limits>

@@ -42,7 +42,7 @@ struct FakeLog {
 
 inline double parameters_of(const base::Recipe& recipe) { return 100.0 * static_cast<double>(recipe.integer("train.batch")); }
 
-class FakeRunner final : public LaneRunner {
+class FakeRunner final : public train::Lanes {
 public:
     FakeRunner(FakeLog& log, double parameters, int lanes)
         : log_(log), parameters_(parameters), lanes_(static_cast<std::size_t>(lanes)) {}
@@ -79,14 +79,14 @@ public:
     }
     void clear(int lane) override { at(lane).reset(); }
 
-    base::Result<LaneScores> run_epoch(const std::atomic<int>* stop) override {
+    base::Result<Scores> run_epoch(const std::atomic<int>* stop) override {
         if (log_.at_epoch) log_.at_epoch();
         const bool is_last = ++log_.epochs == log_.stop_after;
         if (log_.epochs >= log_.fails_at) return base::Error{"the device is gone"};
         if (stop != nullptr) log_.stoppable.push_back(log_.epochs);
         if (is_last && log_.stop != nullptr) *log_.stop = 2;
-        if (is_last && log_.stops_within && stop != nullptr) return LaneScores{};
-        LaneScores scores;
+        if (is_last && log_.stops_within && stop != nullptr) return Scores{};
+        Scores scores;
         int busy = 0;
         for (auto& lane : lanes_) {
             scores.emplace_back();
@@ -100,9 +100,9 @@ public:
         log_.busy.push_back(busy);
         return scores;
     }
-    base::Result<LaneScores> test() override {
+    base::Result<Scores> test() override {
         ++log_.tests;
-        LaneScores scores;
+        Scores scores;
         for (auto& lane : lanes_) scores.push_back(lane ? std::optional(score(*lane, "test_")) : std::nullopt);
         return scores;
     }
@@ -110,6 +110,8 @@ public:
         return std::vector<std::string>{"validation_loss", "parameters"};
     }
     [[nodiscard]] std::int64_t memory_used() const override { return 1000; }
+    [[nodiscard]] int lanes() const override { return static_cast<int>(lanes_.size()); }
+    [[nodiscard]] double step_ms() const override { return 0; }
 
 private:
     std::optional<FakeState>& at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
@@ -132,11 +134,11 @@ private:
 class FakeFactory final : public LaneFactory {
 public:
     explicit FakeFactory(FakeLog& log) : log_(log) {}
-    base::Result<std::unique_ptr<LaneRunner>> create(const base::Recipe& recipe, int lanes) override {
+    base::Result<std::unique_ptr<train::Lanes>> create(const base::Recipe& recipe, int lanes) override {
         if (log_.can_build && !log_.can_build(recipe)) return base::Error{"the device does not answer"};
         if (lanes > log_.most_lanes) return base::Error{"no room for " + std::to_string(lanes) + " lanes"};
         log_.created.push_back(lanes);
-        return std::unique_ptr<LaneRunner>{std::make_unique<FakeRunner>(log_, parameters_of(recipe), lanes)};
+        return std::unique_ptr<train::Lanes>{std::make_unique<FakeRunner>(log_, parameters_of(recipe), lanes)};
     }
     [[nodiscard]] std::string structure(const base::Recipe& recipe) const override {
         return std::to_string(recipe.integer("train.batch"));

@@ -9,9 +9,8 @@
 #include <numeric>
 
 #include "browser_pages.h"
-#include "search/importance.h"
 #include "search/stream.h"
-#include "sweep/page_view.h"
+#include "search/trial.h"
 
 namespace millrace::sweep {
 namespace {

@@ -2,6 +2,7 @@
 #include "io/pending_file.h"
 #include "record/run_directory.h"
 #include "sweep/fake_lanes.h"
+#include "sweep/report.h"
 
 namespace millrace::sweep {
 namespace {

@@ -2,7 +2,7 @@
 #include "sweep/run.h"
 
 #include "storage/database.h"
-#include "sweep/lane_runner.h"
+#include "sweep/programs.h"
 #include "train/tiny_run.h"
 
 namespace millrace::sweep {

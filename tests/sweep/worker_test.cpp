@@ -7,8 +7,8 @@
 #include <span>
 #include <thread>
 
-#include "sweep/console.h"
 #include "sweep/fake_lanes.h"
+#include "sweep/report.h"
 
 namespace millrace::sweep {
 namespace {

@@ -1,6 +1,6 @@
 // Rewrites of a program's records, with some that are registered here: which records they take, and what a fused record does.
 
-#include "tape/rewriting.h"
+#include "tape/planner.h"
 
 #include <gtest/gtest.h>
 

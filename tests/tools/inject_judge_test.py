@@ -70,6 +70,8 @@ class Judging(unittest.TestCase):
 
     def test_small_gains_and_uncertain_costs(self):
         self.assertFalse(one(diagnosis(), illness(gain=0.029)).counts)
+        self.assertFalse(one(diagnosis(), illness(loss=1.0, gain=0.1, spread=0.8)).counts, "2 % are left where the turns differ most")
+        self.assertTrue(one(diagnosis(), illness(loss=1.0, gain=0.1, spread=0.6)).counts)
         self.assertIsNone(one(diagnosis(finding("host-sync", 20, 9.0)), illness(spread=0.51)).cost)
 
     def test_false_findings(self):

@@ -1,4 +1,4 @@
-#include "train/answers.h"
+#include "train/predict.h"
 
 #include <gtest/gtest.h>
 

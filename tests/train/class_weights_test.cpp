@@ -1,6 +1,6 @@
 // train.class_weights on a table in which one row of twenty is of the class "rare".
 
-#include "models/class_weights.h"
+#include "models/task.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,3 @@
-#include "train/idle_keys.h"
 
 #include <gtest/gtest.h>
 

@@ -21,24 +21,18 @@ namespace {
 /// Rank 1 of three, beside rank 0 on its host, which has room for 64 MiB; the other host has none.
 class RankOnAHost final : public comm::Group {
 public:
-    RankOnAHost() {
-        rank_ = local_rank_ = 1;
-        size_ = 3;
-        local_size_ = 2;
-        hosts_ = {"here", "here", "there"};
-    }
-    base::Result<std::unique_ptr<comm::Group>> split(int) override { return comm::single_group(); }
+    RankOnAHost() : Group(&kTable, {1, 3, 1, 2}, {"here", "here", "there"}) {}
 
 private:
-    base::Status do_all_gather(const void* send, void* receive, std::size_t) override {
-        const std::int64_t all[] = {std::int64_t{64} << 20, *static_cast<const std::int64_t*>(send), 0};
-        std::ranges::copy(all, static_cast<std::int64_t*>(receive));
-        return base::ok();
-    }
-    base::Status do_all_to_all(const void*, void*, std::size_t) override { return base::ok(); }
-    base::Status do_broadcast(void*, std::size_t, int) override { return base::ok(); }
-    base::Status do_barrier() override { return base::ok(); }
-    base::Status do_all_reduce(float*, std::size_t) override { return base::ok(); }
+    static constexpr comm::MpiTable kTable = {
+        .version = comm::kMpiTableVersion,
+        .all_gather = [](int, const void* send, void* receive, std::size_t) -> const char* {
+            const std::int64_t all[] = {std::int64_t{64} << 20, *static_cast<const std::int64_t*>(send), 0};
+            std::ranges::copy(all, static_cast<std::int64_t*>(receive));
+            return nullptr;
+        },
+        .close = []() -> const char* { return nullptr; },
+    };
 };
 
 TEST(HostMemory, RanksOfAHostShareIt) {
@@ -135,7 +129,8 @@ std::shared_ptr<const data::PairSet> pairs(std::uint32_t count, std::int32_t wid
     for (std::vector<float>* rows : {&set->inputs, &set->targets})
         for (std::size_t i = 0; i < std::size_t{count} * set->dimensions; ++i)
             rows->push_back(std::sin(1.3f * static_cast<float>(i) + (rows == &set->inputs ? 0.1f : 0.7f)));
-    for (std::uint32_t i = 0; i < count; ++i) (i < 5 ? set->split.validation : set->split.training).push_back(i);
+    for (std::uint32_t i = 0; i < count; ++i)
+        (i < 5 ? set->part(data::Part::validation) : set->part(data::Part::train)).push_back(static_cast<std::int32_t>(i));
     return set;
 }
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "train/metrics_reader.h"
-#include "train/metrics_rows.h"
-#include "train/speed.h"
+#include "train/metrics_thread.h"
+#include "train/run_log.h"
 #include "train/step_sums.h"
 
 namespace millrace::train {

@@ -22,8 +22,8 @@ RunState some_state() {
     state.members[1].dropout_scale = 0.25f;
     state.members[1].loss_scale = 32768;
     state.members[1].good_steps = 1999;
-    state.groups = {{{"weights", {}}},
-                    {{"weights", {.lr_factor = std::nextafterf(0.1f, 1.0f), .trainable = 0, .applied = 9, .last_applied = 12}}}};
+    state.group_names = {"weights"};
+    state.groups = {{}, {.lr_factor = std::nextafterf(0.1f, 1.0f), .trainable = 0, .applied = 9, .last_applied = 12}};
     state.epoch_sums = StepSums(2);
     state.epoch_sums.members[1].loss = 0.1 + 0.2;
     state.epoch_sums.members[1].rows = 7;
@@ -52,12 +52,12 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->members[1].good_steps, 1999u);
     EXPECT_EQ(after->members[0].loss_scale, 1);
     ASSERT_EQ(after->groups.size(), 2u);
-    EXPECT_EQ(after->groups[0][0].state.trainable, 1u);
-    EXPECT_EQ(after->groups[1][0].name, "weights");
-    EXPECT_EQ(after->groups[1][0].state.lr_factor, before.groups[1][0].state.lr_factor);
-    EXPECT_EQ(after->groups[1][0].state.trainable, 0u);
-    EXPECT_EQ(after->groups[1][0].state.applied, 9u);
-    EXPECT_EQ(after->groups[1][0].state.last_applied, 12u);
+    EXPECT_EQ(after->groups[0].trainable, 1u);
+    EXPECT_EQ(after->group_names, std::vector<std::string>{"weights"});
+    EXPECT_EQ(after->groups[1].lr_factor, before.groups[1].lr_factor);
+    EXPECT_EQ(after->groups[1].trainable, 0u);
+    EXPECT_EQ(after->groups[1].applied, 9u);
+    EXPECT_EQ(after->groups[1].last_applied, 12u);
     EXPECT_EQ(after->epoch_sums.members[1].loss, before.epoch_sums.members[1].loss);
     EXPECT_EQ(after->epoch_sums.members[0].loss_min, INFINITY);
     EXPECT_EQ(after->epoch_sums.members[0].loss_max, -INFINITY);

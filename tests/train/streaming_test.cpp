@@ -4,8 +4,8 @@
 
 #include "data/load.h"
 #include "data/recording_files.h"
-#include "data/recordings/load_recordings.h"
-#include "data/recordings/streamed_recordings.h"
+#include "data/recordings/recording_set.h"
+#include "data/recordings/resident_recordings.h"
 #include "record/metrics.h"
 #include "tape/record.h"
 #include "train/killer.h"

@@ -101,8 +101,7 @@ TEST_F(TrainTelemetry, EveryKeyOfARunIsInTheTable) {
         for (const record::MetricsRow& row : rows(stream).rows) {
             kinds.insert(std::get<std::string>(*row.find("kind")));
             for (const auto& [key, value] : row.values) {
-                const auto fields = record::row_fields();
-                const bool known = std::find(fields.begin(), fields.end(), key) != fields.end() || record::metric_of_key(key);
+                const bool known = key == "kind" || key == "time" || key == "step" || record::metric_of_key(key);
                 EXPECT_TRUE(known) << stream << ": " << key;
             }
         }

@@ -196,7 +196,8 @@ TEST_F(TextBridgeRun, NearestTargetIsOneOfThoseSetAside) {
     const auto set = data::load_pair_set(folder_ / "pairs", 0.1, 42);
     ASSERT_TRUE(set.ok());
     bool found = false;
-    for (const std::uint32_t row : set->split.validation) found = found || set->texts[row].target == answered->answers[0].nearest;
+    for (const std::int32_t row : set->part(data::Part::validation))
+        found = found || set->texts[static_cast<std::size_t>(row)].target == answered->answers[0].nearest;
     EXPECT_TRUE(found) << answered->answers[0].nearest;
     request.data_path = (folder_ / "nowhere").string();
     const auto without = answer_texts(folder_ / "run", request);

@@ -9,7 +9,6 @@
 #include "fake_clock.h"
 #include "train/tiny_run.h"
 #include "tune/candidates.h"
-#include "tune/report.h"
 
 namespace millrace::tune {
 namespace {

@@ -3,9 +3,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <ctime>
 
-#include "io/kept_folder.h"
+#include "io/held_folder.h"
 #include "ui/made_up_runs.h"
 #include "ui/run_table.h"
 

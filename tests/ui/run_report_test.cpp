@@ -3,9 +3,9 @@
 
 #include "base/json.h"
 
-#include "ui/compare_trainings.h"
 #include "ui/embedded.h"
 #include "ui/made_up_runs.h"
+#include "ui/run_table.h"
 
 namespace millrace::ui {
 namespace {

@@ -12,9 +12,7 @@
 
 #include "fake_clock.h"
 #include "ui/embedded.h"
-#include "ui/guard.h"
 #include "ui/made_up_runs.h"
-#include "ui/site.h"
 
 namespace millrace::ui {
 namespace {

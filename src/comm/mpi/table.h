@@ -17,20 +17,20 @@ constexpr int kAllRanks = 0;
 /// Each returns null, or a text that says what failed and lasts until the next call. Sizes and aliases as in comm/group.h;
 /// `ranks` is a communicator: kAllRanks, or one that split() gave.
 struct MpiTable {
-    int version;
-    const char* (*open)(MpiPlace* place);
-    const char* (*all_to_all)(int ranks, const void* send, void* receive, std::size_t bytes_each);
-    const char* (*all_gather)(int ranks, const void* send, void* receive, std::size_t bytes_each);
-    const char* (*broadcast)(int ranks, void* data, std::size_t bytes, int root);
-    const char* (*barrier)(int ranks);
+    int version = 0;
+    const char* (*open)(MpiPlace* place) = nullptr;
+    const char* (*all_to_all)(int ranks, const void* send, void* receive, std::size_t bytes_each) = nullptr;
+    const char* (*all_gather)(int ranks, const void* send, void* receive, std::size_t bytes_each) = nullptr;
+    const char* (*broadcast)(int ranks, void* data, std::size_t bytes, int root) = nullptr;
+    const char* (*barrier)(int ranks) = nullptr;
     /// MPI's own sum, in its own order.
-    const char* (*all_reduce)(int ranks, float* data, std::size_t count);
+    const char* (*all_reduce)(int ranks, float* data, std::size_t count) = nullptr;
     /// The ranks with the same colour, in their order.
-    const char* (*split)(int ranks, int colour, int* part, MpiPlace* place);
-    const char* (*close)();
-    const char* (*send_note)(int note);
+    const char* (*split)(int ranks, int colour, int* part, MpiPlace* place) = nullptr;
+    const char* (*close)() = nullptr;
+    const char* (*send_note)(int note) = nullptr;
     /// `has_come` 0: none, and `note` is as it was.
-    const char* (*next_note)(int* has_come, int* note);
+    const char* (*next_note)(int* has_come, int* note) = nullptr;
 };
 
 }  // namespace millrace::comm

@@ -1,4 +1,4 @@
-#include "data/arrays/array_set.h"
+#include "data/forms.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,9 +7,8 @@
 #include <cmath>
 #include <map>
 
-#include "data/forms.h"
 #include "io/array_file.h"
-#include "io/byte_source.h"
+#include "io/packing.h"
 
 namespace millrace::data {
 namespace {
@@ -272,17 +271,9 @@ Result<SampleSet> load_array_set(const SampleRequest& request) {
     set.name = folder_name(request.path);
     set.count = static_cast<std::int32_t>(count);
     set.width = static_cast<std::int32_t>(width);
-    const auto has = [&](Part part) { return std::ranges::find(pairs, part, &ArrayPair::part) != pairs.end(); };
-    std::int32_t first = 0;
-    for (const ArrayPair& pair : pairs) {
-        const auto samples = static_cast<std::int32_t>(pair.x.shape[0]);
-        if (pair.part == Part::train)
-            split_samples(set, first, samples, has(Part::validation) ? 0 : request.validation,
-                          pairs.size() > 1 ? 0 : request.test, request.seed);
-        else
-            for (std::int32_t i = 0; i < samples; ++i) set.part(pair.part).push_back(first + i);
-        first += samples;
-    }
+    std::vector<std::pair<Part, std::int32_t>> counts;
+    for (const ArrayPair& pair : pairs) counts.emplace_back(pair.part, static_cast<std::int32_t>(pair.x.shape[0]));
+    add_files(set, counts, request);
     MILLRACE_TRY(add_inputs(pairs, request, set));
     MILLRACE_TRY(add_answers(pairs, request, set));
     MILLRACE_TRY(sum_up(set));

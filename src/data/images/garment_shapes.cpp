@@ -1,4 +1,4 @@
-#include "data/images/garment_shapes.h"
+#include "data/images/garments.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,18 @@
 #include "data/images/garments.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/philox.h"
-#include "data/images/garment_shapes.h"
+#include "data/images/image_set.h"
+#include "data/makers.h"
+#include "data/sample_set.h"
+#include "ops/cpu/thread_pool.h"
 
 namespace millrace::data {
 namespace {
@@ -103,6 +110,67 @@ float coverage(const Figure& figure, const Pose& pose, Point canvas) {
                     covered(at(kQuarter, kQuarter)));
 }
 
+constexpr std::uint32_t kChunk = 1000;  // images between two reports of progress
+
+struct Garments {
+    IdxArray images, labels;
+};
+
+Garments draw_images(const GarmentsOptions& options, std::uint32_t base, std::uint32_t count,
+                     const std::function<void(std::uint32_t)>& drawn) {
+    Garments set{{{count, kGarmentSide, kGarmentSide}, std::vector<std::uint8_t>(std::size_t{count} * kGarmentPixels)},
+                 {{count}, std::vector<std::uint8_t>(count)}};
+    ops::cpu::ThreadPool pool(0);
+    for (std::uint32_t start = 0; start < count; start += kChunk) {
+        const std::uint32_t end = std::min(count, start + kChunk);
+        pool.for_each(static_cast<int>(end - start), [&](int task, int) {
+            const std::uint32_t i = start + static_cast<std::uint32_t>(task);
+            const std::span pixels = std::span(set.images.values).subspan(std::size_t{i} * kGarmentPixels);
+            draw_garment(options.seed, base + i, pixels.first<kGarmentPixels>());
+            set.labels.values[i] = garment_label(base + i);
+        });
+        drawn(end);
+    }
+    return set;
+}
+
+nlohmann::ordered_json identity(const GarmentsOptions& options) {
+    return {{"generator", "garments-1"}, {"seed", options.seed}, {"train", options.train}, {"test", options.test}};
+}
+
+/// Whether the folder holds this very set, by its description and the sizes of its files. Files without a description are what an
+/// interrupted run leaves: they are compared when they are about to be written.
+Result<bool> already_there(const Path& folder, const GarmentsOptions& options) {
+    MILLRACE_LET(described, made_before(folder, identity(options)));
+    if (described.is_null()) return false;
+    std::error_code missing;
+    const auto has_size = [&](const char* name, std::uintmax_t size) {
+        return std::filesystem::file_size(folder / name, missing) == size;
+    };
+    return has_size(kTrainImages, 16 + std::uintmax_t{options.train} * kGarmentPixels) &&
+           has_size(kTrainLabels, 8 + std::uintmax_t{options.train}) &&
+           has_size(kTestImages, 16 + std::uintmax_t{options.test} * kGarmentPixels) &&
+           has_size(kTestLabels, 8 + std::uintmax_t{options.test});
+}
+
+Status write_unless_foreign(const Path& path, const IdxArray& array) {
+    std::error_code missing;
+    if (!std::filesystem::exists(path, missing)) return write_idx(path, array.shape, array.values);
+    const auto old = read_idx(path);
+    return old.ok() && old->values == array.values ? base::ok() : foreign_set(path);
+}
+
+/// Of the pixels that are trained on where nothing else is asked for.
+Moments measure(const GarmentsOptions& options, const IdxArray& images) {
+    Parts parts;
+    split_samples(parts, 0, static_cast<std::int32_t>(options.train), SampleRequest{}.validation, 0, SampleRequest{}.seed);
+    std::array<std::uint64_t, 256> histogram{};
+    for (const std::int32_t sample : parts[index_of(Part::train)])
+        for (std::size_t i = 0; i < kGarmentPixels; ++i)
+            ++histogram[images.values[static_cast<std::size_t>(sample) * kGarmentPixels + i]];
+    return moments_of(histogram);
+}
+
 }  // namespace
 
 void draw_garment(std::uint64_t seed, std::uint32_t index, std::span<std::uint8_t, kGarmentPixels> pixels) {
@@ -131,6 +199,36 @@ void draw_garment(std::uint64_t seed, std::uint32_t index, std::span<std::uint8_
             pixels[pixel] = static_cast<std::uint8_t>(std::lround(value * 255));
         }
     }
+}
+
+Result<MakeOutcome> make_garments(const Path& folder, const GarmentsOptions& options, const CommandProgress& progress) {
+    if (options.train == 0 || options.test == 0)
+        return Error{"garments needs at least one image for training and one for testing"};
+    if (options.train >= kGarmentTestBase || options.test >= kGarmentTestBase)
+        return Error{fmt::format("garments makes fewer than {} images", kGarmentTestBase)};
+    MILLRACE_TRY(io::make_folder(folder));
+    MILLRACE_LET(complete, already_there(folder, options));
+    if (complete) return MakeOutcome::kAlreadyThere;
+
+    const std::uint64_t total = std::uint64_t{options.train} + options.test;
+    const auto report = [&](std::uint64_t done) {
+        if (progress) progress(done, total);
+    };
+    const Garments train = draw_images(options, 0, options.train, report);
+    const Garments test =
+        draw_images(options, kGarmentTestBase, options.test, [&](std::uint32_t done) { report(options.train + done); });
+    MILLRACE_TRY(write_unless_foreign(folder / kTrainImages, train.images));
+    MILLRACE_TRY(write_unless_foreign(folder / kTrainLabels, train.labels));
+    MILLRACE_TRY(write_unless_foreign(folder / kTestImages, test.images));
+    MILLRACE_TRY(write_unless_foreign(folder / kTestLabels, test.labels));
+    const Moments pixels = measure(options, train.images);
+    const nlohmann::ordered_json description{{"name", "garments"},
+                                             {"mean", pixels.mean},
+                                             {"std", pixels.deviation},
+                                             {"classes", kGarmentClasses},
+                                             {"made", identity(options)}};
+    MILLRACE_TRY(io::write_atomically(folder / kDescription, base::json_text(description, 2) + "\n"));
+    return MakeOutcome::kWritten;
 }
 
 }  // namespace millrace::data

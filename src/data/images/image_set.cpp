@@ -7,26 +7,44 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 
 #include "base/json.h"
+#include "data/forms.h"
 #include "data/images/garments.h"
 #include "io/checksum.h"
+#include "io/packing.h"
 
 namespace millrace::data {
 namespace {
 
+constexpr std::size_t kFileCap = std::size_t{4} << 30;
+constexpr std::size_t kMaxDimensions = 3;
+constexpr std::uint8_t kUnsignedByte = 0x08;
+
+std::uint32_t big_endian(std::span<const std::byte> bytes) {
+    std::uint32_t value = 0;
+    for (const std::byte byte : bytes.first(4)) value = (value << 8) | static_cast<std::uint32_t>(byte);
+    return value;
+}
+
+/// The product of the extents; nothing when it overflows.
+bool volume(std::span<const std::uint32_t> shape, std::uint64_t& count) {
+    count = 1;
+    for (const std::uint32_t extent : shape)
+        if (__builtin_mul_overflow(count, std::uint64_t{extent}, &count)) return false;
+    return true;
+}
+
 /// dataset.json, every part optional.
 struct ImageSetDescription {
-    std::optional<std::string> name;
-    std::optional<PixelStatistics> pixels;
-    std::optional<std::uint32_t> classes;
+    std::string name;
+    std::optional<Moments> pixels;
+    std::int32_t classes = 0;  ///< 0: it does not say
     std::vector<std::string> class_names;
 };
 
-Result<std::vector<std::string>> read_class_names(const nlohmann::json& json, std::optional<std::uint32_t> classes,
-                                                  const Path& path) {
+Result<std::vector<std::string>> read_class_names(const nlohmann::json& json, std::int32_t classes, const Path& path) {
     std::vector<std::string> names;
     // They are printed, so nothing may move the cursor.
     for (const auto& name : json.is_array() ? json : nlohmann::json::array())
@@ -35,13 +53,15 @@ Result<std::vector<std::string>> read_class_names(const nlohmann::json& json, st
             names.push_back(name.get<std::string>());
     if (names.empty() || names.size() != json.size() || names.size() > 256)
         return Error{"'class_names' must be a list of 1 to 256 texts without control characters", path.string()};
-    if (classes && *classes != names.size())
-        return Error{fmt::format("'class_names' has {} names for {} classes", names.size(), *classes), path.string()};
+    if (classes != 0 && std::cmp_not_equal(classes, names.size()))
+        return Error{fmt::format("'class_names' has {} names for {} classes", names.size(), classes), path.string()};
     return names;
 }
 
-Result<ImageSetDescription> read_image_description(const Path& path) {
+Result<ImageSetDescription> read_image_description(const Path& folder) {
+    const Path path = folder / kDescription;
     ImageSetDescription description;
+    description.name = folder_name(folder);
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return description;
     MILLRACE_LET(text, io::read_text(path, std::size_t{1} << 20));
@@ -61,11 +81,11 @@ Result<ImageSetDescription> read_image_description(const Path& path) {
     if (const auto at = json.find("classes"); at != json.end()) {
         if (!at->is_number_integer() || at->get<double>() < 1 || at->get<double>() > 256)
             return Error{fmt::format("'classes' is {}; a number from 1 to 256 is needed", at->dump()), path.string()};
-        description.classes = at->get<std::uint32_t>();
+        description.classes = at->get<std::int32_t>();
     }
     if (const auto at = json.find("class_names"); at != json.end()) {
         MILLRACE_LET(names, read_class_names(*at, description.classes, path));
-        description.classes = static_cast<std::uint32_t>(names.size());
+        description.classes = static_cast<std::int32_t>(names.size());
         description.class_names = std::move(names);
     }
     const auto mean = json.find("mean");
@@ -74,7 +94,7 @@ Result<ImageSetDescription> read_image_description(const Path& path) {
         return Error{"'mean' and 'std' come together or not at all", path.string()};
     if (mean != json.end()) {
         if (!mean->is_number() || !deviation->is_number()) return Error{"'mean' and 'std' must be numbers", path.string()};
-        const PixelStatistics pixels{mean->get<double>(), deviation->get<double>()};
+        const Moments pixels{mean->get<double>(), deviation->get<double>()};
         if (!std::isfinite(pixels.mean) || !std::isfinite(pixels.deviation) || pixels.deviation <= 0)
             return Error{fmt::format("'mean' {} and 'std' {} must be finite, 'std' above 0", pixels.mean, pixels.deviation),
                          path.string()};
@@ -85,18 +105,20 @@ Result<ImageSetDescription> read_image_description(const Path& path) {
 
 bool is_fashion(std::string_view name) { return name == "fashion-mnist" || name == "fashion_mnist" || name == "fmnist"; }
 
-std::vector<std::string> usual_names(std::string_view name, std::uint32_t classes) {
+std::vector<std::string> usual_names(std::string_view name, std::int32_t classes) {
     if ((name != "garments" && !is_fashion(name)) || classes != kGarmentClasses) return {};
     return {kGarmentNames.begin(), kGarmentNames.end()};
 }
 
-std::optional<PixelStatistics> usual_constants(std::string_view name) {
-    if (name == "mnist") return PixelStatistics{0.1307, 0.3081};
-    if (is_fashion(name)) return PixelStatistics{0.2860, 0.3530};
+std::optional<Moments> usual_constants(std::string_view name) {
+    if (name == "mnist") return Moments{0.1307, 0.3081};
+    if (is_fashion(name)) return Moments{0.2860, 0.3530};
     return std::nullopt;
 }
 
-Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path, std::optional<std::uint32_t> classes) {
+/// Images and their labels behind those of the set, which have the same size. Gives how many. `classes` 0: as many as there are.
+Result<std::int32_t> add_images(SampleSet& set, const Path& images_path, const Path& labels_path, std::int32_t classes,
+                                io::Checksum64& sum) {
     MILLRACE_LET(images, read_idx(images_path));
     MILLRACE_LET(labels, read_idx(labels_path));
     if (images.shape.size() != 3)
@@ -108,65 +130,87 @@ Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path
         return Error{fmt::format("has {} labels for the {} images of {}", labels.shape[0], images.shape[0],
                                  images_path.filename().string()),
                      labels_path.string()};
-    if (images.shape[0] == 0 || images.shape[1] == 0 || images.shape[2] == 0)
-        return Error{"holds no images", images_path.string()};
-    for (std::size_t i = 0; classes && i < labels.values.size(); ++i)
-        if (labels.values[i] >= *classes)
+    if (images.values.empty()) return Error{"holds no images", images_path.string()};
+    for (std::size_t i = 0; classes > 0 && i < labels.values.size(); ++i)
+        if (labels.values[i] >= classes)
             return Error{fmt::format("label {} at index {} is out of range: {} classes are numbered 0 to {}; if there are more, "
                                      "{} beside it must say so: {{\"classes\": {}}}",
-                                     labels.values[i], i, *classes, *classes - 1, kDescription,
-                                     *std::max_element(labels.values.begin(), labels.values.end()) + 1),
+                                     labels.values[i], i, classes, classes - 1, kDescription,
+                                     *std::ranges::max_element(labels.values) + 1),
                          labels_path.string()};
-    return LabeledImages{images.shape[0], images.shape[1], images.shape[2], std::move(images.values), std::move(labels.values)};
+    const Shape shape{static_cast<std::int32_t>(images.shape[1]), static_cast<std::int32_t>(images.shape[2]), 1};
+    Shape& known = set.preparation.shape;
+    if (set.count == 0) known = shape;
+    if (shape != known)
+        return Error{
+            fmt::format("images are {} x {}, those for training {} x {}", shape.height, shape.width, known.height, known.width),
+            images_path.string()};
+    const auto count = static_cast<std::int32_t>(images.shape[0]);
+    set.count += count;
+    set.bytes.insert(set.bytes.end(), images.values.begin(), images.values.end());
+    set.labels.insert(set.labels.end(), labels.values.begin(), labels.values.end());
+    sum.update(std::as_bytes(std::span(images.values)));
+    sum.update(std::as_bytes(std::span(labels.values)));
+    return count;
 }
 
 }  // namespace
 
-PixelStatistics measure_pixels(const LabeledImages& images, std::span<const std::uint32_t> indices) {
-    std::array<std::uint64_t, 256> histogram{};
-    const std::size_t size = std::size_t{images.rows} * images.columns;
-    for (const std::uint32_t index : indices)
-        for (std::size_t i = 0; i < size; ++i) ++histogram[images.pixels[index * size + i]];
-    const double count = static_cast<double>(indices.size()) * static_cast<double>(size);
-    if (count == 0) return {};
-    double sum = 0;
-    for (std::size_t level = 0; level < 256; ++level) sum += static_cast<double>(histogram[level]) * static_cast<double>(level);
-    const double mean = sum / count;
-    double squares = 0;
-    for (std::size_t level = 0; level < 256; ++level) {
-        const double away = static_cast<double>(level) - mean;
-        squares += static_cast<double>(histogram[level]) * away * away;
-    }
-    return PixelStatistics{mean / 255, std::sqrt(squares / count) / 255};
+Result<IdxArray> parse_idx(std::span<const std::byte> bytes, const Path& place) {
+    const std::string where = place.string();
+    if (bytes.size() < 4) return Error{fmt::format("has {} bytes; an IDX file starts with 4: truncated", bytes.size()), where};
+    if (bytes[0] != std::byte{0} || bytes[1] != std::byte{0})
+        return Error{fmt::format("starts with magic 0x{:08x}; an IDX file starts with 0x0000", big_endian(bytes)), where};
+    if (static_cast<std::uint8_t>(bytes[2]) != kUnsignedByte)
+        return Error{
+            fmt::format("holds values of type 0x{:02x}; only unsigned bytes (0x08) are read", static_cast<unsigned>(bytes[2])),
+            where};
+    const auto dimensions = static_cast<std::size_t>(bytes[3]);
+    if (dimensions < 1 || dimensions > kMaxDimensions)
+        return Error{fmt::format("claims {} dimensions; 1 to {} are read", dimensions, kMaxDimensions), where};
+    const std::size_t header = 4 + 4 * dimensions;
+    if (bytes.size() < header) return Error{fmt::format("ends inside its header of {} bytes: truncated", header), where};
+
+    IdxArray array;
+    for (std::size_t i = 0; i < dimensions; ++i) array.shape.push_back(big_endian(bytes.subspan(4 + 4 * i)));
+    const std::span<const std::byte> values = bytes.subspan(header);
+    std::uint64_t count = 0;
+    if (!volume(array.shape, count) || count != values.size())
+        return Error{
+            fmt::format("the header says [{}] values but {} bytes follow it: {}", fmt::join(array.shape, " x "), values.size(),
+                        count > values.size() ? "truncated, or the header is wrong" : "bytes left over, or the header is wrong"),
+            where};
+    array.values.resize(values.size());
+    std::ranges::transform(values, array.values.begin(), [](std::byte byte) { return static_cast<std::uint8_t>(byte); });
+    return array;
 }
 
-SampleSet samples_of(const ImageSet& set) {
-    SampleSet samples;
-    samples.name = set.name;
-    samples.unit = "images";
-    samples.preparation.shape = {static_cast<std::int32_t>(set.train.rows), static_cast<std::int32_t>(set.train.columns), 1};
-    samples.preparation.mean = {static_cast<float>(set.pixels.mean)};
-    samples.preparation.deviation = {static_cast<float>(set.pixels.deviation)};
-    samples.preparation.classes = static_cast<std::int32_t>(set.classes);
-    samples.preparation.class_names = set.class_names;
-    samples.count = static_cast<std::int32_t>(set.train.count + set.test.count);
-    samples.width = static_cast<std::int32_t>(samples.preparation.shape.size());
-    std::vector<std::uint8_t> pixels;
-    pixels.reserve(set.train.pixels.size() + set.test.pixels.size());
-    io::Checksum64 sum;
-    for (const LabeledImages* images : {&set.train, &set.test}) {
-        pixels.insert(pixels.end(), images->pixels.begin(), images->pixels.end());
-        samples.labels.insert(samples.labels.end(), images->labels.begin(), images->labels.end());
-        sum.update(std::as_bytes(std::span(images->pixels)));
-        sum.update(std::as_bytes(std::span(images->labels)));
-    }
-    samples.bytes = std::move(pixels);
-    samples.checksum = sum.value();
-    samples.part(Part::train).assign(set.split.training.begin(), set.split.training.end());
-    samples.part(Part::validation).assign(set.split.validation.begin(), set.split.validation.end());
-    samples.part(Part::test).resize(set.test.count);
-    std::iota(samples.part(Part::test).begin(), samples.part(Part::test).end(), static_cast<std::int32_t>(set.train.count));
-    return samples;
+Result<IdxArray> read_idx(const Path& path) {
+    std::error_code ignored;
+    const Path packed = Path(path) += ".gz";
+    const bool only_packed = !std::filesystem::exists(path, ignored) && std::filesystem::exists(packed, ignored);
+    MILLRACE_LET(bytes, io::read_unpacked(only_packed ? packed : path, kFileCap));
+    return parse_idx(bytes, path);
+}
+
+std::vector<std::byte> idx_header(std::span<const std::uint32_t> shape) {
+    MILLRACE_ASSERT(!shape.empty() && shape.size() <= kMaxDimensions, "IDX arrays have one to three dimensions");
+    std::vector<std::byte> header{std::byte{0}, std::byte{0}, std::byte{kUnsignedByte}, static_cast<std::byte>(shape.size())};
+    for (const std::uint32_t extent : shape)
+        for (const int shift : {24, 16, 8, 0}) header.push_back(static_cast<std::byte>(extent >> shift));
+    return header;
+}
+
+Status write_idx(const Path& path, std::span<const std::uint32_t> shape, std::span<const std::uint8_t> values) {
+    std::uint64_t count = 0;
+    MILLRACE_ASSERT(volume(shape, count) && count == values.size(), path.string());
+    const std::vector<std::byte> header = idx_header(shape);
+    const auto fill = [&](io::FileWriter& writer) -> Status {
+        MILLRACE_TRY(writer.write(header));
+        return writer.write(std::as_bytes(values));
+    };
+    MILLRACE_TRY(io::write_atomically(path, fill));
+    return base::ok();
 }
 
 Result<std::vector<Inputs>> open_images(const Path& path, const Preparation& prepared) {
@@ -192,35 +236,40 @@ Result<std::vector<Inputs>> open_images(const Path& path, const Preparation& pre
     return all;
 }
 
-Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint64_t split_seed) {
+Result<SampleSet> load_image_set(const SampleRequest& request) {
+    const Path& folder = request.path;
     std::error_code ignored;
     if (!std::filesystem::is_directory(folder, ignored))
         return Error{
             fmt::format("no such folder; it should hold {}, {}, {} and {} (`millrace data make garments --out {}` writes a set)",
                         kTrainImages, kTrainLabels, kTestImages, kTestLabels, folder.string()),
             folder.string()};
-    MILLRACE_LET(description, read_image_description(folder / kDescription));
-    ImageSet set;
-    set.name = description.name.value_or(folder_name(folder));
-    MILLRACE_LET(train, load_pair(folder / kTrainImages, folder / kTrainLabels, description.classes));
-    MILLRACE_LET(test, load_pair(folder / kTestImages, folder / kTestLabels, description.classes));
-    const std::uint32_t most = std::max(*std::ranges::max_element(train.labels), *std::ranges::max_element(test.labels));
-    set.classes = description.classes.value_or(most + 1);
-    set.class_names = description.class_names.empty() ? usual_names(set.name, set.classes) : description.class_names;
-    if (train.rows != test.rows || train.columns != test.columns)
-        return Error{
-            fmt::format("images are {} x {}, those for training {} x {}", test.rows, test.columns, train.rows, train.columns),
-            (folder / kTestImages).string()};
-    set.train = std::move(train);
-    set.test = std::move(test);
-    set.split = split_validation(set.train.count, validation, split_seed);
-    if (const auto usual = usual_constants(set.name); description.pixels || usual) {
-        set.pixels = description.pixels ? *description.pixels : *usual;
+    MILLRACE_LET(description, read_image_description(folder));
+    SampleSet set;
+    set.name = description.name;
+    set.unit = "images";
+    io::Checksum64 sum;
+    MILLRACE_LET(train, add_images(set, folder / kTrainImages, folder / kTrainLabels, description.classes, sum));
+    MILLRACE_LET(test, add_images(set, folder / kTestImages, folder / kTestLabels, description.classes, sum));
+    set.checksum = sum.value();
+    set.width = static_cast<std::int32_t>(set.preparation.shape.size());
+    add_files(set, {{Part::train, train}, {Part::test, test}}, request);
+    Preparation& prepared = set.preparation;
+    prepared.classes = description.classes > 0 ? description.classes : *std::ranges::max_element(set.labels) + 1;
+    prepared.class_names = description.class_names.empty() ? usual_names(set.name, prepared.classes) : description.class_names;
+    if (!description.pixels) description.pixels = usual_constants(set.name);
+    if (description.pixels) {
+        prepared.mean = {static_cast<float>(description.pixels->mean)};
+        prepared.deviation = {static_cast<float>(description.pixels->deviation)};
     } else {
-        set.pixels = measure_pixels(set.train, set.split.training);
-        if (set.pixels.deviation == 0)
+        MILLRACE_TRY(measure_channels(set));
+        if (prepared.deviation.front() == 1)  // shares of 255 spread by a half at most
             return Error{"all pixels are equal: there is nothing to learn", (folder / kTrainImages).string()};
     }
+    if (request.stored != nullptr && prepared.classes > request.stored->classes)
+        return Error{
+            fmt::format("has labels up to {}; the training data had {} classes", prepared.classes - 1, request.stored->classes),
+            folder.string()};
     return set;
 }
 

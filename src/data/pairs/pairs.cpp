@@ -13,7 +13,6 @@
 #include "data/folder.h"
 #include "data/pairs/teacher.h"
 #include "io/checksum.h"
-#include "io/json_nesting.h"
 #include "io/safetensors.h"
 
 namespace millrace::data {
@@ -33,7 +32,7 @@ Result<PairsDescription> read_pairs_description(const Path& path) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return description;
     MILLRACE_LET(text, io::read_text(path, kDescriptionCap));
-    if (io::nests_too_deep(text)) return Error{"nests too deep", path.string()};
+    if (base::nests_too_deep(text)) return Error{"nests too deep", path.string()};
     const auto json = base::json_from(text);
     if (!json.is_object())
         return Error{R"(is not a JSON object such as {"name": "pairs", "teacher": "hashed", "dimensions": 768})", path.string()};
@@ -66,7 +65,7 @@ Result<std::string> text_of(const nlohmann::json& line, const char* key, const s
 Result<TextPair> parse_line(std::string_view line, const std::string& place) {
     if (line.size() > kPairLineCap)
         return Error{fmt::format("the line has {} bytes; at most {} are allowed", line.size(), kPairLineCap), place};
-    if (io::nests_too_deep(line)) return Error{"nests too deep", place};
+    if (base::nests_too_deep(line)) return Error{"nests too deep", place};
     const auto json = base::json_from(line);
     if (!json.is_object())
         return Error{R"(is not a JSON object in UTF-8 such as {"input": "The pump leaked.", "target": "The floor was wet."})",
@@ -91,11 +90,11 @@ Result<std::vector<TextPair>> parse_texts(std::string_view all, std::uint32_t co
     return texts;
 }
 
-struct Shape {
+struct PairShape {
     std::uint32_t count = 0, dimensions = 0;
 };
 
-Result<Shape> shape_of(const io::SafetensorsFile& file, const char* name) {
+Result<PairShape> shape_of(const io::SafetensorsFile& file, const char* name) {
     const std::string place = file.place().string();
     const io::TensorView* tensor = file.find(name);
     if (tensor == nullptr)
@@ -108,11 +107,12 @@ Result<Shape> shape_of(const io::SafetensorsFile& file, const char* name) {
     if (dimensions < 1 || dimensions > kMostDimensions)
         return Error{fmt::format("tensor '{}' has rows of {} numbers; 1 to {} would be right", name, dimensions, kMostDimensions),
                      place};
-    return Shape{static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(dimensions)};
+    return PairShape{static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(dimensions)};
 }
 
 /// Copies a tensor and scales rows that are not of length 1; `scaled` counts them.
-Result<std::vector<float>> read_vectors(const io::SafetensorsFile& file, const char* name, Shape shape, std::uint64_t& scaled) {
+Result<std::vector<float>> read_vectors(const io::SafetensorsFile& file, const char* name, PairShape shape,
+                                        std::uint64_t& scaled) {
     std::vector<float> values(std::size_t{shape.count} * shape.dimensions);
     const std::int64_t extents[] = {shape.count, shape.dimensions};
     MILLRACE_TRY(file.copy_floats(name, extents, values));
@@ -191,7 +191,7 @@ Result<PairSet> load_pair_set(const Path& folder, double validation, std::uint64
     for (const char* name : {kInputVectors, kTargetVectors}) sum.update({file.find(name)->data, file.find(name)->bytes});
     sum.update(io::bytes_of(lines));
     set.checksum = sum.value();
-    set.split = split_validation(set.count, validation, split_seed);
+    split_samples(set.parts, 0, static_cast<std::int32_t>(set.count), validation, 0, split_seed);
     return set;
 }
 

@@ -7,11 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "data/pairs/sentence_grammar.h"
-#include "data/split.h"
+#include "data/sample_set.h"
 #include "io/file.h"
 
 namespace millrace::data {
+
+struct TextPair {
+    std::string input, target;
+    bool operator==(const TextPair&) const = default;
+};
+
+/// English sentence pairs, statement and consequence, from a small grammar. Every part of a statement (who, what, where, when)
+/// has its own effect in the consequence, so the mapping can be learned word by word and a held-out pair is a new combination of
+/// known parts. A pair is a pure function of (seed, index): the same on every machine. Indices run from 0 to one less than this;
+/// all of them give different statements and different consequences.
+std::uint32_t sentence_pair_limit();
+
+/// Pair `index` of the order that `seed` draws. The templates take turns.
+TextPair sentence_pair(std::uint64_t seed, std::uint32_t index);
 
 inline constexpr const char* kPairVectors = "pairs.safetensors";
 inline constexpr const char* kPairTexts = "pairs.jsonl";
@@ -26,13 +39,16 @@ struct PairSet {
     std::uint32_t dimensions = 0;
     std::vector<float> inputs, targets;  ///< [count, dimensions], rows of length 1
     std::vector<TextPair> texts;         ///< [count]
-    Split split;
-    std::uint64_t checksum = 0;  ///< of the vectors and texts as they stand in the files
+    Parts parts;                         ///< no test
+    std::uint64_t checksum = 0;          ///< of the vectors and texts as they stand in the files
+
+    [[nodiscard]] std::vector<std::int32_t>& part(Part part) { return parts[index_of(part)]; }
+    [[nodiscard]] const std::vector<std::int32_t>& part(Part part) const { return parts[index_of(part)]; }
 };
 
 /// Loads and checks a folder: shapes, counts, finite vectors that are not zero, UTF-8 texts that are not empty. Rows whose length
 /// is not 1 (to 1e-3) are scaled to it, with one warning. A set of the hashed teacher is checked against it. `validation` and
-/// `split_seed` as for split_validation. Errors name the file and its line, or the tensor and its row.
+/// `split_seed` as for split_samples. Errors name the file and its line, or the tensor and its row.
 base::Result<PairSet> load_pair_set(const io::Path& folder, double validation = 0.1, std::uint64_t split_seed = 42);
 
 }  // namespace millrace::data

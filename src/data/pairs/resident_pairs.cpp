@@ -2,15 +2,65 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/gather/gather.h"
 #include "tape/record.h"
 
 namespace millrace::data {
+namespace {
+
+static_assert(kPairLineCap <= Tokenizer::kLongestText, "every sentence of a pair is trained on");
+
+TokenTable tabulate(const std::vector<std::vector<std::int32_t>>& sentences, std::int32_t most, std::int32_t width) {
+    TokenTable table;
+    table.tokens = width;
+    if (width == 0) {
+        std::size_t longest = 1;
+        for (const auto& sentence : sentences) longest = std::max(longest, sentence.size());
+        table.tokens = static_cast<std::int32_t>(std::min(longest, static_cast<std::size_t>(most)));
+    }
+    const auto columns = static_cast<std::size_t>(table.tokens);
+    table.ids.assign(sentences.size() * columns, 0);
+    for (std::size_t i = 0; i < sentences.size(); ++i) {
+        const std::size_t length = std::min(sentences[i].size(), columns);
+        table.cut += sentences[i].size() > columns ? 1 : 0;
+        std::copy_n(sentences[i].begin(), length, table.ids.begin() + static_cast<std::ptrdiff_t>(i * columns));
+        table.lengths.push_back(static_cast<std::int32_t>(length));
+    }
+    return table;
+}
+
+}  // namespace
+
+std::vector<std::string> training_texts(const PairSet& set) {
+    std::vector<std::string> texts;
+    for (const std::int32_t row : set.part(Part::train)) {
+        const TextPair& pair = set.texts[static_cast<std::size_t>(row)];
+        texts.insert(texts.end(), {pair.input, pair.target});
+    }
+    return texts;
+}
+
+PairTokens tokenize(const PairSet& set, const Tokenizer& tokenizer, std::int32_t most, const StoredData& stored) {
+    std::vector<std::vector<std::int32_t>> inputs, targets;
+    inputs.reserve(set.texts.size());
+    targets.reserve(set.texts.size());
+    for (const TextPair& pair : set.texts) {
+        inputs.push_back(tokenizer.encode(pair.input));
+        targets.push_back(tokenizer.encode(pair.target));
+        targets.back().push_back(Tokenizer::kEnd);
+    }
+    const auto width = [&](const char* field) {
+        const auto at = stored.widths.find(field);
+        return at == stored.widths.end() ? 0 : at->second;
+    };
+    return {tabulate(inputs, most, width("input_tokens")), tabulate(targets, most, width("target_tokens"))};
+}
 
 PairSource::PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens, const std::shared_ptr<const Tokenizer>& tokenizer)
     : set_(std::move(set)), tokens_(std::move(tokens)) {
-    order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
-    order_[index_of(Part::validation)].assign(set_->split.validation.begin(), set_->split.validation.end());
+    order_ = set_->parts;
     fields_ = {{"vector", Field::Kind::real, dimensions()}, {"goal", Field::Kind::real, dimensions()}};
     constexpr const char* kSides[] = {"input", "target"};
     for (std::size_t side = 0; side < tokens_.size() && tokens_[side].tokens > 0; ++side) {
@@ -20,13 +70,10 @@ PairSource::PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens, co
     }
 }
 
-std::uint32_t PairSource::pair_at(Part part, std::int32_t position) const {
-    MILLRACE_ASSERT(position >= 0 && position < samples(part), "no such position in this part");
-    return static_cast<std::uint32_t>(order_[index_of(part)][static_cast<std::size_t>(position)]);
-}
-
 std::vector<std::string> PairSource::texts_at(Part part, std::int32_t position) const {
-    const TextPair& texts = set_->texts[pair_at(part, position)];
+    MILLRACE_ASSERT(position >= 0 && position < samples(part), "no such position in this part");
+    const std::int32_t pair = order_[index_of(part)][static_cast<std::size_t>(position)];
+    const TextPair& texts = set_->texts[static_cast<std::size_t>(pair)];
     return {texts.input, texts.target};
 }
 

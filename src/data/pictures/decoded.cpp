@@ -1,4 +1,4 @@
-#include "data/pictures/decoded.h"
+#include "data/pictures/pictures.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 #include <chrono>
 #include <thread>
 
-#include "base/live_lines.h"
 #include "base/log.h"
 #include "io/checksum.h"
 #include "io/safetensors.h"
@@ -24,12 +23,14 @@ constexpr std::size_t kBytesAtOnce = 64 << 20;             // of their rows
 constexpr std::chrono::milliseconds kBetweenLooks{100};    // at another process that decodes
 constexpr int kFormatVersion = 2;                          // of the kept file: what decoding gives
 
-std::string kept_name(const std::vector<PictureFile>& files, const DecodeSettings& settings) {
+Resize resize_of(const Preparation& prepared) { return prepared.resize == "crop" ? Resize::crop : Resize::fit; }
+
+std::string kept_name(const std::vector<ClassFile>& files, const Preparation& prepared) {
     io::Checksum64 sum;
     const auto add = [&](const std::string& text) { sum.update(io::bytes_of(text)); };
-    add(fmt::format("{} {} {} {} {}\n", kFormatVersion, settings.frame.width, settings.frame.height,
-                    static_cast<int>(settings.resize), settings.channels));
-    for (const PictureFile& file : files) add(fmt::format("{}\n{} {}\n", file.name, file.bytes, file.modified));
+    add(fmt::format("{} {} {} {} {}\n", kFormatVersion, prepared.shape.width, prepared.shape.height,
+                    static_cast<int>(resize_of(prepared)), prepared.shape.channels));
+    for (const ClassFile& file : files) add(fmt::format("{}\n{} {}\n", file.name, file.bytes, file.modified));
     return fmt::format("pictures-{:016x}.safetensors", sum.value());
 }
 
@@ -57,17 +58,15 @@ Status for_each_picture(std::size_t count, std::size_t at_once,
     return base::ok();
 }
 
-std::size_t row_bytes(const DecodeSettings& settings) {
-    return std::size_t{settings.frame.width} * settings.frame.height * settings.channels;
-}
-
-Status decode_one(const PictureFile& file, const DecodeSettings& settings, std::span<std::uint8_t> row) {
+Status decode_one(const ClassFile& file, const Preparation& prepared, std::span<std::uint8_t> row) {
     MILLRACE_LET(bytes, io::read_file(file.path, kPictureCap));
     MILLRACE_LET(head, io::picture_head(bytes, file.path));
     if (head.width == 0 || head.height == 0) return Error{"has no pixels", file.path.string()};
-    const PictureSide least = scaled_size(head.width, head.height, settings.frame, settings.resize);
-    MILLRACE_LET(picture, io::decode_picture(bytes, file.path, settings.channels, least.width, least.height));
-    place_picture(picture, settings.frame, settings.resize, row);
+    const PictureSide frame{static_cast<std::uint32_t>(prepared.shape.width), static_cast<std::uint32_t>(prepared.shape.height)};
+    const PictureSide least = scaled_size(head.width, head.height, frame, resize_of(prepared));
+    const auto channels = static_cast<std::uint32_t>(prepared.shape.channels);
+    MILLRACE_LET(picture, io::decode_picture(bytes, file.path, channels, least.width, least.height));
+    place_picture(picture, frame, resize_of(prepared), row);
     return base::ok();
 }
 
@@ -86,9 +85,9 @@ using PourRows = std::function<Status(std::span<const std::uint8_t> rows)>;
 
 /// Pours the rows of all files, some at a time. Gives the reason for each that cannot be read, empty for the others. `live`: with
 /// a line of progress on a terminal.
-Result<std::vector<std::string>> decode_all(std::span<const PictureFile> files, const DecodeSettings& settings,
-                                            const PourRows& pour, bool live = true) {
-    const std::size_t width = row_bytes(settings),
+Result<std::vector<std::string>> decode_all(std::span<const ClassFile> files, const Preparation& prepared, const PourRows& pour,
+                                            bool live = true) {
+    const std::size_t width = prepared.width(),
                       at_once = std::clamp<std::size_t>(kBytesAtOnce / std::max<std::size_t>(1, width), 1, kPicturesAtOnce);
     std::vector<std::uint8_t> rows(at_once * width);
     std::vector<std::string> reasons(files.size());
@@ -99,7 +98,7 @@ Result<std::vector<std::string>> decode_all(std::span<const PictureFile> files, 
     };
     MILLRACE_TRY(for_each_picture(files.size(), at_once, told, [&](std::size_t i) {
         const std::span row = std::span(rows).subspan(i % at_once * width, width);
-        const Status status = decode_one(files[i], settings, row);
+        const Status status = decode_one(files[i], prepared, row);
         if (status.ok()) return;
         std::ranges::fill(row, 0);
         reasons[i] = status.error().message;
@@ -107,12 +106,12 @@ Result<std::vector<std::string>> decode_all(std::span<const PictureFile> files, 
     return reasons;
 }
 
-Result<DecodedPictures> load_kept(const Path& path, const std::vector<PictureFile>& files, const DecodeSettings& settings) {
+Result<DecodedPictures> load_kept(const Path& path, const std::vector<ClassFile>& files, const Preparation& prepared) {
     MILLRACE_LET(regular, io::open_regular(path));
     MILLRACE_LET(opened, io::SafetensorsFile::open_in_place(std::move(regular), path));
     const auto file = std::make_shared<const io::SafetensorsFile>(std::move(opened));
     const io::TensorView *rows = file->find("pixels"), *failed = file->find("unreadable");
-    const std::size_t width = row_bytes(settings);
+    const std::size_t width = prepared.width();
     for (const auto& [tensor, bytes] : {std::pair(rows, files.size() * width), std::pair(failed, files.size())})
         if (tensor == nullptr || tensor->type != io::ElementType::kU8 || tensor->bytes != bytes)
             return Error{"is not what decoding these pictures gives; remove it", path.string()};
@@ -124,29 +123,30 @@ Result<DecodedPictures> load_kept(const Path& path, const std::vector<PictureFil
     std::vector<std::uint8_t> row(width);
     for (std::size_t i = 0; i < marks.size(); ++i) {
         if (marks[i] == std::byte{0}) continue;
-        const Status again = decode_one(files[i], settings, row);
+        const Status again = decode_one(files[i], prepared, row);
         decoded.unreadable[i] = again.ok() ? "could not be read when it was decoded" : again.error().message;
     }
     return decoded;
 }
 
-Status keep(const Path& path, const std::vector<PictureFile>& files, const DecodeSettings& settings) {
-    const auto count = static_cast<std::int64_t>(files.size()), width = static_cast<std::int64_t>(row_bytes(settings));
+Status keep(const Path& path, const std::vector<ClassFile>& files, const Preparation& prepared) {
+    const auto count = static_cast<std::int64_t>(files.size()), width = static_cast<std::int64_t>(prepared.width());
     std::vector<std::byte> marks(files.size());  // they follow the rows, when they are known
     const auto pour = [&](io::ByteSink& sink) -> Status {
         const PourRows write = [&](std::span<const std::uint8_t> rows) { return sink.write(std::as_bytes(rows)); };
-        MILLRACE_LET(reasons, decode_all(files, settings, write));
+        MILLRACE_LET(reasons, decode_all(files, prepared, write));
         std::ranges::transform(reasons, marks.begin(), [](const std::string& reason) { return std::byte{!reason.empty()}; });
         return base::ok();
     };
     const io::TensorView tensors[] = {
         {"pixels", io::ElementType::kU8, {count, width}, nullptr, static_cast<std::size_t>(count * width), pour},
         {"unreadable", io::ElementType::kU8, {count}, marks.data(), marks.size()}};
-    const auto written = io::write_atomically(path, [&](io::FileWriter& writer) -> Status {
-        const auto done = io::write_safetensors(writer, tensors, {}, path);
-        return done.ok() ? base::ok() : Status(done.error());
-    });
-    return written.ok() ? base::ok() : Status(written.error());
+    const auto fill = [&](io::FileWriter& writer) -> Status {
+        MILLRACE_TRY(io::write_safetensors(writer, tensors, {}, path));
+        return base::ok();
+    };
+    MILLRACE_TRY(io::write_atomically(path, fill));
+    return base::ok();
 }
 
 bool is_kept(const Path& path) {
@@ -158,9 +158,7 @@ Path lock_path(const Path& path) { return Path(path) += ".lock"; }
 
 /// Waits for a process that has it.
 Result<io::FileDescriptor> lock_of(const Path& path) {
-    std::error_code failure;
-    fs::create_directories(path.parent_path(), failure);
-    if (failure) return io::system_error("cannot create the folder", path.parent_path(), failure.value());
+    MILLRACE_TRY(io::make_folder(path.parent_path()));
     for (;; std::this_thread::sleep_for(kBetweenLooks)) {
         MILLRACE_LET(lock, io::try_lock(lock_path(path)));
         if (lock) return std::move(*lock);
@@ -169,26 +167,19 @@ Result<io::FileDescriptor> lock_of(const Path& path) {
 
 }  // namespace
 
-DecodeSettings settings_of(const Preparation& prepared) {
-    const auto side = [](std::int32_t extent) { return static_cast<std::uint32_t>(extent); };
-    const Shape& shape = prepared.shape;
-    return {
-        {side(shape.width), side(shape.height)}, prepared.resize == "crop" ? Resize::crop : Resize::fit, side(shape.channels)};
-}
-
-Result<InputRows> decode_rows(std::span<const PictureFile> files, const DecodeSettings& settings, bool live) {
+Result<InputRows> decode_rows(std::span<const ClassFile> files, const Preparation& prepared, bool live) {
     InputRows decoded;
     const PourRows add = [&](std::span<const std::uint8_t> rows) {
         decoded.bytes.insert(decoded.bytes.end(), rows.begin(), rows.end());
         return base::ok();
     };
-    MILLRACE_LET(reasons, decode_all(files, settings, add, live));
+    MILLRACE_LET(reasons, decode_all(files, prepared, add, live));
     for (std::size_t i = 0; i < reasons.size(); ++i)
         if (!reasons[i].empty()) decoded.unreadable[i] = std::move(reasons[i]);
     return decoded;
 }
 
-std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files, bool until_colour) {
+std::vector<io::PictureHead> read_heads(const std::vector<ClassFile>& files, bool until_colour) {
     std::vector<io::PictureHead> heads(files.size());
     base::LiveLines line(base::stderr_is_terminal());
     const auto told = [&](std::size_t first, std::size_t done) {
@@ -203,25 +194,25 @@ std::vector<io::PictureHead> read_heads(const std::vector<PictureFile>& files, b
     return heads;
 }
 
-Result<DecodedPictures> decode_pictures(const Path& root, const std::vector<PictureFile>& files, const DecodeSettings& settings) {
+Result<DecodedPictures> decode_pictures(const Path& root, const std::vector<ClassFile>& files, const Preparation& prepared) {
     if (!io::can_read_pictures()) return io::picture_head({}, root).error();
-    const std::string name = kept_name(files, settings);
+    const std::string name = kept_name(files, prepared);
     Path path;
     Result<io::FileDescriptor> lock = Error{"there is no folder to keep decoded pictures in", root.string()};
     for (const Path& folder : cache_folders(root)) {
         path = folder / name;
-        if (is_kept(path)) return load_kept(path, files, settings);
+        if (is_kept(path)) return load_kept(path, files, prepared);
         lock = lock_of(path);
         if (lock.ok()) break;
     }
-    if (lock.ok() && is_kept(path)) return load_kept(path, files, settings);  // another process was faster
+    if (lock.ok() && is_kept(path)) return load_kept(path, files, prepared);  // another process was faster
     MILLRACE_LOG(info, "decoding {} pictures{}", files.size(), lock.ok() ? " into " + path.string() : "");
-    const Status kept = lock.ok() ? keep(path, files, settings) : Status(lock.error());
+    const Status kept = lock.ok() ? keep(path, files, prepared) : Status(lock.error());
     std::error_code ignored;
     if (lock.ok()) fs::remove(lock_path(path), ignored);
-    if (kept.ok()) return load_kept(path, files, settings);
+    if (kept.ok()) return load_kept(path, files, prepared);
     MILLRACE_LOG(warn, "{}\nthe pictures are kept in memory and decoded again next time", kept.error().text());
-    MILLRACE_LET(rows, decode_rows(files, settings, true));
+    MILLRACE_LET(rows, decode_rows(files, prepared, true));
     DecodedPictures decoded;
     decoded.rows = std::move(rows.bytes);
     decoded.unreadable = std::move(rows.unreadable);

@@ -1,4 +1,4 @@
-#include "data/pictures/find_pictures.h"
+#include "data/pictures/pictures.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -12,16 +12,6 @@ namespace millrace::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct PartName {
-    const char* name;
-    Part part;
-};
-constexpr PartName kFolderNames[] = {{"train", Part::train},
-                                     {"valid", Part::validation},
-                                     {"validation", Part::validation},
-                                     {"val", Part::validation},
-                                     {"test", Part::test}};
 
 bool picture_within(const Path& folder, int depth) {
     std::error_code failure;
@@ -39,10 +29,13 @@ bool picture_within(const Path& folder, int depth) {
 Status add_folders(const Path& root, const std::string& prefix, Part part, PictureFolder& found) {
     MILLRACE_LET(folders, find_class_files(root, kPictureEndings));
     for (ClassFile& file : folders.files) {
-        const auto at = std::ranges::find(found.classes, folders.classes[file.label]);
-        const auto label = static_cast<std::uint32_t>(at - found.classes.begin());
-        if (at == found.classes.end()) found.classes.push_back(folders.classes[file.label]);
-        found.files.push_back({std::move(file.path), prefix + file.name, label, file.bytes, file.modified, part});
+        const std::string& name = folders.classes[file.label];
+        const auto at = std::ranges::find(found.classes, name);
+        file.label = static_cast<std::uint32_t>(at - found.classes.begin());
+        if (at == found.classes.end()) found.classes.push_back(name);
+        file.name = prefix + file.name;
+        file.part = part;
+        found.files.push_back(std::move(file));
     }
     found.skipped.insert(found.skipped.end(), folders.skipped.begin(), folders.skipped.end());
     return base::ok();
@@ -50,21 +43,19 @@ Status add_folders(const Path& root, const std::string& prefix, Part part, Pictu
 
 /// Pictures of `root` itself, beside the table that labels them.
 Status add_flat(const Path& root, PictureFolder& found) {
-    std::error_code failure;
-    for (fs::directory_iterator at(root, failure), end; !failure && at != end; at.increment(failure)) {
-        const std::string ending = unpacked_ending(at->path());
+    MILLRACE_LET(entries, io::list_folder(root));
+    for (const Path& path : entries) {
+        const std::string ending = unpacked_ending(path);
         if ((ending == ".csv" || ending == ".tsv") && !found.labels.empty())
             return Error{fmt::format("holds two tables, {} and {}; one, with the labels, would be right",
-                                     found.labels.filename().string(), at->path().filename().string()),
+                                     found.labels.filename().string(), path.filename().string()),
                          root.string()};
-        if (ending == ".csv" || ending == ".tsv") found.labels = at->path();
+        if (ending == ".csv" || ending == ".tsv") found.labels = path;
         struct stat file {};
-        if (!has_ending(at->path(), kPictureEndings) || ::stat(at->path().c_str(), &file) != 0 || !S_ISREG(file.st_mode))
-            continue;
-        found.files.push_back({at->path(), at->path().filename().string(), 0, static_cast<std::uint64_t>(file.st_size),
+        if (!has_ending(path, kPictureEndings) || ::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) continue;
+        found.files.push_back({path, path.filename().string(), 0, static_cast<std::uint64_t>(file.st_size),
                                std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec});
     }
-    if (failure) return io::system_error("cannot list the folder", root, failure.value());
     if (found.labels.empty())
         return Error{
             "holds pictures without a class; a folder per class (cats/a.png, dogs/b.png), or one table beside them with "
@@ -77,7 +68,7 @@ Status add_flat(const Path& root, PictureFolder& found) {
 void sort_classes(PictureFolder& found) {
     std::vector<std::string> sorted = found.classes;
     std::ranges::sort(sorted);
-    for (PictureFile& file : found.files)
+    for (ClassFile& file : found.files)
         file.label = static_cast<std::uint32_t>(std::ranges::find(sorted, found.classes[file.label]) - sorted.begin());
     found.classes = std::move(sorted);
 }
@@ -90,7 +81,7 @@ Result<PictureFolder> find_pictures(const SampleRequest& request) {
     PictureFolder found;
     std::set<Part> parts;
     std::error_code ignored;
-    for (const auto& [name, part] : kFolderNames)
+    for (const auto& [name, part] : kPartNames)
         if (fs::is_directory(request.path / name, ignored) && picture_within(request.path / name, 1)) {
             parts.insert(part);
             MILLRACE_TRY(add_folders(request.path / name, std::string(name) + "/", part, found));
@@ -106,9 +97,9 @@ Result<PictureFolder> find_pictures(const SampleRequest& request) {
     SampleRequest shares = request;
     if (parts.contains(Part::validation)) shares.validation = 0;
     if (!parts.empty()) shares.test = 0;
-    for (PictureFile& file : found.files)
+    for (ClassFile& file : found.files)
         if (file.part == Part::train) file.part = part_of_name(file.name, shares);
-    std::ranges::sort(found.files, {}, &PictureFile::name);
+    std::ranges::sort(found.files, {}, &ClassFile::name);
     return found;
 }
 

@@ -1,54 +1,54 @@
-#include "data/pictures/picture_set.h"
+#include "data/forms.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <tuple>
 
 #include "base/log.h"
-#include "data/pictures/decoded.h"
-#include "data/tables/answers.h"
+#include "data/pictures/pictures.h"
 #include "io/table_file.h"
 
 namespace millrace::data {
 namespace {
 
-constexpr std::uint32_t kMostSide = 4096, kUsualSide = 64;
+constexpr std::int32_t kMostSide = 4096, kUsualSide = 64;
 constexpr std::uint64_t kMostOwnPixels = 16'384;
 constexpr std::size_t kMostNamed = 5;
 
-/// What the checkpoint, the recipe or else the files say about the frame.
-Result<DecodeSettings> decode_settings(const SampleRequest& request, const std::vector<PictureFile>& files, SampleSet& set) {
-    if (request.stored != nullptr) return settings_of(*request.stored);
-    DecodeSettings settings;
-    settings.resize = request.resize == "crop" ? Resize::crop : Resize::fit;
-    if (!request.size.empty()) {
-        MILLRACE_LET(size, parse_size(request.size));
-        settings.frame = {static_cast<std::uint32_t>(size.first), static_cast<std::uint32_t>(size.second)};
-    }
-    settings.channels = request.colour == "grey" ? 1 : 3;
-    if (!request.size.empty() && request.colour != "auto") return settings;
-    std::vector<io::PictureHead> heads = read_heads(files, !request.size.empty());
+/// Sets shape and resize by the checkpoint, the recipe or else the files.
+Status choose_frame(const SampleRequest& request, const std::vector<ClassFile>& files, SampleSet& set) {
+    Shape& shape = set.preparation.shape;
+    set.preparation.resize = request.stored != nullptr ? request.stored->resize : request.resize;
+    if (request.stored != nullptr) shape = request.stored->shape;
+    if (request.stored != nullptr) return base::ok();
+    const bool sized = !request.size.empty();
+    if (sized) MILLRACE_SET(std::tie(shape.width, shape.height), parse_size(request.size));
+    shape.channels = request.colour == "grey" ? 1 : 3;
+    if (sized && request.colour != "auto") return base::ok();
+    std::vector<io::PictureHead> heads = read_heads(files, sized);
     std::erase_if(heads, [](const io::PictureHead& head) { return head.width == 0; });
-    if (request.colour == "auto") settings.channels = std::ranges::any_of(heads, &io::PictureHead::colour) ? 3 : 1;
-    if (!request.size.empty() || heads.empty()) return settings;
+    if (request.colour == "auto") shape.channels = std::ranges::any_of(heads, &io::PictureHead::colour) ? 3 : 1;
+    if (sized || heads.empty()) return base::ok();
     const io::PictureHead& own = heads.front();
     const bool same = std::ranges::all_of(
         heads, [&](const io::PictureHead& head) { return head.width == own.width && head.height == own.height; });
     if (same && std::uint64_t{own.width} * own.height <= kMostOwnPixels) {
-        settings.frame = {own.width, own.height};
+        shape.width = static_cast<std::int32_t>(own.width);
+        shape.height = static_cast<std::int32_t>(own.height);
     } else {
-        settings.frame = {kUsualSide, kUsualSide};
+        shape.width = shape.height = kUsualSide;
         set.notes.push_back(fmt::format("pictures of {} are taken at {} x {} ({}); data.size = \"32x32\" asks for another size",
                                         same ? fmt::format("{} x {}", own.width, own.height) : "several sizes", kUsualSide,
                                         kUsualSide, request.resize));
     }
-    return settings;
+    return base::ok();
 }
 
 /// Takes what cannot be read out of the parts.
-Status leave_out(const std::vector<PictureFile>& files, const std::map<std::size_t, std::string>& unreadable,
+Status leave_out(const std::vector<ClassFile>& files, const std::map<std::size_t, std::string>& unreadable,
                  const std::string& place, SampleSet& set) {
     if (unreadable.empty()) return base::ok();
     std::string list = fmt::format("{} of {} pictures cannot be read", unreadable.size(), files.size()), lines;
@@ -77,7 +77,7 @@ Status set_listed(const SampleRequest& request, const PictureFolder& found, Samp
     std::map<std::string_view, std::string_view> answer;
     for (std::size_t row = 0; row < table.rows(); ++row) answer[table.at(row, 0)] = table.at(row, column);
     std::vector<std::string_view> cells;
-    for (const PictureFile& file : found.files) {
+    for (const ClassFile& file : found.files) {
         auto listed = answer.find(file.name);
         if (listed == answer.end()) listed = answer.find(std::string_view(file.name).substr(0, file.name.rfind('.')));
         cells.push_back(listed == answer.end() ? std::string_view() : listed->second);
@@ -93,7 +93,7 @@ Status set_folders(const SampleRequest& request, const PictureFolder& found, Sam
         return Error{fmt::format("holds pictures of {} class; folders for two at least would be right", prepared.classes),
                      request.path.string()};
     MILLRACE_LET(numbers, number_classes(found.classes, prepared, request.path.string()));
-    for (const PictureFile& file : found.files) set.labels.push_back(numbers[file.label]);
+    for (const ClassFile& file : found.files) set.labels.push_back(numbers[file.label]);
     return base::ok();
 }
 
@@ -105,7 +105,7 @@ Result<std::pair<std::int32_t, std::int32_t>> parse_size(const std::string& text
     const auto width = std::from_chars(text.data(), end, size.first);
     const bool cross = width.ec == std::errc{} && width.ptr != end && *width.ptr == 'x';
     const auto height = cross ? std::from_chars(width.ptr + 1, end, size.second) : width;
-    const auto fine = [](std::int32_t side) { return side >= 1 && side <= static_cast<std::int32_t>(kMostSide); };
+    const auto fine = [](std::int32_t side) { return side >= 1 && side <= kMostSide; };
     if (!cross || height.ec != std::errc{} || height.ptr != end || !fine(size.first) || !fine(size.second))
         return Error{
             fmt::format("data.size = \"{}\"; width x height such as \"32x32\", 1 to {} each, would be right", text, kMostSide)};
@@ -114,15 +114,15 @@ Result<std::pair<std::int32_t, std::int32_t>> parse_size(const std::string& text
 
 Result<Inputs> open_pictures(const std::vector<Path>& paths, const Preparation& prepared) {
     if (!io::can_read_pictures()) return io::picture_head({}, paths.front()).error();
-    std::vector<PictureFile> files;
+    std::vector<ClassFile> files;
     Inputs inputs{"pictures"};
     for (const Path& path : paths) {
         files.push_back({path, path.string()});
         inputs.names.push_back(path.string());
     }
     inputs.count = static_cast<std::int64_t>(files.size());
-    inputs.read = [files = std::move(files), settings = settings_of(prepared)](std::int64_t first, std::int64_t count) {
-        return decode_rows(std::span(files).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), settings,
+    inputs.read = [files = std::move(files), prepared](std::int64_t first, std::int64_t count) {
+        return decode_rows(std::span(files).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), prepared,
                            false);
     };
     return inputs;
@@ -138,14 +138,11 @@ Result<SampleSet> load_picture_set(const SampleRequest& request) {
     if (!found.skipped.empty())
         set.notes.push_back(fmt::format("{} files are passed over, such as {}, which {}", found.skipped.size(),
                                         found.skipped.front().name, found.skipped.front().reason));
-    MILLRACE_LET(settings, decode_settings(request, found.files, set));
-    MILLRACE_LET(decoded, decode_pictures(request.path, found.files, settings));
+    Preparation& prepared = set.preparation;
+    MILLRACE_TRY(choose_frame(request, found.files, set));
+    MILLRACE_LET(decoded, decode_pictures(request.path, found.files, prepared));
     set.bytes = std::move(decoded.rows);
     set.reader = std::move(decoded.reader);
-    Preparation& prepared = set.preparation;
-    prepared.shape = {static_cast<std::int32_t>(settings.frame.height), static_cast<std::int32_t>(settings.frame.width),
-                      static_cast<std::int32_t>(settings.channels)};
-    prepared.resize = settings.resize == Resize::crop ? "crop" : "fit";
     set.width = static_cast<std::int32_t>(prepared.shape.size());
     MILLRACE_TRY(leave_out(found.files, decoded.unreadable, request.path.string(), set));
     MILLRACE_TRY(found.labels.empty() ? set_folders(request, found, set) : set_listed(request, found, set));

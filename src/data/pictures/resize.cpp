@@ -1,4 +1,4 @@
-#include "data/pictures/resize.h"
+#include "data/pictures/pictures.h"
 
 #include <algorithm>
 #include <array>

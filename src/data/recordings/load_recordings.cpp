@@ -1,4 +1,4 @@
-#include "data/recordings/load_recordings.h"
+#include "data/recordings/recording_set.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,6 @@
 
 #include "base/json.h"
 #include "base/nearest.h"
-#include "data/recordings/feature_file.h"
 
 namespace millrace::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/recordings/pack.h"
+#include "data/recordings/recording_set.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,10 @@
 #include <sstream>
 
 #include "base/philox.h"
-#include "data/recordings/files.h"
-#include "data/sound/transform.h"
+#include "data/folder.h"
+#include "data/sound/sound_set.h"
 #include "io/hdf5.h"
-#include "io/hdf5_writer.h"
-#include "io/staged_folder.h"
+#include "io/pending_file.h"
 
 namespace millrace::data {
 namespace {

@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "data/batch_source.h"
+#include "data/command.h"
+#include "data/folder.h"
+#include "io/hdf5.h"
 #include "ops/gather/gather.h"
 
 namespace millrace::data {
@@ -74,5 +77,56 @@ void make_binary(RecordingSet& set);
 
 /// Counts the windows of each class in the training part.
 void count_classes(RecordingSet& set);
+
+// The features of one part in its file, read piece by piece.
+
+/// The data set segments_mel. Any number of threads may read.
+class FeatureFile {
+public:
+    /// F16 or F32 [recordings, ...] with `values` features of each recording.
+    FeatureFile(std::shared_ptr<const io::Hdf5Dataset> set, Path path, std::uint64_t values);
+
+    /// The features of recordings [first, first + count), f16 [count * values]. Refuses those that are not finite, and a file
+    /// that has changed.
+    Status read(std::uint64_t first, std::uint64_t count, std::span<std::uint16_t> out) const;
+    /// The same of all, on as many threads as the machine has.
+    Result<std::vector<std::uint16_t>> read_all() const;
+
+    [[nodiscard]] std::uint64_t count() const { return set_->rows(); }
+    [[nodiscard]] std::uint64_t values() const { return values_; }
+    /// Recordings that are best read together: those of a chunk.
+    [[nodiscard]] std::uint64_t together() const;
+
+private:
+    std::shared_ptr<const io::Hdf5Dataset> set_;
+    Path path_;
+    std::uint64_t values_;
+};
+
+// Loads a folder of TRAINING_DATASET.H5 and, where they are there, VALIDATION_DATASET.H5 and TESTING_DATASET.H5. Each holds
+//   segments_mel  [recordings, long windows, short windows of each, bands, 1], or with an axis of one channel more; F16 or F32
+//   labels        [recordings], whole numbers
+//   mel_mean, mel_std  [bands], optional: of the training part
+// and the attribute labels_json, the names of the classes by label.
+
+struct RecordingRequest {
+    std::string positive = {};                    ///< the class that is looked for; empty: LEAK, or else label 1 of two
+    bool binary = true;                           ///< that class against all others
+    std::shared_ptr<const Scaling> scaling = {};  ///< instead of the folder's own
+    bool resident = true;                         ///< false: features stay in their files, which stay open
+};
+
+/// Refuses files that do not fit together, labels without a name, features that are not finite, an unknown class.
+Result<RecordingSet> load_recording_set(const Path& folder, const RecordingRequest& request);
+
+/// What the set would take of device memory, by the headers of its files.
+Result<std::uint64_t> resident_recording_bytes(const Path& folder);
+
+// A copy of a set of recordings whose training part is in random order, so that every window of a streamed set holds all classes.
+
+/// Copies the folder `in` to `out`: the recordings of TRAINING_DATASET.H5 in the order drawn by `seed`, with the layout and the
+/// attributes of the file; the other two files as they are; recordings.csv with the new rows. Takes memory for a piece of 64 MiB.
+/// All files appear together; a place that holds one of them is refused. Gives a line about it for people.
+Result<std::string> pack_recordings(const Path& in, const Path& out, std::uint64_t seed, const CommandProgress& progress = {});
 
 }  // namespace millrace::data

@@ -4,9 +4,37 @@
 
 #include <limits>
 
+#include "data/recordings/recording_set.h"
 #include "ops/gather/gather.h"
 
 namespace millrace::data {
+namespace {
+
+StreamedSet::Rows rows_of(const std::shared_ptr<const RecordingSet>& set, Part part) {
+    const auto windows = static_cast<std::uint32_t>(set->windows);
+    StreamedSet::Rows rows{static_cast<std::uint64_t>(set->part(part).count) * windows};
+    if (rows.count == 0) return rows;
+    rows.together = set->file(part)->together() * windows;
+    rows.inputs = [file = set->file(part), windows](std::uint32_t first, std::span<std::byte> inputs) {
+        const std::span features(reinterpret_cast<std::uint16_t*>(inputs.data()), inputs.size() / sizeof(std::uint16_t));
+        return file->read(first / windows, features.size() / file->values(), features);
+    };
+    rows.answer = [set, part, windows](std::uint32_t row) {
+        return static_cast<std::uint32_t>(set->part(part).labels[row / windows]);
+    };
+    return rows;
+}
+
+ops::GatherFeaturesParams gather_params(tape::Builder& builder, std::int32_t samples, std::int32_t mask) {
+    ops::GatherFeaturesParams params;
+    params.samples = static_cast<std::uint32_t>(samples);
+    params.op_number = builder.next_op_number();
+    params.training = params.shuffle = builder.training();
+    if (builder.training()) params.mask = static_cast<std::uint32_t>(mask);
+    return params;
+}
+
+}  // namespace
 
 ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, RecordingOptions options)
     : set_(std::move(set)), options_(options) {
@@ -55,15 +83,26 @@ void ResidentRecordings::write_features(tape::Store& store, Part part, const std
 
 std::vector<tensor::View> ResidentRecordings::gather(tape::Builder& builder, Part part, std::int32_t rows,
                                                      std::span<const Wanted> fields) {
-    ops::GatherFeaturesParams params;
-    params.samples = static_cast<std::uint32_t>(samples(part));
-    params.op_number = builder.next_op_number();
-    params.training = params.shuffle = builder.training();
+    ops::GatherFeaturesParams params = gather_params(builder, samples(part), options_.mask);
     params.rows_per_label = static_cast<std::uint32_t>(set_->windows);
-    if (builder.training()) params.mask = static_cast<std::uint32_t>(options_.mask);
     const Resident& from = resident_[index_of(part)];
     return append_gather(builder, params, {from.features, from.labels, scaling_.mean, scaling_.inverse, from.order}, rows,
                          fields);
+}
+
+StreamedSet streamed(const std::shared_ptr<const RecordingSet>& set, std::int32_t mask) {
+    StreamedSet made{.name = set->name, .unit = "segments", .fields = fields_of(*set), .input = tensor::DType::f16};
+    for (const Part part : kAllParts) made.parts[index_of(part)] = rows_of(set, part);
+    const auto scaling = std::make_shared<ScalingViews>();
+    made.declare = [set, scaling](tape::Store& store) { scaling->declare(store, set->width); };
+    made.upload = [set, scaling](tape::Store& store) { scaling->upload(store, *set->scaling); };
+    made.gather = [set, scaling, mask](tape::Builder& builder, Part part, const StreamedTables& from, std::int32_t rows,
+                                       std::span<const Wanted> wanted) {
+        ops::GatherFeaturesParams params = gather_params(builder, set->part(part).count * set->windows, mask);
+        params.window = from.window;
+        return append_gather(builder, params, {from.inputs, from.answers, scaling->mean, scaling->inverse, {}}, rows, wanted);
+    };
+    return made;
 }
 
 }  // namespace millrace::data

@@ -4,8 +4,9 @@
 #include <array>
 #include <memory>
 
+#include "data/batch_source.h"
 #include "data/recordings/recording_set.h"
-#include "data/resident_source.h"
+#include "data/stream/streamed_source.h"
 
 namespace millrace::data {
 
@@ -40,5 +41,9 @@ private:
     std::array<Resident, kPartCount> resident_;
     ScalingViews scaling_;
 };
+
+/// A set that has its features in files, as what is streamed: a row is the features of a window of sound in f16 and its label.
+/// `mask` as RecordingOptions::mask.
+StreamedSet streamed(const std::shared_ptr<const RecordingSet>& set, std::int32_t mask = 0);
 
 }  // namespace millrace::data

@@ -1,19 +1,24 @@
-#include "data/sound/write_sound_set.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <csignal>
 
 #include "base/half.h"
-#include "io/hdf5_writer.h"
+#include "data/sound/sound_set.h"
+#include "io/hdf5.h"
+#include "ops/cpu/thread_pool.h"
 
 namespace millrace::data {
 namespace {
 
-constexpr std::size_t kRowsAtOnce = 256;  // 2.6 MB of mels, 42 MB of samples
-constexpr double kLeastDeviation = 1e-3;  // dB: a band that is constant divides by this
-constexpr std::array<const char*, kSoundParts> kPartNames{"training", "validation", "test"};
+constexpr std::array kStopSignals{SIGINT, SIGTERM, SIGHUP};
+constexpr std::uint32_t kAtOnce = 1 << 16;  // items between two calls of the pool: far below its limit
+
+constexpr std::size_t kRecordingsAtOnce = 256;  // 2.6 MB of mels, 42 MB of samples
+constexpr double kLeastDeviation = 1e-3;        // dB: a band that is constant divides by this
+constexpr std::array<const char*, kSoundParts> kSplitNames{"training", "validation", "test"};
 
 std::string quoted(const std::string& text) {
     std::string out = "\"";
@@ -21,13 +26,91 @@ std::string quoted(const std::string& text) {
     return out + "\"";
 }
 
-template <class T>
-io::Bytes bytes_of_values(std::span<const T> values) {
-    static_assert(std::endian::native == std::endian::little, "files are little-endian");
-    return std::as_bytes(values);
+}  // namespace
+
+StopRequests::StopRequests() : queue_(kStopSignals) {}
+
+bool StopRequests::asked() {
+    if (signal_.load(std::memory_order_relaxed) == 0 && lock_.try_lock()) {
+        const std::lock_guard guard(lock_, std::adopt_lock);
+        if (const auto event = queue_.next(std::chrono::nanoseconds{0})) signal_ = event->number;
+    }
+    return signal_.load(std::memory_order_relaxed) != 0;
 }
 
-}  // namespace
+Error StopRequests::error() const {
+    return Error{fmt::format("interrupted by signal {}; nothing was written", signal_.load()), {}, 128 + signal_.load()};
+}
+
+Status for_all_items(std::uint32_t count, int threads, StopRequests& stop, const CommandProgress& progress,
+                     const std::function<Status(std::uint32_t)>& body) {
+    ops::cpu::ThreadPool pool(threads);
+    std::mutex reporting;
+    std::uint64_t done = 0;
+    std::atomic<bool> over{false};
+    Status outcome = base::ok();
+    for (std::uint32_t start = 0; start < count && !over; start += kAtOnce) {
+        const std::uint32_t now = std::min(kAtOnce, count - start);
+        pool.for_each(static_cast<int>(now), [&](int task, int) {
+            if (over || stop.asked()) return;
+            const Status status = body(start + static_cast<std::uint32_t>(task));
+            const std::lock_guard guard(reporting);
+            if (!status.ok()) outcome = status;
+            over = over || !status.ok();
+            if (progress) progress(++done, count);
+        });
+        if (stop.asked()) return stop.error();
+    }
+    return outcome;
+}
+
+Result<TransformedRecordings> transform_recordings(const SoundSource& source, int threads, StopRequests& stop,
+                                                   const CommandProgress& progress) {
+    const auto count = static_cast<std::uint32_t>(source.items.size());
+    struct Outcome {
+        bool read = false;
+        Fit fit = Fit::exact;
+        std::string reason;
+    };
+    std::vector<Outcome> outcomes(count);
+    TransformedRecordings all;
+    all.mels.resize(std::size_t{count} * kRecordingMels);
+    MILLRACE_TRY(for_all_items(count, threads, stop, progress, [&](std::uint32_t i) {
+        std::vector<float> samples(kSoundSamples);
+        const std::span<float, kSoundSamples> recording(samples);
+        const auto fit = source.read(i, recording);
+        outcomes[i] = {fit.ok(), fit.ok() ? *fit : Fit::exact, fit.ok() ? "" : fit.error().message};
+        if (fit.ok())
+            mels_of_recording(recording, std::span<std::uint16_t, kRecordingMels>(
+                                             all.mels.data() + std::size_t{i} * kRecordingMels, kRecordingMels));
+        return base::ok();
+    }));
+    for (std::uint32_t i = 0; i < count; ++i) {
+        if (!outcomes[i].read) {
+            all.skipped.push_back({source.items[i].name, outcomes[i].reason});
+            continue;
+        }
+        const auto from = all.mels.begin() + std::ptrdiff_t{i} * kRecordingMels;
+        std::copy(from, from + kRecordingMels, all.mels.begin() + std::ssize(all.items) * kRecordingMels);
+        all.items.push_back(i);
+        all.padded += outcomes[i].fit == Fit::padded ? 1 : 0;
+        all.cut += outcomes[i].fit == Fit::cut ? 1 : 0;
+    }
+    all.mels.resize(all.items.size() * kRecordingMels);
+    return all;
+}
+
+Result<std::vector<float>> read_samples(const SoundSource& source, std::span<const std::uint32_t> items, int threads,
+                                        StopRequests& stop) {
+    std::vector<float> samples(items.size() * kSoundSamples);
+    const auto read = [&](std::uint32_t i) -> Status {
+        float* row = samples.data() + std::size_t{i} * kSoundSamples;
+        MILLRACE_TRY(source.read(items[i], std::span<float, kSoundSamples>(row, kSoundSamples)));
+        return base::ok();
+    };
+    MILLRACE_TRY(for_all_items(static_cast<std::uint32_t>(items.size()), threads, stop, {}, read));
+    return samples;
+}
 
 BandStatistics measure_bands(const TransformedRecordings& all, std::span<const std::uint32_t> rows) {
     std::array<double, kMelBands> sum{}, squares{};
@@ -60,8 +143,8 @@ Status write_sound_part(const Path& path, const SoundSource& source, const Trans
     MILLRACE_LET(label_set, file->add_dataset({"labels", io::ElementType::kI16, {count}}));
     MILLRACE_LET(mean_set, file->add_dataset({"mel_mean", io::ElementType::kF32, {kMelBands}}));
     MILLRACE_LET(deviation_set, file->add_dataset({"mel_std", io::ElementType::kF32, {kMelBands}}));
-    for (std::size_t start = 0; start < rows.size(); start += kRowsAtOnce) {
-        const auto block = rows.subspan(start, std::min(kRowsAtOnce, rows.size() - start));
+    for (std::size_t start = 0; start < rows.size(); start += kRecordingsAtOnce) {
+        const auto block = rows.subspan(start, std::min(kRecordingsAtOnce, rows.size() - start));
         std::vector<std::uint16_t> mels;
         std::vector<std::int16_t> block_labels;
         std::vector<std::uint32_t> items;
@@ -71,20 +154,17 @@ Status write_sound_part(const Path& path, const SoundSource& source, const Trans
             block_labels.push_back(labels[row]);
             items.push_back(all.items[row]);
         }
-        MILLRACE_TRY(file->append(mel_set, bytes_of_values(std::span<const std::uint16_t>(mels))));
-        MILLRACE_TRY(file->append(label_set, bytes_of_values(std::span<const std::int16_t>(block_labels))));
+        MILLRACE_TRY(file->append(mel_set, std::as_bytes(std::span(mels))));
+        MILLRACE_TRY(file->append(label_set, std::as_bytes(std::span(block_labels))));
         if (options.waveform) {
             MILLRACE_LET(samples, read_samples(source, items, options.threads, stop));
-            MILLRACE_TRY(file->append(wave_set, bytes_of_values(std::span<const float>(samples))));
+            MILLRACE_TRY(file->append(wave_set, std::as_bytes(std::span(samples))));
         }
         if (stop.asked()) return stop.error();
     }
-    MILLRACE_TRY(file->append(mean_set, bytes_of_values(std::span<const float>(bands.mean))));
-    MILLRACE_TRY(file->append(deviation_set, bytes_of_values(std::span<const float>(bands.deviation))));
-    MILLRACE_TRY(file->set_attribute("config_json", texts.config));
-    MILLRACE_TRY(file->set_attribute("labels_json", texts.labels));
-    MILLRACE_TRY(file->set_attribute("label2id_json", texts.label2id));
-    MILLRACE_TRY(file->set_attribute("created_at_utc", texts.created));
+    MILLRACE_TRY(file->append(mean_set, std::as_bytes(std::span(bands.mean))));
+    MILLRACE_TRY(file->append(deviation_set, std::as_bytes(std::span(bands.deviation))));
+    for (const auto& [name, text] : texts) MILLRACE_TRY(file->set_attribute(name, text));
     return file->finish();
 }
 
@@ -94,7 +174,7 @@ std::string recording_list(const SoundSource& source, const TransformedRecording
     for (std::size_t part = 0; part < kSoundParts; ++part)
         for (std::size_t row = 0; row < parts[part].size(); ++row) {
             const SoundSource::Item& item = source.items[all.items[parts[part][row]]];
-            text += fmt::format("{},{},{},{},\n", quoted(item.name), quoted(source.classes[item.label]), kPartNames[part], row);
+            text += fmt::format("{},{},{},{},\n", quoted(item.name), quoted(source.classes[item.label]), kSplitNames[part], row);
         }
     for (const auto* list : {&source.skipped, &all.skipped})
         for (const SkippedFile& each : *list) text += fmt::format("{},,skipped,,{}\n", quoted(each.name), quoted(each.reason));

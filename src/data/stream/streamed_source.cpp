@@ -11,6 +11,9 @@
 namespace millrace::data {
 namespace {
 
+constexpr std::chrono::microseconds kPoll{100};  // for steps to end, where a window waits for them
+constexpr std::chrono::microseconds kIdle{100'000};
+
 constexpr std::uint64_t kBlockBytes = 2 << 20;
 constexpr std::uint64_t kLeastBlocks = 16;                        // of a window, where blocks can be made smaller
 constexpr std::uint64_t kMostWindowRows = 1u << 29;               // of a window: those of two can be counted
@@ -21,6 +24,53 @@ constexpr std::size_t kWord = sizeof(std::int32_t), kPixels = 8;  // that a GPU 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 }  // namespace
+
+StreamedRows::StreamedRows(WindowPlan plan, std::size_t row_bytes, int threads, bool training, ReadBlock read)
+    : options_{.plan = plan, .row_bytes = row_bytes, .threads = threads, .read = std::move(read)}, training_(training) {
+    if (!training) options_.end = plan.windows();
+}
+
+void StreamedRows::declare(tape::Store& store, std::string name) {
+    table_ = store.add_data(std::move(name), tensor::DType::u8, static_cast<std::int32_t>(2 * plan().window_rows()),
+                            static_cast<std::int32_t>(options_.row_bytes));
+}
+
+base::Status StreamedRows::start(tape::Store& store) {
+    MILLRACE_SET(feed_, WindowFeed::create(store.backend(), store.address(table_.buffer), options_));
+    return base::ok();
+}
+
+base::Status StreamedRows::await(const RowsAhead& rows, const StepsDone& done) {
+    const std::uint64_t pass = training_ ? std::uint64_t{rows.epoch} * plan().windows() : 0;
+    const std::uint64_t first = pass + static_cast<std::uint64_t>(rows.first) / plan().window_rows();
+    const std::uint64_t last = pass + static_cast<std::uint64_t>(rows.first + rows.count - 1) / plan().window_rows();
+    // Both windows of a short pass stay where they are.
+    const bool stays = !training_ && begun_ && plan().windows() <= 2;
+    if (!stays && (!begun_ || first < first_ || first > last_ + 1)) {
+        releases_.clear();
+        feed_->begin(first);
+        begun_ = true;
+    } else if (first > first_) {
+        releases_.push_back({rows.step, first});
+    }
+    first_ = first;
+    last_ = last;
+    for (std::uint64_t window = first; window <= last;) {
+        MILLRACE_TRY(release(done));
+        if (rows.prefetch) break;
+        MILLRACE_LET(there, feed_->wait_for(window, releases_.empty() ? kIdle : kPoll));
+        if (there) window += 1;
+    }
+    return base::ok();
+}
+
+base::Status StreamedRows::release(const StepsDone& done) {
+    if (releases_.empty()) return base::ok();
+    MILLRACE_LET(finished, done());
+    for (; !releases_.empty() && releases_.front().step <= finished; releases_.pop_front())
+        feed_->release_below(releases_.front().window);
+    return base::ok();
+}
 
 void add_stream_keys(base::Schema& schema) {
     schema.bytes("data.window", "256MiB", "stream: device memory for training rows; validation and test get a quarter each")

@@ -1,4 +1,4 @@
-#include "data/tables/answers.h"
+#include "data/forms.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "data/tables/table_set.h"
+#include "data/forms.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,6 @@
 
 #include "base/split.h"
 #include "base/utf8.h"
-#include "data/tables/answers.h"
 #include "io/table_file.h"
 
 namespace millrace::data {
@@ -22,28 +21,23 @@ constexpr std::int64_t kMostTableNumbers = std::int64_t{1} << 33;
 struct TablePart {
     io::TextTable table;
     Path path;
+    Part part = Part::train;
     std::vector<std::size_t> columns = {};
 };
 
-Result<std::vector<TablePart>> read_parts(const Path& path, std::vector<Part>& kinds) {
+Result<std::vector<TablePart>> read_parts(const Path& path) {
     std::vector<TablePart> parts;
     std::error_code ignored;
     const auto read = [&](const Path& file, Part part) -> Status {
         MILLRACE_LET(table, io::read_table(file));
-        parts.push_back({std::move(table), file});
-        kinds.push_back(part);
+        parts.push_back({std::move(table), file, part});
         return base::ok();
     };
     if (!std::filesystem::is_directory(path, ignored)) {
         MILLRACE_TRY(read(path, Part::train));
         return parts;
     }
-    constexpr std::pair<const char*, Part> kNames[] = {{"train", Part::train},
-                                                       {"valid", Part::validation},
-                                                       {"validation", Part::validation},
-                                                       {"val", Part::validation},
-                                                       {"test", Part::test}};
-    for (const auto& [name, part] : kNames)
+    for (const auto& [name, part] : kPartNames)
         for (const char* ending : {".csv", ".tsv", ".csv.gz", ".tsv.gz"})
             if (const Path file = path / (std::string(name) + ending); std::filesystem::exists(file, ignored))
                 MILLRACE_TRY(read(file, part));
@@ -66,7 +60,7 @@ public:
                 part.columns.push_back(static_cast<std::size_t>(at - part.table.names.begin()));
             }
             for (std::size_t row = 0; row < part.table.rows(); ++row) rows.places_.emplace_back(rows.parts_.size(), row);
-            rows.counts.push_back(static_cast<std::int32_t>(part.table.rows()));
+            rows.counts.emplace_back(part.part, static_cast<std::int32_t>(part.table.rows()));
             rows.parts_.push_back(std::move(part));
         }
         rows.names_ = std::move(names);
@@ -78,7 +72,7 @@ public:
         const auto [part, below] = places_[row];
         return parts_[part].table.at(below, parts_[part].columns[column]);
     }
-    std::vector<std::int32_t> counts;  ///< of each file
+    std::vector<std::pair<Part, std::int32_t>> counts;  ///< of each file
 
 private:
     std::vector<std::string> names_;
@@ -183,9 +177,8 @@ Result<std::vector<std::size_t>> input_columns(const Rows& rows, std::size_t ans
 
 }  // namespace
 
-Result<Inputs> open_table(const Path& path, const Preparation& prepared) {
-    std::vector<Part> kinds;
-    MILLRACE_LET(parts, read_parts(path, kinds));
+Result<std::vector<Inputs>> open_table(const Path& path, const Preparation& prepared) {
+    MILLRACE_LET(parts, read_parts(path));
     std::vector<std::string> names;
     for (const Column& column : prepared.columns) names.push_back(column.name);
     MILLRACE_LET(table, Rows::of(std::move(parts), std::move(names), "the training data"));
@@ -199,12 +192,11 @@ Result<Inputs> open_table(const Path& path, const Preparation& prepared) {
                 write_cell(prepared.columns[i], rows->at(static_cast<std::size_t>(row), i), to);
         return read;
     };
-    return inputs;
+    return std::vector{std::move(inputs)};
 }
 
 Result<SampleSet> load_table_set(const SampleRequest& request) {
-    std::vector<Part> kinds;
-    MILLRACE_LET(parts, read_parts(request.path, kinds));
+    MILLRACE_LET(parts, read_parts(request.path));
     const std::vector<std::string> names = parts.front().table.names;
     const std::string first_file = parts.front().path.filename().string();
     MILLRACE_LET(rows, Rows::of(std::move(parts), names, first_file));
@@ -216,15 +208,7 @@ Result<SampleSet> load_table_set(const SampleRequest& request) {
     set.name = folder_name(request.path);
     set.unit = "rows";
     set.count = static_cast<std::int32_t>(rows.size());
-    const auto has = [&](Part part) { return std::ranges::find(kinds, part) != kinds.end(); };
-    std::int32_t first = 0;
-    for (std::size_t file = 0; file < kinds.size(); first += rows.counts[file++]) {
-        if (kinds[file] == Part::train)
-            split_samples(set, first, rows.counts[file], has(Part::validation) ? 0 : request.validation,
-                          kinds.size() > 1 ? 0 : request.test, request.seed);
-        else
-            for (std::int32_t row = 0; row < rows.counts[file]; ++row) set.part(kinds[file]).push_back(first + row);
-    }
+    add_files(set, rows.counts, request);
     const std::string name = request.stored != nullptr ? request.stored->answer : request.target;
     if (name.empty())
         return Error{fmt::format("data.target names no column to predict; there are {}", fmt::join(rows.names(), ", ")),

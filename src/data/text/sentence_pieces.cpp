@@ -65,9 +65,9 @@ struct PieceModel final : TokenModel {
 
 }  // namespace
 
-bool have_pieces() { return true; }
+bool Tokenizer::available() { return true; }
 
-TokenModelResult train_pieces(const std::vector<std::string>& texts, std::int32_t vocabulary) {
+base::Result<Tokenizer> Tokenizer::train(const std::vector<std::string>& texts, std::int32_t vocabulary) {
     const auto says_nothing = [](const std::string& text) { return text.find_first_not_of(kPieceWhite) == std::string::npos; };
     if (std::all_of(texts.begin(), texts.end(), says_nothing))
         return base::Error{fmt::format("no tokens can be made of {} texts without a character", texts.size())};
@@ -99,7 +99,7 @@ TokenModelResult train_pieces(const std::vector<std::string>& texts, std::int32_
     return load_pieces(std::move(bytes), "the tokenizer just trained");
 }
 
-TokenModelResult load_pieces(std::string bytes, const std::string& place) {
+base::Result<Tokenizer> Tokenizer::load_pieces(std::string bytes, const std::string& place) {
     auto model = std::make_unique<PieceModel>();
     sentencepiece::SentencePieceProcessor& processor = model->processor;
     if (const auto status = processor.LoadFromSerializedProto(bytes); !status.ok())
@@ -113,7 +113,7 @@ TokenModelResult load_pieces(std::string bytes, const std::string& place) {
                         processor.unk_id(), processor.eos_id(), model->unknown, model->end),
             place};
     model->bytes = std::move(bytes);
-    return TokenModelResult(std::move(model));
+    return Tokenizer(std::move(model));
 }
 
 }  // namespace millrace::data

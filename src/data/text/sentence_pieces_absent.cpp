@@ -14,9 +14,9 @@ base::Error absent() {
 
 }  // namespace
 
-bool have_pieces() { return false; }
-TokenModelResult train_pieces(const std::vector<std::string>&, std::int32_t) { return absent(); }
+bool Tokenizer::available() { return false; }
+base::Result<Tokenizer> Tokenizer::train(const std::vector<std::string>&, std::int32_t) { return absent(); }
 // NOLINTNEXTLINE(performance-unnecessary-value-param): the signature of the build with SentencePiece
-TokenModelResult load_pieces(std::string, const std::string&) { return absent(); }
+base::Result<Tokenizer> Tokenizer::load_pieces(std::string, const std::string&) { return absent(); }
 
 }  // namespace millrace::data

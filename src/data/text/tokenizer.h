@@ -10,16 +10,13 @@
 #include <vector>
 
 #include "base/result.h"
-
-namespace millrace::io {
-class SafetensorsFile;
-}
+#include "io/safetensors.h"
 
 namespace millrace::data {
 
 /// What one kind of tokenizer does.
 struct TokenModel {
-    std::string bytes;            ///< to store it; load_words() or load_pieces() takes them back
+    std::string bytes;            ///< to store it; Tokenizer::load() takes them back
     std::int32_t vocabulary = 0;  ///< numbers are below
     std::int32_t unknown = 0;     ///< what the training text never had
     std::int32_t end = 0;         ///< ends a text; encode() does not give it
@@ -29,7 +26,9 @@ struct TokenModel {
     /// `ids` are below `vocabulary`.
     [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 };
-using TokenModelResult = base::Result<std::unique_ptr<const TokenModel>>;
+
+inline constexpr std::int32_t kSpecialWords = 4;     ///< <pad>, <unk>, <bos>, <eos>
+inline constexpr std::int32_t kMostWords = 1 << 24;  ///< of a vocabulary
 
 class Tokenizer {
 public:
@@ -44,12 +43,15 @@ public:
     /// Byte pairs merged until there are `vocabulary` tokens (at most: a small text gives fewer). The same texts give the same
     /// model. Refuses texts without a character, words above kLongestWord and a vocabulary that cannot hold every character.
     static base::Result<Tokenizer> train(const std::vector<std::string>& texts, std::int32_t vocabulary);
-    /// The most frequent words of `text` (data/text/words.h). vocabulary() is what was asked for, even when there are fewer
-    /// words.
+    /// The most frequent words of `text`. It is cut at ASCII white space and A to Z become a to z; other letters keep their case.
+    /// Numbers 0 to 3 are <pad>, <unk>, <bos> and <eos>, then come the words, of equally frequent ones the earlier. Stored as
+    /// "millrace-words 1 VOCABULARY\n", then a line for each word from number 4 on. vocabulary() is what was asked for, even when
+    /// there are fewer words. Refuses a text without words and a vocabulary outside (kSpecialWords, kMostWords].
     static base::Result<Tokenizer> count_words(std::string_view text, std::int32_t vocabulary);
     /// Of either kind, from what bytes() gave; `place` names it in errors.
     static base::Result<Tokenizer> load(std::string bytes, const std::string& place);
 
+    explicit Tokenizer(std::unique_ptr<const TokenModel> model) : model_(std::move(model)) {}
     [[nodiscard]] const std::string& bytes() const { return model_->bytes; }
     [[nodiscard]] std::int32_t vocabulary() const { return model_->vocabulary; }
     [[nodiscard]] std::int32_t unknown() const { return model_->unknown; }
@@ -61,18 +63,13 @@ public:
     [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const;
 
 private:
-    explicit Tokenizer(std::unique_ptr<const TokenModel> model) : model_(std::move(model)) {}
-    static base::Result<Tokenizer> of(TokenModelResult made);
+    static base::Result<Tokenizer> load_words(std::string bytes, const std::string& place);
+    static base::Result<Tokenizer> load_pieces(std::string bytes, const std::string& place);
 
     std::unique_ptr<const TokenModel> model_;
 };
 
 /// The tokenizer that a checkpoint holds as the tensor of bytes `name`; null when it has none of that name.
 base::Result<std::shared_ptr<const Tokenizer>> stored_tokenizer(const io::SafetensorsFile& file, const std::string& name);
-
-/// What Tokenizer::train(), load() and available() ask SentencePiece.
-TokenModelResult train_pieces(const std::vector<std::string>& texts, std::int32_t vocabulary);
-TokenModelResult load_pieces(std::string bytes, const std::string& place);
-bool have_pieces();
 
 }  // namespace millrace::data

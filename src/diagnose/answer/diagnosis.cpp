@@ -38,19 +38,6 @@ std::string_view name_of(Severity severity) { return name_in(kSeverityNames, sta
 double sum_of(const OwnerMs& ms) { return std::accumulate(ms.begin(), ms.end(), 0.0); }
 double busy_of(const OwnerMs& ms) { return ms[0] + ms[1] + ms[2]; }
 
-Diagnosis head_of(const Timeline& timeline) {
-    Diagnosis diagnosis;
-    diagnosis.title = timeline.title;
-    diagnosis.device_name = timeline.device_name;
-    diagnosis.dropped_records = timeline.dropped;
-    diagnosis.remarks = timeline.remarks;
-    return diagnosis;
-}
-
-bool has_warnings(const Diagnosis& diagnosis) {
-    return std::ranges::any_of(diagnosis.findings, [](const Finding& each) { return each.severity != Severity::kNote; });
-}
-
 double mean_step_ms(const Diagnosis& diagnosis) {
     const double sum = sum_of(diagnosis.breakdown_ms);
     return sum > 0 ? sum : diagnosis.step_ms;

@@ -74,17 +74,20 @@ struct LineShare {
     double launches = 0, ms = 0;  ///< per step
 };
 
-struct Finding {
+struct Words {
+    std::string what, evidence, fix;  ///< sentences
+    std::string assumption;           ///< under which the gain holds
+};
+
+struct Finding : Words {
     Kind kind = Kind::kHostSync;
     Severity severity = Severity::kNote;
-    std::optional<Frame> where;    ///< innermost frame of the user's own code
-    Stack stack;                   ///< the rest, for the report
-    std::vector<LineShare> lines;  ///< of launch-bound: those of its function with most launches, most first
+    std::optional<Frame> where{};    ///< innermost frame of the user's own code
+    Stack stack{};                   ///< the rest, for the report
+    std::vector<LineShare> lines{};  ///< of launch-bound: those of its function with most launches, most first
     double lost_ms_per_step = 0;
-    std::optional<double> gain_upper_bound;  ///< share of the step's time that its cure returns at most
-    std::string assumption;                  ///< under which that gain holds
-    double confidence = 0;                   ///< 0 to 1
-    std::string what, evidence, fix;         ///< sentences
+    std::optional<double> gain_upper_bound{};  ///< share of the step's time that its cure returns at most
+    double confidence = 0;                     ///< 0 to 1
 };
 
 /// All kernels of one name.
@@ -139,12 +142,14 @@ struct Diagnosis {
     /// Of a mean step, waiting for data that was seen outside of windows only; the breakdown has it.
     double unseen_loading_ms = 0;
     double evaluation_ms = 0;  ///< that phases between steps add to each, in the mean; part of neither step nor breakdown
+    OwnerMs evaluation_breakdown_ms{};                ///< sums to that
+    std::size_t evaluations = 0;                      ///< phases between steps
     std::optional<double> undisturbed_step_ms;        ///< outside windows: what a step takes without recording
     std::optional<double> undisturbed_evaluation_ms;  ///< the same of evaluation_ms, where that is known
     std::optional<double> overhead_share;             ///< of recording on the whole run; absent: not measured
     std::optional<double> window_overhead_share;      ///< inside windows
     std::uint64_t dropped_records = 0;
-    OwnerMs breakdown_ms{};                       ///< mean per step; sums to the mean step
+    OwnerMs breakdown_ms{};                       ///< mean per step; sums to the mean step (unseen_loading_ms included)
     std::vector<Finding> findings;                ///< by lost time, most first
     std::vector<std::string> remarks;             ///< what was left unsaid, and why: the doctor abstains
     std::vector<std::pair<Time, Time>> recorded;  ///< begin and end of each step that was looked at, by begin
@@ -155,10 +160,6 @@ struct Diagnosis {
     std::string title, device_name;
 };
 
-/// Without anything that is found out: title, device, remarks, lost records.
-Diagnosis head_of(const Timeline& timeline);
-/// Whether a finding is more than a note.
-bool has_warnings(const Diagnosis& diagnosis);
 /// Of the breakdown, where there is one; else the median.
 double mean_step_ms(const Diagnosis& diagnosis);
 /// Whether mean and median step tell different stories: some steps are much longer than most.

@@ -1,7 +1,6 @@
 #pragma once
 // Every threshold of the doctor in one place, each with where it comes from. Shares are of the mean step.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,27 +12,20 @@ struct Band {
     double warn = 0, critical = 0;
 };
 
-struct Policy {
-    Band any{0.02,
-             0.15};  ///< what `compare` calls no difference is nothing to report; XProf's "highly" for launches and host time
-    Band loader_wait{0.05, 0.20};      ///< XProf's bands for input, PyTorch's TensorBoard plugin warns at 5 %, too
-    Band allocator_churn{0.01, 0.05};  ///< in a steady step there is nothing to allocate: any recurrence that can be measured
-    Band pageable_copy{0.01, 0.15};    ///< 1 % of the step: the usual synthesis of copy rules
-    Band straggler{0.10, 0.20};        ///< TraceML: visible phase of victim and culprit
-    Band memory_edge{0.92, 0.97};      ///< of device memory, TraceML's pressure levels
-    Band slow_evaluation{0.05, 0.20};  ///< share of the time in which evaluation leaves the GPU idle: XProf's bands for input
-    Band throttled{0.10, 0.50};        ///< share of samples; power limits alone are how a full GPU looks
+/// What `compare` calls no difference is nothing to report; XProf's "highly" for launches and host time.
+inline constexpr Band kAny{0.02, 0.15};
 
-    [[nodiscard]] constexpr const Band& band(Kind kind) const {
+struct Policy {
+    [[nodiscard]] constexpr Band band(Kind kind) const {
         switch (kind) {
-            case Kind::kLoaderWait: return loader_wait;
-            case Kind::kAllocatorChurn: return allocator_churn;
-            case Kind::kPageableCopy: return pageable_copy;
-            case Kind::kStraggler: return straggler;
-            case Kind::kMemoryEdge: return memory_edge;
-            case Kind::kSlowEvaluation: return slow_evaluation;
-            case Kind::kThrottled: return throttled;
-            default: return any;
+            case Kind::kLoaderWait: return {0.05, 0.20};  // XProf's bands for input; PyTorch's TensorBoard plugin warns at 5 %
+            case Kind::kAllocatorChurn: return {0.01, 0.05};  // in a steady step there is nothing to allocate: any recurrence
+            case Kind::kPageableCopy: return {0.01, 0.15};    // 1 % of the step: the usual synthesis of copy rules
+            case Kind::kStraggler: return {0.10, 0.20};       // TraceML: visible phase of victim and culprit
+            case Kind::kMemoryEdge: return {0.92, 0.97};      // of device memory, TraceML's pressure levels
+            case Kind::kSlowEvaluation: return {0.05, 0.20};  // of the time, as it leaves the GPU idle: XProf's for input
+            case Kind::kThrottled: return {0.10, 0.50};       // of samples; power limits alone are how a full GPU looks
+            default: return kAny;
         }
     }
 

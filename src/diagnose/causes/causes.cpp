@@ -19,7 +19,7 @@ constexpr std::size_t kMostCauses = 32;  ///< each is played several times
 
 using Group = std::vector<const Cause*>;
 
-bool contains(const Group& group, const Cause* cause) { return std::find(group.begin(), group.end(), cause) != group.end(); }
+bool contains(const Group& group, const Cause* cause) { return std::ranges::find(group, cause) != group.end(); }
 
 Group without(Group group, const Cause* cause) {
     std::erase(group, cause);
@@ -71,11 +71,13 @@ private:
         return known->second;
     }
 
-    static double least(const Group& group) {
-        double least = group.front()->threshold_ms;
-        for (const Cause* cause : group) least = std::min(least, cause->threshold_ms);
-        return least;
+    double one_by_one(const Group& group) const {
+        double sum = 0;
+        for (const Cause* cause : group) sum += std::max(0.0, gain_of({cause}));
+        return sum;
     }
+
+    static double least(const Group& group) { return (*std::ranges::min_element(group, {}, &Cause::threshold_ms))->threshold_ms; }
 
     Group of_breadth(Breadth breadth) const {
         Group group;
@@ -104,19 +106,16 @@ private:
         };
         const Group calls = of_breadth(Breadth::kCall), works = of_breadth(Breadth::kWork);
         Group worthwhile;
-        double sum = 0;
         for (const Cause* cause : calls) {
             const double gain = gain_of({cause});
-            sum += std::max(0.0, gain);
             offer({cause}, gain, 1);
             if (gain >= cause->threshold_ms) worthwhile.push_back(cause);
         }
-        Group hidden = hidden_in(calls, sum, best.empty());
+        Group hidden = hidden_in(calls, best.empty());
         if (hidden.size() < 2) {
             Group all = calls;
             all.insert(all.end(), works.begin(), works.end());
-            for (const Cause* cause : works) sum += std::max(0.0, gain_of({cause}));
-            hidden = hidden_in(all, sum, false);
+            hidden = hidden_in(all, false);
         }
         if (hidden.size() > 1) {
             offer(hidden, gain_of(hidden), kClearlyMore);
@@ -130,7 +129,8 @@ private:
             if (gain >= cause->threshold_ms) worthwhile.push_back(cause);
         }
         for (const Cause* cause : of_breadth(Breadth::kRest))
-            if (!told_of_work_ && worthwhile.empty()) offer({cause}, gain_of({cause}), 1);
+            if (worthwhile.empty() && std::ranges::count(chosen_, Breadth::kWork, &Cause::breadth) == 0)
+                offer({cause}, gain_of({cause}), 1);
         for (const Cause* cause : of_breadth(Breadth::kLaunches)) {
             // Launching looks bad wherever the host is made to wait: it is to blame for what it costs without that.
             Group others = calls;
@@ -144,11 +144,11 @@ private:
     }
 
     /// The fewest that return nearly what all do, without those that return their part by themselves; empty where little is
-    /// hidden, unless none of them is worth it by itself (`scattered`). `sum` is what they return one by one.
-    Group hidden_in(const Group& calls, double sum, bool scattered) const {
+    /// hidden, unless none of them is worth it by itself (`scattered`).
+    Group hidden_in(const Group& calls, bool scattered) const {
         if (calls.size() < 2) return {};
         const double all = gain_of(calls);
-        if (scattered ? all < least(calls) : all - sum < least(calls)) return {};
+        if (all - (scattered ? 0 : one_by_one(calls)) < least(calls)) return {};
         Group group;
         for (const Cause* cause : calls) {
             group.push_back(cause);
@@ -164,22 +164,15 @@ private:
             const double part = gain_of(group) - gain_of(without(group, cause));
             if (gain_of({cause}) >= kAdditive * part) group = without(group, cause);
         }
-        double one_by_one = 0;
-        for (const Cause* cause : group) one_by_one += std::max(0.0, gain_of({cause}));
         const double gain = gain_of(group);
-        return gain >= least(group) && (scattered || gain - one_by_one >= kMostlyHidden * gain) ? group : Group{};
+        return gain >= least(group) && (scattered || gain - one_by_one(group) >= kMostlyHidden * gain) ? group : Group{};
     }
 
     /// Parts of a group that are findings of their own: waits together, everything else by itself.
     static std::vector<Group> parts_of(const Group& group) {
-        std::vector<Group> parts;
-        Group waits;
-        for (const Cause* cause : group)
-            if (cause->site)
-                waits.push_back(cause);
-            else
-                parts.push_back({cause});
-        if (!waits.empty()) parts.insert(parts.begin(), waits);
+        std::vector<Group> parts(1);
+        for (const Cause* cause : group) (cause->site ? parts.front() : parts.emplace_back()).push_back(cause);
+        if (parts.front().empty()) parts.erase(parts.begin());
         return parts;
     }
 
@@ -214,9 +207,8 @@ private:
             choice_.findings.push_back(std::move(finding));
         }
         for (const Cause* cause : group) {
-            told_of_work_ = told_of_work_ || cause->breadth == Breadth::kWork;
             chosen_.push_back(cause);
-            choice_.cures.push_back(cause->cure);
+            choice_.cures.push_back(&cause->cure);
             std::erase(left_, cause);
         }
         current_ = after;
@@ -238,7 +230,6 @@ private:
     double current_ = 0;                                       ///< step after the cures so far
     double unseen_ = 0;                                        ///< of it before any of them, what no model shows
     double lowest_ = std::numeric_limits<double>::infinity();  ///< cost of findings so far
-    bool told_of_work_ = false;
     Choice choice_;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// Which causes are told of. Rules name what may be to blame, with a cure; here they are weighed against each other: the best
-// first, the others by what they still return once those before them are cured. So no second cure is advised that
-// returns nothing.
+// Whose the time of a step was, and which causes are told of. Rules name what may be to blame, with a cure; here they are weighed
+// against each other: the best first, the others by what they still return once those before them are cured. So no second cure is
+// advised that returns nothing.
 
 #include <functional>
 #include <string>
@@ -40,10 +40,15 @@ struct Cause {
 
 struct Choice {
     std::vector<Finding> findings;
-    std::vector<std::string> gone;  ///< "launch-bound (0.93 ms)": causes that return nothing once the findings are cured
-    std::vector<Cure> cures;        ///< of the findings
+    std::vector<std::string> gone;   ///< "launch-bound (0.93 ms)": causes that return nothing once the findings are cured
+    std::vector<const Cure*> cures;  ///< of the findings, among the causes
 };
 
 Choice choose(const Study& study, const std::vector<Cause>& causes);
+
+/// Each moment of a step has one owner. Busy moments belong to what ran; idle ones to the cause whose cure closes them in the
+/// replay, asked in the order of how specific causes are, so that the gap after a blocking call belongs to that call and not to
+/// the host work that fills it. Fills in breakdowns, how busy the GPU was, the step of median length and the longest one.
+void divide_steps(const Study& study, const Roles& roles, Diagnosis& diagnosis);
 
 }  // namespace millrace::diagnose

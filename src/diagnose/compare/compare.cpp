@@ -7,8 +7,6 @@
 #include <random>
 
 #include "base/units.h"
-#include "diagnose/compare/spread.h"
-#include "diagnose/compare/statistics.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -18,26 +16,25 @@ constexpr std::size_t kLeastGrown = 10;  ///< blocks a side that growing leaves:
 constexpr double kPauseShows = 0.05;     ///< change of the mean beside that of the median that is worth a remark
 constexpr double kLongestBlock = 600;    ///< seconds; beyond, growing would need hours of recording
 
+using Paces = std::vector<Pace>;
+
+Speeds speeds_of(const Paces& paces) {
+    Speeds speeds;
+    for (const Pace& pace : paces) speeds.push_back(pace.speed());
+    return speeds;
+}
+
 SpeedSummary summary_of(const Paces& paces) {
     SpeedSummary summary;
     summary.blocks = paces.size();
-    for (const Pace& pace : paces) {
-        summary.seconds += pace.seconds;
-        summary.steps += pace.steps;
-    }
+    for (const Pace& pace : paces) summary.seconds += pace.seconds, summary.steps += pace.steps;
     if (paces.empty()) return summary;
-    const std::vector<double> speeds = speeds_of(paces);
+    const Speeds speeds = speeds_of(paces);
     summary.median = quantile(speeds, 0.5);
     summary.low = quantile(speeds, 0.1);
     summary.high = quantile(speeds, 0.9);
     summary.mean = summary.steps / summary.seconds;
     return summary;
-}
-
-double total_seconds(std::span<const Block> blocks) {
-    double seconds = 0;
-    for (const Pace& pace : paces(blocks, 0)) seconds += pace.seconds;
-    return seconds;
 }
 
 struct Dealt {
@@ -52,7 +49,8 @@ Dealt dealt_in(const CompareSide& before, const CompareSide& after, double secon
 
 /// Blocks long enough that their order says little, as far as the recordings reach.
 Dealt grown(const CompareSide& before, const CompareSide& after, Dealt dealt) {
-    while ((dealt.alike = neighbours_are_alike(dealt.before, dealt.after)) && dealt.seconds < kLongestBlock) {
+    while ((dealt.alike = neighbours_are_alike(speeds_of(dealt.before), speeds_of(dealt.after))) &&
+           dealt.seconds < kLongestBlock) {
         Dealt longer = dealt_in(before, after, dealt.seconds * 1.5);
         if (std::min(longer.before.size(), longer.after.size()) < kLeastGrown) break;
         dealt = std::move(longer);
@@ -60,18 +58,27 @@ Dealt grown(const CompareSide& before, const CompareSide& after, Dealt dealt) {
     return dealt;
 }
 
-/// Root of the mean square: of two runs that differ alike, as each does; where one is calm, the other's counts less.
-double mean_unrest(std::span<const CompareSide> before, std::span<const CompareSide> after, double block_seconds) {
-    double squares = 0;
-    for (const auto& side : {before, after})
+using Recordings = std::span<const CompareSide>;  ///< of one side
+
+/// Fills in the spreads of blocks and runs; `measured`: that of recordings, where there are several.
+void add_spreads(Comparison& comparison, Recordings before, Recordings after, double block_seconds,
+                 const CompareSettings& settings, std::optional<double> measured = std::nullopt) {
+    double most = 0, squares = 0;
+    for (const Recordings side : {before, after})
         for (const CompareSide& each : side) {
-            const double own = unrest_of(paces(each.blocks, block_seconds), each.breakdown_ms.has_value());
+            most = std::max(most, host_share(each));
+            const double own = unrest_of(speeds_of(paces(each.blocks, block_seconds)), each.breakdown_ms.has_value());
             squares += own * own / static_cast<double>(2 * side.size());
         }
-    return std::sqrt(squares);
+    const double assumed = settings.run_spread * most;
+    comparison.run_spread = measured.value_or(assumed);
+    // Root of the mean square: of two runs that differ alike, as each does; where one is calm, the other's counts less. What few
+    // recordings cannot show by themselves, blocks and what is assumed of runs may, as they do for one recording of each side;
+    // unless the recordings lie farther apart than was assumed.
+    comparison.assumed_spread = std::max({assumed, comparison.run_spread, std::sqrt(squares)});
 }
 
-double resampled_median(const std::vector<double>& speeds, std::mt19937_64& random, std::vector<double>& scratch) {
+double resampled_median(const Speeds& speeds, std::mt19937_64& random, Speeds& scratch) {
     scratch.resize(speeds.size());
     for (double& each : scratch) each = speeds[random() % speeds.size()];
     const auto middle = scratch.begin() + static_cast<std::ptrdiff_t>(scratch.size() / 2);
@@ -82,8 +89,8 @@ double resampled_median(const std::vector<double>& speeds, std::mt19937_64& rand
 
 void add_interval(Comparison& comparison, const Dealt& dealt, const CompareSettings& settings) {
     std::mt19937_64 random(settings.test.seed);
-    const std::vector<double> before = speeds_of(dealt.before), after = speeds_of(dealt.after);
-    std::vector<double> changes, scratch;
+    const Speeds before = speeds_of(dealt.before), after = speeds_of(dealt.after);
+    Speeds changes, scratch;
     for (std::size_t at = 0; at < settings.resamples; ++at) {
         const double one = resampled_median(before, random, scratch), other = resampled_median(after, random, scratch);
         if (one > 0) changes.push_back(other / one - 1);
@@ -141,16 +148,10 @@ void add_remarks(Comparison& comparison, const Dealt& dealt) {
 constexpr std::size_t kLeastOfARun = 3;  ///< blocks of a recording beside others
 
 struct RunSpeeds {
-    std::vector<double> medians;  ///< by recording
-    Paces paces;                  ///< of all
-    std::size_t least = 0;        ///< blocks of the shortest recording
+    Speeds medians;         ///< by recording
+    Paces paces;            ///< of all
+    std::size_t least = 0;  ///< blocks of the shortest recording
 };
-
-double most_host_share(std::span<const CompareSide> recordings) {
-    double most = 0;
-    for (const CompareSide& recording : recordings) most = std::max(most, host_share(recording));
-    return most;
-}
 
 /// What chance makes of a change between as many recordings of one program, as a logarithm.
 double reach_of_chance(const Comparison& comparison, const CompareSettings& settings) {
@@ -163,7 +164,7 @@ bool is_beyond_spread(const Comparison& comparison, const CompareSettings& setti
     return std::abs(std::log1p(*comparison.change)) >= reach_of_chance(comparison, settings);
 }
 
-RunSpeeds speeds_by_run(std::span<const CompareSide> recordings, const CompareSettings& settings) {
+RunSpeeds speeds_by_run(Recordings recordings, const CompareSettings& settings) {
     RunSpeeds all;
     for (const CompareSide& recording : recordings) {
         const Paces own = paces(recording.blocks, settings.block_seconds);
@@ -174,7 +175,19 @@ RunSpeeds speeds_by_run(std::span<const CompareSide> recordings, const CompareSe
     return all;
 }
 
+Verdict verdict_of(const Comparison& comparison, const CompareSettings& settings) {
+    if (!is_clear(comparison, settings.min_effect, settings)) return Verdict::kNoDifference;
+    return *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
+}
+
 }  // namespace
+
+double host_share(const CompareSide& side) {
+    if (!side.breakdown_ms) return 0;
+    const double all = sum_of(*side.breakdown_ms);
+    const double device = (*side.breakdown_ms)[index_of(Owner::kCompute)] + (*side.breakdown_ms)[index_of(Owner::kCommunication)];
+    return all > 0 && std::isfinite(all) ? std::clamp(1 - device / all, 0.0, 1.0) : 0;
+}
 
 std::string_view name_of(Verdict verdict) { return kVerdictNames.at(static_cast<std::size_t>(verdict)); }
 
@@ -186,7 +199,7 @@ std::vector<Block> speed_blocks(const Timeline& timeline, const Diagnosis& diagn
 }
 
 std::vector<Pace> paces(std::span<const Block> blocks, double seconds) {
-    std::vector<Pace> out;
+    Paces out;
     Pace open;
     for (const Block& block : blocks) {
         const double length = (static_cast<double>(block.end) - static_cast<double>(block.begin)) * 1e-9;
@@ -198,15 +211,12 @@ std::vector<Pace> paces(std::span<const Block> blocks, double seconds) {
             open = {};
         }
     }
-    if (!out.empty()) {
-        out.back().seconds += open.seconds;
-        out.back().steps += open.steps;
-    }
+    if (!out.empty()) out.back().seconds += open.seconds, out.back().steps += open.steps;
     return out;
 }
 
 Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings) {
-    const double longest = std::max(total_seconds(before.blocks), total_seconds(after.blocks));
+    const double longest = std::max(summary_of(paces(before.blocks, 0)).seconds, summary_of(paces(after.blocks, 0)).seconds);
     const double least = std::max(settings.block_seconds, longest / static_cast<double>(settings.most_blocks));
     const Dealt brief = dealt_in(before, after, least), dealt = grown(before, after, brief);
     Comparison comparison;
@@ -222,17 +232,16 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
         return comparison;
     }
     const PermutationResult test = permutation_test(speeds_of(dealt.before), speeds_of(dealt.after), settings.test);
+    const Speeds one = speeds_of(brief.before), other = speeds_of(brief.after);
     comparison.exact = test.exact;
-    comparison.spread = std::max(spread_of(brief.before), spread_of(brief.after));
-    comparison.run_spread = settings.run_spread * std::max(host_share(before), host_share(after));
-    comparison.assumed_spread = std::max(comparison.run_spread, mean_unrest({&before, 1}, {&after, 1}, least));
-    comparison.verdict = Verdict::kNoDifference;
+    comparison.spread = std::max(spread_of(one), spread_of(other));
+    add_spreads(comparison, {&before, 1}, {&after, 1}, least, settings);
     // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
     // counts.
-    comparison.p = comparison.change ? std::max(test.p, spread_p(brief.before, brief.after)) : test.p;
-    if (is_clear(comparison, settings.min_effect, settings))
-        comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
-    else if (comparison.change && std::abs(*comparison.change) >= settings.min_effect && is_beyond_spread(comparison, settings))
+    comparison.p = comparison.change ? std::max(test.p, spread_p(one, other)) : test.p;
+    comparison.verdict = verdict_of(comparison, settings);
+    if (comparison.verdict == Verdict::kNoDifference && comparison.change &&
+        std::abs(*comparison.change) >= settings.min_effect && is_beyond_spread(comparison, settings))
         comparison.more_seconds = seconds_until_certain(comparison, settings);
     add_remarks(comparison, dealt);
     return comparison;
@@ -244,31 +253,25 @@ Comparison compare(std::span<const CompareSide> before, std::span<const CompareS
     comparison.recordings_before = before.size();
     comparison.recordings_after = after.size();
     comparison.block_seconds = settings.block_seconds;
-    const RunSpeeds one = speeds_by_run(before, settings), other = speeds_by_run(after, settings);
-    comparison.before = summary_of(one.paces);
-    comparison.after = summary_of(other.paces);
-    const bool judged = std::min(one.paces.size(), other.paces.size()) >= least_blocks(settings);
-    if (!judged || std::min(one.least, other.least) < kLeastOfARun) {
+    const RunSpeeds from = speeds_by_run(before, settings), to = speeds_by_run(after, settings);
+    comparison.before = summary_of(from.paces);
+    comparison.after = summary_of(to.paces);
+    const bool judged = std::min(from.paces.size(), to.paces.size()) >= least_blocks(settings);
+    if (!judged || std::min(from.least, to.least) < kLeastOfARun) {
         comparison.more_seconds = std::max(missing_seconds(comparison, settings), kLeastOfARun * settings.block_seconds);
         return comparison;
     }
-    const RunTest test = test_runs(one.medians, other.medians);
+    const RunTest test = test_runs(from.medians, to.medians);
+    const Speeds one = speeds_of(from.paces), other = speeds_of(to.paces);
     comparison.change = test.change;
     comparison.change_low = test.change_low;
     comparison.change_high = test.change_high;
-    comparison.spread = std::max(spread_of(one.paces), spread_of(other.paces));
-    comparison.run_spread = test.spread;
+    comparison.spread = std::max(spread_of(one), spread_of(other));
     comparison.p = test.p;
-    // What few recordings cannot show by themselves, blocks and what is assumed of runs may, as they do for one recording of each
-    // side; unless the recordings lie farther apart than was assumed.
-    comparison.assumed_spread = std::max({settings.run_spread * std::max(most_host_share(before), most_host_share(after)),
-                                          test.spread, mean_unrest(before, after, settings.block_seconds)});
-    comparison.verdict = Verdict::kNoDifference;
+    add_spreads(comparison, before, after, settings.block_seconds, settings, test.spread);
     if (test.p >= settings.alpha && is_beyond_spread(comparison, settings))
-        comparison.p = std::min(test.p, std::max(permutation_test(speeds_of(one.paces), speeds_of(other.paces), settings.test).p,
-                                                 spread_p(one.paces, other.paces)));
-    if (is_clear(comparison, settings.min_effect, settings))
-        comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
+        comparison.p = std::min(test.p, std::max(permutation_test(one, other, settings.test).p, spread_p(one, other)));
+    comparison.verdict = verdict_of(comparison, settings);
     return comparison;
 }
 

@@ -6,7 +6,7 @@
 // blocks that are alike counted as fewer (a trimmed t test of Yuen and Welch; autocorrelation at the upper end of what is
 // possible). And since a run is also faster or slower than the next one of the same program, which no block of it shows, the
 // change must be several times what that spread lets one fear, and several times what is assumed of runs of such a program
-// (spread.h). With several recordings of a side their spread is measured, and a t test on the recordings may decide alone.
+// (statistics.h). With several recordings of a side their spread is measured, and a t test on the recordings may decide alone.
 // Each side needs the blocks that two equal sides would need for `alpha`: seven for a thousandth.
 
 #include <array>
@@ -40,6 +40,9 @@ struct CompareSide {
     std::optional<double> busy_share;
     std::optional<OwnerMs> breakdown_ms;
 };
+
+/// Share of a step in which no GPU computes or communicates; 0 where that is not known.
+double host_share(const CompareSide& side);
 
 /// Steps counted outside recording; where there are none, those that were recorded.
 std::vector<Block> speed_blocks(const Timeline& timeline, const Diagnosis& diagnosis);

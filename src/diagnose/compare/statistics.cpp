@@ -1,12 +1,30 @@
 #include "diagnose/compare/statistics.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
 
 namespace millrace::diagnose {
 namespace {
+
+constexpr double kMostLikeness = 0.9;
+constexpr double kLeastFreedom = 6;  ///< of a side's spread: that of seven blocks, the fewest that alpha allows
+
+Speeds logarithms_of(const Speeds& speeds) {
+    Speeds logs;
+    for (const double speed : speeds) logs.push_back(std::log(std::max(speed, 1e-300)));
+    return logs;
+}
+
+double mean_of(const Speeds& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double squares_around(const Speeds& values, double mean) {
+    double sum = 0;
+    for (const double value : values) sum += (value - mean) * (value - mean);
+    return sum;
+}
 
 /// Twice the midranks: whole numbers.
 std::vector<std::size_t> doubled_ranks(std::span<const double> before, std::span<const double> after) {
@@ -18,14 +36,13 @@ std::vector<std::size_t> doubled_ranks(std::span<const double> before, std::span
 }
 
 /// All ways at once: how many choices of `count` ranks have each sum.
-double exact_p(const std::vector<std::size_t>& ranks, std::size_t count, double distance) {
+double exact_p(const std::vector<std::size_t>& ranks, std::size_t count, double expected, double distance) {
     const std::size_t total = std::accumulate(ranks.begin(), ranks.end(), std::size_t{0});
     std::vector<std::vector<double>> ways(count + 1, std::vector<double>(total + 1, 0));
     ways[0][0] = 1;
     for (const std::size_t rank : ranks)
         for (std::size_t chosen = count; chosen > 0; --chosen)
             for (std::size_t sum = total; sum >= rank; --sum) ways[chosen][sum] += ways[chosen - 1][sum - rank];
-    const double expected = static_cast<double>(total) * static_cast<double>(count) / static_cast<double>(ranks.size());
     double all = 0, as_far = 0;
     for (std::size_t sum = 0; sum <= total; ++sum) {
         all += ways[count][sum];
@@ -81,6 +98,57 @@ double incomplete_beta(double x, double a, double b) {
     return 1 - front * beta_fraction(1 - x, b, a) / b;
 }
 
+/// How alike neighbours are: the correlation of each block's rank with the next one's, which one odd block cannot make or hide.
+/// Corrected for what few blocks take off it.
+double likeness(const Speeds& speeds) {
+    const Speeds ranks = midranks(speeds);
+    const auto count = static_cast<double>(ranks.size());
+    double products = 0, squares = 0;
+    for (std::size_t at = 0; at < ranks.size(); ++at) {
+        const double here = ranks[at] - (count + 1) / 2;
+        squares += here * here;
+        if (at > 0) products += here * (ranks[at - 1] - (count + 1) / 2);
+    }
+    if (!(squares > 0)) return 0;
+    const double seen = products / squares;
+    return std::clamp(seen + (1 + 3 * seen) / count, 0.0, kMostLikeness);
+}
+
+/// Of both sides together: two short runs tell more about it than one.
+double joint_likeness(const Speeds& before, const Speeds& after) {
+    const auto one = static_cast<double>(before.size()), other = static_cast<double>(after.size());
+    return one + other > 0 ? (one * likeness(before) + other * likeness(after)) / (one + other) : 0;
+}
+
+/// Middle of a side's logarithms of speed, and how sure it is.
+struct Middle {
+    double mean = 0, variance = 0, freedom = 1;
+};
+
+/// A mean without the fastest and slowest fifth, so that pauses do not move it, and its variance by the values with those fifths
+/// drawn in (Yuen). Blocks that are alike count as fewer, but as two at least: a run's middle is no less sure than its blocks.
+Middle middle_of(const Speeds& speeds, double alike) {
+    Speeds logs = logarithms_of(speeds);
+    std::ranges::sort(logs);
+    const std::size_t cut = logs.size() / 5;
+    const auto count = static_cast<double>(logs.size()), kept = static_cast<double>(logs.size() - 2 * cut);
+    Middle middle;
+    for (std::size_t at = cut; at < logs.size() - cut; ++at) middle.mean += logs[at] / kept;
+    for (double& each : logs) each = std::clamp(each, logs[cut], logs[logs.size() - 1 - cut]);
+    const double squares = squares_around(logs, mean_of(logs));
+    const double fewer = std::min((1 + alike) / (1 - alike), count / 2);
+    // Values that are alike also lie closer together than they would in a longer run.
+    middle.variance = squares / (kept * (kept - 1)) * fewer / (1 - fewer / count);
+    middle.freedom = std::max(kLeastFreedom, (kept - 1) * (1 - alike * alike) / (1 + alike * alike));
+    return middle;
+}
+
+/// Of the blocks of both sides, at the upper end of what they leave possible: a standard error above what is seen.
+double possible_likeness(const Speeds& one, const Speeds& other) {
+    const double seen = joint_likeness(one, other);
+    return std::min(kMostLikeness, seen + std::sqrt((1 - seen * seen) / static_cast<double>(one.size() + other.size())));
+}
+
 }  // namespace
 
 double weighted_median(std::vector<std::pair<double, double>> values) {
@@ -115,7 +183,7 @@ PermutationResult permutation_test(std::span<const double> before, std::span<con
         std::accumulate(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(before.size()), std::size_t{0}));
     const double expected = total * static_cast<double>(before.size()) / static_cast<double>(ranks.size());
     const double distance = std::abs(seen - expected);
-    if (ranks.size() <= settings.most_exact) return {exact_p(ranks, before.size(), distance), true};
+    if (ranks.size() <= settings.most_exact) return {exact_p(ranks, before.size(), expected, distance), true};
     return {shuffled_p(ranks, before.size(), expected, distance, settings), false};
 }
 
@@ -138,6 +206,64 @@ double student_t(double p, double freedom) {
         (student_p(middle, freedom) > p ? low : high) = middle;
     }
     return high;
+}
+
+double quantile(std::vector<double> values, double q) {
+    std::sort(values.begin(), values.end());
+    const double at = q * static_cast<double>(values.size() - 1);
+    const auto below = static_cast<std::size_t>(at);
+    const std::size_t above = std::min(below + 1, values.size() - 1);
+    return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+bool neighbours_are_alike(const Speeds& before, const Speeds& after) {
+    const auto count = static_cast<double>(before.size() + after.size());
+    return count >= 2 && joint_likeness(before, after) > 2 / std::sqrt(count);
+}
+
+double spread_p(const Speeds& before, const Speeds& after) {
+    const double alike = possible_likeness(before, after);
+    const Middle a = middle_of(before, alike), b = middle_of(after, alike);
+    const double variance = a.variance + b.variance, size = std::abs(a.mean - b.mean);
+    if (!(variance > 0)) return size > 0 ? 0 : 1;
+    const double freedom = variance * variance / (a.variance * a.variance / a.freedom + b.variance * b.variance / b.freedom);
+    return student_p(size / std::sqrt(variance), freedom);
+}
+
+double spread_of(const Speeds& speeds) {
+    constexpr double kMedianDistance = 0.6745;  ///< standard deviations of a normal distribution
+    Speeds logs = logarithms_of(speeds);
+    if (logs.empty()) return 0;
+    const double middle = quantile(logs, 0.5);
+    for (double& each : logs) each = std::abs(each - middle);
+    return quantile(std::move(logs), 0.5) / kMedianDistance;
+}
+
+double unrest_of(const Speeds& speeds, bool has_breakdown) {
+    constexpr std::size_t kPieces = 4;
+    constexpr double kFew = 2, kMostIndependent = 8;
+    const double spread = spread_of(speeds);
+    if (!has_breakdown || speeds.size() < 2 * kPieces) return spread;
+    Speeds middles;
+    for (std::size_t piece = 0; piece < kPieces; ++piece) {
+        const std::size_t begin = piece * speeds.size() / kPieces, end = (piece + 1) * speeds.size() / kPieces;
+        const auto own = std::span(speeds).subspan(begin, end - begin);
+        middles.push_back(quantile({own.begin(), own.end()}, 0.5));
+    }
+    middles = logarithms_of(middles);
+    const double squares = squares_around(middles, mean_of(middles));
+    return std::min(spread, std::max(spread / std::sqrt(kMostIndependent), kFew * std::sqrt(squares / (kPieces - 1))));
+}
+
+RunTest test_runs(const Speeds& before, const Speeds& after) {
+    const Speeds one = logarithms_of(before), other = logarithms_of(after);
+    const double from = mean_of(one), to = mean_of(other);
+    const auto freedom = static_cast<double>(one.size() + other.size()) - 2;
+    const double spread = std::sqrt((squares_around(one, from) + squares_around(other, to)) / freedom);
+    const double error = spread * std::sqrt(1 / static_cast<double>(one.size()) + 1 / static_cast<double>(other.size()));
+    const double reach = student_t(0.05, freedom) * error;
+    const double p = error > 0 ? student_p((to - from) / error, freedom) : (to == from ? 1 : 0);
+    return {std::expm1(to - from), std::expm1(to - from - reach), std::expm1(to - from + reach), p, spread};
 }
 
 }  // namespace millrace::diagnose

@@ -1,8 +1,10 @@
 #pragma once
-// How often would chance alone part two sides as far as they are?
+// How often would chance alone part two sides as far as they are? And how far apart do blocks of one run lie, and runs of one
+// program, which no block within a run shows? With several recordings of a side that is measured. With one of each it is assumed:
+// what a GPU computes takes the same time in every process, but a core is faster in one than in the next (others use the machine,
+// too), and so is memory, by where it happens to lie.
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -18,6 +20,9 @@ Value median_of(std::vector<Value> values, Value otherwise = {}) {
     std::nth_element(values.begin(), middle, values.end());
     return *middle;
 }
+
+/// Between neighbours by their distance; of one value at least.
+double quantile(std::vector<double> values, double q);
 
 /// Of (value, weight): the first value up to which half of the weight lies; of none 0.
 double weighted_median(std::vector<std::pair<double, double>> values);
@@ -46,5 +51,32 @@ double student_p(double t, double freedom);
 
 /// The t, up to 1000, for which student_p gives `p`.
 double student_t(double p, double freedom);
+
+/// A run by the speeds of its blocks.
+using Speeds = std::vector<double>;
+
+/// Whether neighbouring blocks are more alike than chance makes them.
+bool neighbours_are_alike(const Speeds& before, const Speeds& after);
+/// Chance of a change as large as that between equal runs, by the spread within each (Welch).
+double spread_p(const Speeds& before, const Speeds& after);
+/// Half of the blocks lie closer to the median than this says, as a standard deviation: pauses do not count, as they do not for
+/// the median, and be it that every third block has one.
+double spread_of(const Speeds& speeds);
+/// What runs may differ by where blocks within one differ by its spread. Nothing else is known of runs without a breakdown; of
+/// others CompareSettings::run_spread says what sets processes apart, and what is left to fear is a slow change that a run shows
+/// a part of. Where its quarters differ by less than blocks do, most of the unrest is not slow. Four quarters are few, so twice
+/// their standard deviation counts, and never less than as if eight blocks of the run were independent.
+double unrest_of(const Speeds& speeds, bool has_breakdown);
+
+/// What several recordings tell.
+struct RunTest {
+    double change = 0;                       ///< of the mean of the recordings' median speeds (logarithms)
+    double change_low = 0, change_high = 0;  ///< 95 % interval
+    double p = 1;                            ///< of a t test on those medians, with one spread for both sides
+    double spread = 0;                       ///< standard deviation of recordings of one side, as a share of speed
+};
+
+/// `before` and `after`: the median speed of each recording; one at least on each side, three in all.
+RunTest test_runs(const Speeds& before, const Speeds& after);
 
 }  // namespace millrace::diagnose

@@ -1,7 +1,7 @@
-#include "diagnose/findings/advice.h"
-
 #include <algorithm>
 #include <array>
+
+#include "diagnose/findings/findings.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -130,9 +130,9 @@ Framework framework_of(const Timeline& timeline, const Launcher& launcher) {
         if (sample.process == launcher.process && sample.thread == launcher.main_thread) count(sample.stack);
     if (const Framework found = most(); found != Framework::kCuda) return found;
     // A trace without stacks is PyTorch's own.
-    const bool native = std::ranges::any_of(
-        timeline.names, [](const std::string& name) { return name.find("at::native::") != std::string::npos; });
-    return native || timeline.source == Source::kKineto ? Framework::kPyTorch : Framework::kCuda;
+    const auto is_native = [](const std::string& name) { return name.find("at::native::") != std::string::npos; };
+    const bool torch = timeline.source == Source::kKineto || std::ranges::any_of(timeline.names, is_native);
+    return torch ? Framework::kPyTorch : Framework::kCuda;
 }
 
 }  // namespace millrace::diagnose

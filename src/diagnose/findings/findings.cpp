@@ -6,8 +6,6 @@
 #include <functional>
 #include <map>
 
-#include "diagnose/findings/machine_figures.h"
-
 namespace millrace::diagnose {
 namespace {
 
@@ -25,19 +23,14 @@ const Stack& heaviest_stack(const Study& study, std::uint32_t place) {
 
 }  // namespace
 
-Chart::Chart(const Study& the_study, const Roles& the_roles)
-    : study(the_study), roles(the_roles), framework(framework_of(the_study.timeline, the_study.launcher)) {}
-
-Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms) const {
-    Finding finding;
-    finding.kind = kind;
-    finding.severity = severity_of(share(lost_ms), kPolicy.band(kind));
+Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, Words words, double sure) const {
+    Finding finding{std::move(words), kind, severity_of(share(lost_ms), kPolicy.band(kind))};
     if (place != kNoPlace) {
         finding.where = study.places.frame(place);
         finding.stack = heaviest_stack(study, place);
     }
     rate(finding, lost_ms);
-    finding.confidence = confidence();
+    finding.confidence = confidence() * sure;
     return finding;
 }
 
@@ -70,35 +63,33 @@ void Chart::suspect(Kind kind, Breadth breadth, Cure cure, Tell tell, const Site
 double Chart::cost_of(const Cure& cure) const {
     const double alone = study.gain_of(cure);
     if (cured.empty()) return alone;
-    std::vector<const Cure*> cures;
-    for (const Cure& each : cured) cures.push_back(&each);
+    std::vector<const Cure*> cures = cured;
     const double before = study.step_with(cures);
     cures.push_back(&cure);
     return std::min(alone, before - study.step_with(cures));
 }
 
-void examine(Chart& chart, const Breakdown& breakdown, double pauses) {
-    find_repeated_uploads(chart);
-    find_repeated_kernels(chart);
-    find_pageable_copies(chart);
-    find_allocator_churn(chart);
+std::string replayed(const Judgement& verdict, const char* without) {
+    return fmt::format("replayed without {} a step takes {:.2f} ms instead of {:.2f} ms", without, verdict.after_ms,
+                       verdict.before_ms);
+}
+
+void examine(Chart& chart, double pauses) {
+    // In this order: where two explain the same, the one that was suspected first is named.
+    find_repeated_work(chart);
+    find_memory_waits(chart);
     find_loader_wait(chart);
     find_host_syncs(chart);
-    find_sleeping_reads(chart);
-    find_file_output(chart);
-    find_python_work(chart);
-    find_launch_bound(chart);
+    find_host_work(chart);
     Choice choice = choose(chart.study, chart.causes);
     chart.findings = std::move(choice.findings);
     chart.cured = std::move(choice.cures);
     find_missing_tensor_cores(chart);
-    find_slow_evaluation(chart, breakdown);
+    find_slow_evaluation(chart);
     find_stragglers(chart);
-    find_throttling(chart);
-    find_memory_edge(chart);
-    find_small_batch(chart, breakdown.busy_share + pauses);
-    std::stable_sort(chart.findings.begin(), chart.findings.end(),
-                     [](const Finding& a, const Finding& b) { return a.lost_ms_per_step > b.lost_ms_per_step; });
+    find_machine_limits(chart);
+    find_small_batch(chart, chart.diagnosis.busy_share + pauses);
+    std::ranges::stable_sort(chart.findings, std::greater{}, &Finding::lost_ms_per_step);
     if (!choice.gone.empty())
         chart.remarks.push_back(fmt::format("costs only while the findings are not cured: {}", fmt::join(choice.gone, ", ")));
 }

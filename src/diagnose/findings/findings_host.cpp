@@ -11,8 +11,6 @@
 
 #include "base/units.h"
 #include "diagnose/findings/findings.h"
-#include "diagnose/program/frame_counts.h"
-#include "diagnose/replay/loader_workers.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -25,9 +23,8 @@ struct Amount {
     std::uint32_t place = kNoPlace;
     double most = 0;
     bool waiting = false;
-    double waiting_ms = 0;         ///< of it, asleep
-    std::uint32_t wait = kNoName;  ///< the system call in which most of that
-    double wait_most = 0;
+    double waiting_ms = 0, wait_most = 0;  ///< of it, asleep; in one system call
+    std::uint32_t wait = kNoName;          ///< that one
 
     void add_wait(double more, std::uint32_t name) {
         waiting_ms += more;
@@ -38,7 +35,8 @@ struct Amount {
 /// Recorded host time of steady steps by function of the user's.
 std::map<std::uint32_t, Amount> amounts_of(const Study& study, Doing doing) {
     std::map<std::uint32_t, Amount> amounts;
-    study.for_each_portion(doing, [&](std::size_t lane, std::uint32_t act, const Portion& portion, double ms) {
+    study.for_each_portion([&](std::size_t lane, std::uint32_t act, const Portion& portion, double ms) {
+        if (portion.doing != doing) return;
         Amount& amount = amounts[study.places.function(portion.place)];
         amount.ms += ms;
         amount.samples = std::max(amount.samples, portion.samples);
@@ -62,49 +60,33 @@ Amount sum_of(const std::map<std::uint32_t, Amount>& amounts) {
     return sum;
 }
 
-struct Words {
-    std::string what, evidence, fix, assumption;
-};
-
 /// Of host work that its cure takes out.
 Finding told(const Chart& chart, Kind kind, const Amount& amount, const Judgement& verdict, Words words) {
-    Finding finding = chart.finding(kind, amount.place, verdict.lost_ms);
-    finding.what = std::move(words.what);
-    finding.evidence =
-        fmt::format("{}{}; replayed without it a step takes {:.2f} ms instead of {:.2f} ms.", words.evidence,
-                    amount.ms > 0 ? fmt::format(" ({} samples)", amount.samples) : "", verdict.after_ms, verdict.before_ms);
-    finding.fix = std::move(words.fix);
-    finding.assumption = std::move(words.assumption);
-    if (amount.ms > 0 && amount.samples < 5) finding.confidence *= 0.7;
-    return finding;
+    if (amount.ms > 0) words.evidence += fmt::format(" ({} samples)", amount.samples);
+    words.evidence += fmt::format("; {}.", replayed(verdict, "it"));
+    const bool few = amount.ms > 0 && amount.samples < 5;
+    return chart.finding(kind, amount.place, verdict.lost_ms, std::move(words), few ? 0.7 : 1);
 }
 
 /// What a thread waits for in a system call that neither reads nor writes files, and what to do about it.
 struct AwaitedThing {
-    std::string_view calls;  ///< each between spaces
+    std::string_view calls;
     const char *does, *fix;
 };
 constexpr AwaitedThing kAwaited[] = {
-    {" clock_nanosleep nanosleep ", "sleeps because it asks to",
+    {"clock_nanosleep nanosleep", "sleeps because it asks to",
      "Take the sleep out of the loop; where it waits for something to happen, let another thread do that and hand over the "
      "result."},
-    {" futex ", "waits for another thread or a lock",
+    {"futex", "waits for another thread or a lock",
      "Let the thread that it waits for work ahead (a queue with two or more entries), hold locks for shorter, or move that work "
      "to a process: threads that compute in Python hold the interpreter's lock."},
-    {" wait4 waitid ", "waits for a child process",
+    {"wait4 waitid", "waits for a child process",
      "Start the child process some steps ahead, or collect its result some steps later."},
-    {" recvfrom recvmsg sendto sendmsg connect accept4 poll ppoll select pselect6 epoll_wait epoll_pwait ",
+    {"recvfrom recvmsg sendto sendmsg connect accept4 poll ppoll select pselect6 epoll_wait epoll_pwait",
      "waits for a socket, a pipe or a timer",
      "Fetch what it waits for some steps ahead, on another thread or in loader workers; hand what is to be sent to a thread."},
+    {"", "waits for something that is not the GPU", "Let another thread wait for it, some steps ahead."},  // any other
 };
-constexpr AwaitedThing kAwaitedUnknown{"", "waits for something that is not the GPU",
-                                       "Let another thread wait for it, some steps ahead."};
-
-const AwaitedThing& awaited_in(const std::string& call) {
-    for (const AwaitedThing& thing : kAwaited)
-        if (!call.empty() && thing.calls.find(" " + call + " ") != std::string_view::npos) return thing;
-    return kAwaitedUnknown;
-}
 
 Words words_of_work(const Chart& chart, const Amount& amount) {
     if (amount.waiting_ms <= 0.5 * amount.ms)
@@ -112,22 +94,18 @@ Words words_of_work(const Chart& chart, const Amount& amount) {
                 fmt::format("{:.2f} ms per step of this host work", amount.ms), chart.advice(Topic::kPythonWork),
                 "the work can run elsewhere, beside the GPU"};
     // Asleep: there is nothing to compute elsewhere.
-    const auto& names = chart.study.timeline.names;
-    const std::string call = amount.wait < names.size() ? names[amount.wait] : std::string();
-    const AwaitedThing& thing = awaited_in(call);
+    const std::string& call = chart.study.timeline.names[amount.wait];
+    const auto* thing = std::ranges::find_if(kAwaited, [&](const AwaitedThing& each) { return is_one_of(call, each.calls); });
+    if (thing == std::end(kAwaited)) --thing;
     return {
-        fmt::format("The training thread {} while the GPU has nothing to do.", thing.does),
+        fmt::format("The training thread {} while the GPU has nothing to do.", thing->does),
         fmt::format("{:.2f} ms per step in this code, {:.0f} % of it asleep{}", amount.ms, 100 * amount.waiting_ms / amount.ms,
                     call.empty() || call == "other" ? "" : " in the system call " + call),
-        thing.fix, "nothing in the step needs to be waited for there"};
+        thing->fix, "nothing in the step needs to be waited for there"};
 }
 
 /// Why batches are late, in a sentence with numbers, and what to do about it.
-struct LoaderReason {
-    std::string evidence, fix;
-};
-
-LoaderReason loader_reason(const Chart& chart, bool waiting) {
+std::pair<std::string, const char*> loader_reason(const Chart& chart, bool waiting) {
     const Study& study = chart.study;
     if (!waiting)
         return {"The loader has no workers, so nothing is prepared beside the GPU's work: too few workers.",
@@ -144,13 +122,14 @@ LoaderReason loader_reason(const Chart& chart, bool waiting) {
     };
     const double transform = tally.share(Chore::kTransform), read = tally.share(Chore::kRead);
     const double packing = tally.share(Chore::kCollate) + tally.share(Chore::kPickle), busy = transform + read + packing;
-    const auto because = [&](const char* why, const char* fix) -> LoaderReason {
-        return {fmt::format("{} worker{}{} {} busy {:.0f} % of the time: {:.0f} % transforming{}, {:.0f} % reading{}, {:.0f} % "
-                            "collating and pickling: {}.",
-                            workers, workers == 1 ? "" : "s", processors > 0 ? fmt::format(" of {} processors", processors) : "",
-                            workers == 1 ? "is" : "are", 100 * busy, 100 * transform, line_of_chore(Chore::kTransform),
-                            100 * read, line_of_chore(Chore::kRead), 100 * packing, why),
-                fix};
+    const auto because = [&](const char* why, const char* fix) {
+        return std::pair(
+            fmt::format("{} worker{}{} {} busy {:.0f} % of the time: {:.0f} % transforming{}, {:.0f} % reading{}, {:.0f} % "
+                        "collating and pickling: {}.",
+                        workers, workers == 1 ? "" : "s", processors > 0 ? fmt::format(" of {} processors", processors) : "",
+                        workers == 1 ? "is" : "are", 100 * busy, 100 * transform, line_of_chore(Chore::kTransform), 100 * read,
+                        line_of_chore(Chore::kRead), 100 * packing, why),
+            fix);
     };
     if (busy < kPolicy.worker_busy)
         return because("they wait, too, so the batch is late after them", chart.advice(Topic::kIdleWorkers));
@@ -250,24 +229,26 @@ std::vector<LineShare> launching_lines(const Study& study, Stack& callers) {
 
 Finding tell_of_launches(const Chart& chart, const Judgement& verdict) {
     const Study& study = chart.study;
-    Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms);
-    finding.lines = launching_lines(study, finding.stack);
-    if (!finding.stack.empty()) finding.where = finding.stack.front();
+    Stack callers;
+    std::vector<LineShare> lines = launching_lines(study, callers);
     double busy_ms = 0, jobs = 0;
     study.for_each_job(&WindowSteps::steps,
                        [&](std::size_t, std::uint32_t, const Job& job) { busy_ms += ms_of(job.busy), jobs += 1; });
-    finding.what = "The host cannot launch kernels as fast as the GPU finishes them.";
-    finding.evidence = fmt::format(
-        "{:.0f} launches per step for kernels of {:.1f} us on average; the GPU needs {:.2f} ms for what takes {:.2f} ms.",
-        launches_in_step(study), jobs > 0 ? 1e3 * busy_ms / jobs : 0, study.per_step(busy_ms), verdict.before_ms);
-    for (const LineShare& line : finding.lines)
-        finding.evidence +=
-            fmt::format("{} {} launches in {:.2f} ms at line {}", &line == &finding.lines.front() ? " Most are" : ",",
-                        base::print_figures(line.launches, 3), line.ms, line.frame.line);
-    if (!finding.lines.empty()) finding.evidence += fmt::format(" of {}.", finding.lines.front().frame.function);
-    finding.fix = chart.advice(Topic::kLaunches);
-    finding.assumption = "the step is launched as a whole and the GPU works without pauses";
-    if (!finding.where && study.timeline.has_call_stacks) finding.confidence *= 0.9;
+    Words words{
+        "The host cannot launch kernels as fast as the GPU finishes them.",
+        fmt::format("{:.0f} launches per step for kernels of {:.1f} us on average; the GPU needs {:.2f} ms for what takes "
+                    "{:.2f} ms.",
+                    launches_in_step(study), jobs > 0 ? 1e3 * busy_ms / jobs : 0, study.per_step(busy_ms), verdict.before_ms),
+        chart.advice(Topic::kLaunches), "the step is launched as a whole and the GPU works without pauses"};
+    for (const LineShare& line : lines)
+        words.evidence += fmt::format("{} {} launches in {:.2f} ms at line {}", &line == &lines.front() ? " Most are" : ",",
+                                      base::print_figures(line.launches, 3), line.ms, line.frame.line);
+    if (!lines.empty()) words.evidence += fmt::format(" of {}.", lines.front().frame.function);
+    const double sure = callers.empty() && study.timeline.has_call_stacks ? 0.9 : 1;
+    Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms, std::move(words), sure);
+    finding.lines = std::move(lines);
+    if (!callers.empty()) finding.where = callers.front();
+    finding.stack = std::move(callers);
     return finding;
 }
 
@@ -291,42 +272,36 @@ void find_loader_wait(Chart& chart) {
     if (amount.ms <= 0) amount.waiting = true;  // for workers that are only just fast enough
     if (unseen > amount.most) amount.place = study.unseen->place, amount.waiting = study.unseen->waits;
     if (unseen > 0) amount.samples += study.unseen->samples;
-    if (sets_pace && chart.share(amount.ms + unseen) < kPolicy.loader_wait.warn)
+    if (sets_pace && chart.share(amount.ms + unseen) < kPolicy.band(Kind::kLoaderWait).warn)
         chart.remarks.push_back(
             fmt::format("the loader's workers need {:.2f} ms for a batch: no step can be shorter, whatever else is cured", pace));
     if (amount.ms <= 0 && unseen <= 0 && !sets_pace) return;
     const auto tell = [amount, unseen](const Chart& asked, const Judgement& verdict) {
-        const LoaderReason reason = loader_reason(asked, amount.waiting);
+        const auto [reason, fix] = loader_reason(asked, amount.waiting);
         const std::string more =
             unseen > 0 ? fmt::format(", and {:.2f} ms more outside of the windows, by samples of it there", unseen) : "";
         Words words{"The GPU idles while the training thread loads the next batch itself.",
-                    fmt::format("{:.2f} ms per step go into loading{}", amount.ms, more), reason.fix, "batches are always ready"};
+                    fmt::format("{:.2f} ms per step go into loading{}", amount.ms, more), fix, "batches are always ready"};
         if (amount.waiting) {
             words.what = "The GPU idles because the next batch is not ready.";
             words.evidence = fmt::format("{:.2f} ms per step the training thread sleeps in the loader{}", amount.ms, more);
         }
-        Finding finding = told(asked, Kind::kLoaderWait, amount, verdict, words);
-        finding.evidence += " " + reason.evidence;
+        Finding finding = told(asked, Kind::kLoaderWait, amount, verdict, std::move(words));
+        finding.evidence += " " + reason;
         return finding;
     };
     chart.suspect(Kind::kLoaderWait, Breadth::kCall, without_host_work(study, Doing::kLoading), tell, nullptr, unseen);
 }
 
-void find_sleeping_reads(Chart& chart) {
-    suspect(chart, Doing::kReading, Kind::kHostSync, Breadth::kCall, without_host_work(chart.study, Doing::kReading),
+void find_host_work(Chart& chart) {
+    const Study& study = chart.study;
+    suspect(chart, Doing::kReading, Kind::kHostSync, Breadth::kCall, without_host_work(study, Doing::kReading),
             {kHostWaits, "per step the host is asleep until the device has a value", chart.advice(Topic::kRead),
              "the value is not needed to decide what to launch next"});
-}
-
-void find_file_output(Chart& chart) {
     suspect(chart, Doing::kWriting, Kind::kFileOutput, Breadth::kWork, without_writing(chart.roles),
             {"The training thread writes files or logs while the GPU has nothing to do.", "per step go into writing",
              "Write less often, or hand what is to be written to a thread (copy it to pinned memory without waiting first).",
              "writing can happen beside the GPU's work"});
-}
-
-void find_python_work(Chart& chart) {
-    const Study& study = chart.study;
     suspect(chart, Doing::kCollecting, Kind::kPythonWork, Breadth::kWork, without_collections(study),
             {"Python's garbage collector runs inside the steps while the GPU idles.", "per step in the collector",
              "Collect less often: `gc.collect(); gc.freeze()` before the loop leaves out what stays, `gc.disable()` in it keeps "
@@ -346,9 +321,6 @@ void find_python_work(Chart& chart) {
     for (std::size_t i = 0; i < std::min(kMostFunctions, order.size()); ++i)
         suspect_function(Breadth::kWork, order[i].second, amounts.at(order[i].second));
     if (!amounts.empty()) suspect_function(Breadth::kRest, 0, sum_of(amounts));
-}
-
-void find_launch_bound(Chart& chart) {
     chart.suspect(Kind::kLaunchBound, Breadth::kLaunches, without_launches(chart.roles), tell_of_launches);
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/units.h"
 #include "diagnose/findings/findings.h"
-#include "diagnose/program/frame_counts.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -90,12 +89,6 @@ Advice advice_for(const Chart& chart, Owner owner) {
     }
 }
 
-/// The owner of most of the idle time.
-Owner blamed_for(const OwnerMs& ms) {
-    const auto idle = ms.begin() + static_cast<std::ptrdiff_t>(Owner::kLoaderWait);
-    return static_cast<Owner>(std::max_element(idle, ms.end()) - ms.begin());
-}
-
 void locate(const Study& study, Finding& finding) {
     if (const auto spot = place_of_evaluation(study)) {
         finding.where = spot->frame();
@@ -112,22 +105,22 @@ void locate(const Study& study, Finding& finding) {
     finding.stack = study.places.stack(place);
 }
 
-std::string evidence_of(const Study& study, const Breakdown& breakdown, const Rounds& rounds, double time, const Advice& advice,
+std::string evidence_of(const Study& study, const Diagnosis& diagnosis, const Rounds& rounds, double time, const Advice& advice,
                         double blamed_ms) {
     const auto steps = static_cast<double>(study.step_count);
-    const auto phases = static_cast<double>(breakdown.evaluations);
-    const double idle = time - busy_of(breakdown.evaluation_ms), step = study.recorded_ms + study.unseen_loading_ms(),
+    const auto phases = static_cast<double>(diagnosis.evaluations);
+    const double idle = time - busy_of(diagnosis.evaluation_breakdown_ms), step = study.recorded_ms + study.unseen_loading_ms(),
                  whole = step + time;
     std::string text = fmt::format(
         "{} evaluation{} of {:.1f} ms on average in {} steps take {:.0f} % of the time: {} steps per second with, {} without. "
         "The GPU idles {:.0f} % of that, against {:.0f} % in training; {:.1f} of {:.1f} ms are {}.",
-        breakdown.evaluations, breakdown.evaluations == 1 ? "" : "s", time * steps / phases, study.step_count, 100 * time / whole,
+        diagnosis.evaluations, diagnosis.evaluations == 1 ? "" : "s", time * steps / phases, study.step_count, 100 * time / whole,
         base::print_figures(1000 / whole, 3), base::print_figures(1000 / step, 3), 100 * idle / time,
-        100 * (1 - breakdown.busy_share), blamed_ms * steps / phases, idle * steps / phases, advice.cause);
+        100 * (1 - diagnosis.busy_share), blamed_ms * steps / phases, idle * steps / phases, advice.cause);
     if (rounds.launches > 0)
         text += fmt::format(" Each launches {:.0f} kernels of {:.1f} us on average, as many as {:.1f} training steps.",
                             rounds.launches, rounds.kernel_us, rounds.steps);
-    if (breakdown.evaluations < kFewPhases) text += " How often it comes is a guess: record a longer run.";
+    if (diagnosis.evaluations < kFewPhases) text += " How often it comes is a guess: record a longer run.";
     return text;
 }
 
@@ -143,36 +136,38 @@ std::vector<Window> common_parts(const std::vector<Window>& some, const std::vec
 
 }  // namespace
 
-void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
+void find_slow_evaluation(Chart& chart) {
     const Study& study = chart.study;
-    const double time = sum_of(breakdown.evaluation_ms);
-    if (breakdown.evaluations == 0 || time <= 0) return;
-    const double idle = time - busy_of(breakdown.evaluation_ms);
+    const Diagnosis& diagnosis = chart.diagnosis;
+    const double time = diagnosis.evaluation_ms;
+    if (diagnosis.evaluations == 0 || time <= 0) return;
+    const double idle = time - busy_of(diagnosis.evaluation_breakdown_ms);
     const double whole = study.costed_ms() + study.undisturbed_evaluation_ms.value_or(time);  // as lost_share has it
     // Without what recording added, training keeps the GPU busier, too.
     const double added = added_ms(study), own_idle = idle - added, own_time = time - added;
     const double usual_idle =
-        1 - std::min(1.0, breakdown.busy_share * (study.replayed_ms + study.unseen_loading_ms()) / study.costed_ms());
+        1 - std::min(1.0, diagnosis.busy_share * (study.replayed_ms + study.unseen_loading_ms()) / study.costed_ms());
     double lost = own_idle - usual_idle * own_time;
     if (own_idle < std::max(0.02, usual_idle) * kPolicy.evaluation_idle_ratio * own_time) return;
-    const Owner owner = blamed_for(breakdown.evaluation_ms);
+    const OwnerMs& ms = diagnosis.evaluation_breakdown_ms;
+    const auto owner = static_cast<Owner>(std::max_element(ms.begin() + index_of(Owner::kLoaderWait), ms.end()) - ms.begin());
     const Rounds rounds = rounds_of(study);
     const bool crumbs = (owner == Owner::kLaunchBound || owner == Owner::kOther) && rounds.steps >= kManyRounds;
     // In fewer batches there are fewer kernels, and each one's beginning and end count less.
     if (crumbs) lost += rounds.latency_ms * (1 - 1 / rounds.steps);
-    if (lost / whole < kPolicy.slow_evaluation.warn) return;
+    if (lost / whole < kPolicy.band(Kind::kSlowEvaluation).warn) return;
     const Advice advice = advice_for(chart, owner);
-    Finding finding = chart.finding(Kind::kSlowEvaluation, kNoPlace, lost);
+    Finding finding =
+        chart.finding(Kind::kSlowEvaluation, kNoPlace, lost,
+                      {"Between training steps, evaluation leaves the GPU idle far more than training does" +
+                           (advice.reason.empty() ? "." : ": " + advice.reason + "."),
+                       evidence_of(study, diagnosis, rounds, time, advice, diagnosis.evaluation_breakdown_ms[index_of(owner)]),
+                       advice.fix + " Or evaluate less often.", "evaluation keeps the GPU as busy as training does"},
+                      diagnosis.evaluations < kFewPhases ? 0.6 : 0.8);
     locate(study, finding);
     finding.gain_upper_bound = lost / whole;
-    finding.severity = lost / whole >= kPolicy.slow_evaluation.critical ? Severity::kCritical : Severity::kWarning;
-    finding.what = "Between training steps, evaluation leaves the GPU idle far more than training does";
-    finding.what += advice.reason.empty() ? "." : ": " + advice.reason + ".";
-    finding.evidence = evidence_of(study, breakdown, rounds, time, advice, breakdown.evaluation_ms[index_of(owner)]);
-    finding.fix = advice.fix + " Or evaluate less often.";
-    finding.assumption = "evaluation keeps the GPU as busy as training does";
+    finding.severity = severity_of(lost / whole, kPolicy.band(Kind::kSlowEvaluation));
     if (crumbs) finding.assumption += ", in batches so large that the latency of its kernels does not count";
-    finding.confidence *= breakdown.evaluations < kFewPhases ? 0.6 : 0.8;
     chart.findings.push_back(std::move(finding));
 }
 
@@ -190,35 +185,26 @@ void find_stragglers(Chart& chart) {
         together = common_parts(together, windows_of(study.timeline, {rank.first, rank.second, 0, {}}));
     Time covered = 0;
     for (const Window& part : together) covered += part.end - part.begin;
-    if (covered == 0) {
-        chart.remarks.push_back("ranks were recorded at different times: who waits for whom cannot be told");
-        return;
-    }
+    if (covered == 0) return chart.remarks.push_back("ranks were recorded at different times: who waits for whom cannot be told");
     for (const Work& work : study.timeline.work)
         for (const Window& part : together)
             if (const Time shared = std::min(work.end, part.end) - std::max(work.begin, part.begin);
                 work.communication && shared > 0)
                 ranks[{work.process, work.device}] +=
                     static_cast<double>(shared) / static_cast<double>(covered) * study.recorded_ms;
-    const auto least =
-        std::min_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto least = std::ranges::min_element(ranks, {}, [](const auto& rank) { return rank.second; });
     double most = 0, sum = 0;
-    for (const auto& [rank, ms] : ranks) {
-        most = std::max(most, ms);
-        sum += ms - least->second;
-    }
+    for (const auto& [rank, ms] : ranks) most = std::max(most, ms), sum += ms - least->second;
     const double lost = sum / static_cast<double>(ranks.size() - 1);
-    if (chart.share(most - least->second) < kPolicy.straggler.warn) return;
-    Finding finding = chart.finding(Kind::kStraggler, kNoPlace, lost);
-    finding.what = fmt::format("The other ranks wait for process {} on device {}.", least->first.first, least->first.second);
-    finding.evidence =
-        fmt::format("It spends {:.2f} ms per step in collectives, the others {:.2f} ms on average: they arrive first and wait.",
-                    least->second, least->second + lost);
-    finding.fix =
-        "Look at that rank alone (its loader, its GPU's clocks, its data) and give every rank batches of the same cost.";
-    finding.assumption = "all ranks are as fast as the others";
-    finding.confidence *= 0.8;
-    chart.findings.push_back(std::move(finding));
+    if (chart.share(most - least->second) < kPolicy.band(Kind::kStraggler).warn) return;
+    chart.findings.push_back(chart.finding(
+        Kind::kStraggler, kNoPlace, lost,
+        {fmt::format("The other ranks wait for process {} on device {}.", least->first.first, least->first.second),
+         fmt::format("It spends {:.2f} ms per step in collectives, the others {:.2f} ms on average: they arrive first and wait.",
+                     least->second, least->second + lost),
+         "Look at that rank alone (its loader, its GPU's clocks, its data) and give every rank batches of the same cost.",
+         "all ranks are as fast as the others"},
+        0.8));
 }
 
 }  // namespace millrace::diagnose

@@ -23,10 +23,10 @@ bool writes_first_pointer(std::string_view name) {
 
 using Given = std::vector<const Arguments*>;  ///< of the jobs of a step; null: not taken
 
-/// Jobs of one step (positions in it) that compute constants out of constants. `same` tells whether position i has the same
-/// parameters as in the step before.
-std::vector<std::uint32_t> constant_jobs(const Study& study, std::size_t lane, const Step& step, const Given& given,
-                                         const std::vector<char>& same) {
+/// Which jobs of one step compute constants out of constants. `same` tells whether position i has the same parameters as in the
+/// step before.
+std::vector<char> constant_jobs(const Study& study, std::size_t lane, const Step& step, const Given& given,
+                                const std::vector<char>& same) {
     struct Maker {
         std::uint32_t job = 0;
         int depth = 0;
@@ -63,21 +63,13 @@ std::vector<std::uint32_t> constant_jobs(const Study& study, std::size_t lane, c
             makers.erase(std::prev(above));
         }
     }
-    std::vector<std::uint32_t> positions;
-    for (std::uint32_t i = 0; i < chosen.size(); ++i)
-        if (chosen[i]) positions.push_back(i);
-    return positions;
+    return chosen;
 }
 
+/// Both launch kernels of the same names.
 bool alike(const Study& study, std::size_t lane, const Step& a, const Step& b) {
-    if (a.end_job - a.first_job != b.end_job - b.first_job) return false;
-    for (std::uint32_t i = 0; i < a.end_job - a.first_job; ++i) {
-        const auto& jobs = study.lanes[lane].jobs;
-        if (study.timeline.work[jobs[a.first_job + i].first_work].name !=
-            study.timeline.work[jobs[b.first_job + i].first_work].name)
-            return false;
-    }
-    return true;
+    const auto name = [&](const Job& job) { return study.timeline.work[job.first_work].name; };
+    return std::ranges::equal(study.jobs_in(lane, a), study.jobs_in(lane, b), {}, name, name);
 }
 
 /// Positions whose parameters (without pointers) are the same in both steps.
@@ -90,8 +82,8 @@ std::vector<char> same_parameters(const Given& one, const Given& other) {
 
 Given given_in(const Study& study, std::size_t lane, const Step& step) {
     Given given;
-    for (std::uint32_t job = step.first_job; job < step.end_job; ++job) {
-        const Work& work = study.timeline.work[study.lanes[lane].jobs[job].first_work];
+    for (const Job& job : study.jobs_in(lane, step)) {
+        const Work& work = study.timeline.work[job.first_work];
         given.push_back(arguments_of(study.timeline, work.process, work.correlation));
     }
     return given;
@@ -107,7 +99,7 @@ Repeated repeated_kernels(const Study& study) {
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
         found.jobs.emplace_back();
         const std::vector<Step>& steps = study.steps[lane].steps;
-        std::map<std::uint32_t, std::size_t> votes;
+        std::vector<std::size_t> votes;  // by position in a step
         std::size_t pairs = 0;
         const Step* reference = nullptr;
         std::vector<Given> given;
@@ -123,15 +115,17 @@ Repeated repeated_kernels(const Study& study) {
             if (std::ranges::find(same, 1) == same.end()) continue;
             ++pairs;
             reference = &steps[i];
-            for (std::uint32_t position : constant_jobs(study, lane, steps[i], given[i], same)) ++votes[position];
+            const std::vector<char> constant = constant_jobs(study, lane, steps[i], given[i], same);
+            votes.resize(std::max(votes.size(), constant.size()));
+            for (std::size_t at = 0; at < constant.size(); ++at) votes[at] += constant[at] != 0 ? 1 : 0;
         }
         found.compared += pairs;
         if (pairs < 2) continue;
         for (const Step& step : steps) {
             if (!alike(study, lane, *reference, step)) continue;
-            for (const auto& [position, count] : votes)
-                if (static_cast<double>(count) >= kPolicy.repeated_steps * static_cast<double>(pairs))
-                    found.jobs.back().push_back(step.first_job + position);
+            for (std::uint32_t at = 0; at < votes.size(); ++at)
+                if (static_cast<double>(votes[at]) >= kPolicy.repeated_steps * static_cast<double>(pairs))
+                    found.jobs.back().push_back(step.first_job + at);
         }
     }
     return found;
@@ -164,8 +158,8 @@ bool is_upload(const Call& call) {
     return copies && call.to == MemoryKind::kDevice && call.from != MemoryKind::kDevice;
 }
 
-using UploadKey =
-    std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>;  ///< line, how many of it came before in the step, bytes
+/// Line, how many of it came before in the step, bytes.
+using UploadKey = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>;
 
 /// Contents are taken in some steps of a window only; what is sent in the others under the same key is taken for the same.
 std::map<UploadKey, Uploads> uploads_of(const Study& study) {
@@ -211,36 +205,7 @@ std::map<std::uint32_t, Uploads> repeated_uploads(const Study& study) {
 
 }  // namespace
 
-void find_repeated_kernels(Chart& chart) {
-    const Study& study = chart.study;
-    if (study.timeline.arguments.empty()) {
-        chart.remarks.push_back("repeated kernels were not looked for: the recording has no launch parameters");
-        return;
-    }
-    const Repeated repeated = repeated_kernels(study);
-    if (repeated.compared < 2) {
-        chart.remarks.push_back("repeated kernels were not looked for: launch parameters are missing in most steps");
-        return;
-    }
-    double ms = 0, count = 0;
-    const std::uint32_t place = heaviest_place(study, repeated.jobs, ms, count);
-    if (ms == 0) return;
-    const auto tell = [place, ms, count, compared = repeated.compared](const Chart& asked, const Judgement& verdict) {
-        Finding finding = asked.finding(Kind::kRepeatedWork, place, verdict.lost_ms);
-        finding.what = "The same table is computed again in every step: no data, parameter or random number goes into it.";
-        finding.evidence = fmt::format(
-            "{} kernels per step ({:.2f} ms) have the same parameters in {} pairs of steps and read only what such kernels "
-            "wrote.",
-            base::print_figures(count, 3), ms, compared);
-        finding.fix = asked.advice(Topic::kConstant);
-        finding.assumption = "the table fits in memory";
-        if (compared < 4) finding.confidence *= 0.8;
-        return finding;
-    };
-    chart.suspect(Kind::kRepeatedWork, Breadth::kCall, without_jobs(study, repeated.jobs), tell);
-}
-
-void find_repeated_uploads(Chart& chart) {
+void find_repeated_work(Chart& chart) {
     const Study& study = chart.study;
     for (const auto& [place, uploads] : repeated_uploads(study)) {
         std::vector<Cure> cures{without_jobs(study, uploads.jobs)};
@@ -249,19 +214,36 @@ void find_repeated_uploads(Chart& chart) {
             for (const Site& site : *sites)
                 if (site.place == place && place != kNoPlace) cures.push_back(without_waits(chart.roles, site));
         const Cure cure = all_of(std::move(cures));
-        if (chart.share(study.gain_of(cure)) < kPolicy.any.warn) continue;
+        if (chart.share(study.gain_of(cure)) < kAny.warn) continue;
         const auto tell = [place = place, bytes = uploads.bytes](const Chart& asked, const Judgement& verdict) {
-            Finding finding = asked.finding(Kind::kRepeatedWork, place, verdict.lost_ms);
-            finding.what = "The same bytes are uploaded again in every step.";
-            finding.evidence =
-                fmt::format("{:.2f} MB per step with content that did not change from one step to the next.", bytes * 1e-6);
-            finding.fix = "Upload it once before the loop and keep it on the GPU.";
-            finding.assumption = "it fits in memory";
-            return finding;
+            return asked.finding(
+                Kind::kRepeatedWork, place, verdict.lost_ms,
+                {"The same bytes are uploaded again in every step.",
+                 fmt::format("{:.2f} MB per step with content that did not change from one step to the next.", bytes * 1e-6),
+                 "Upload it once before the loop and keep it on the GPU.", "it fits in memory"});
         };
         chart.suspect(Kind::kRepeatedWork, Breadth::kCall, cure, tell);
         chart.repeated_places.push_back(place);
     }
+    if (study.timeline.arguments.empty())
+        return chart.remarks.push_back("repeated kernels were not looked for: the recording has no launch parameters");
+    const Repeated repeated = repeated_kernels(study);
+    if (repeated.compared < 2)
+        return chart.remarks.push_back("repeated kernels were not looked for: launch parameters are missing in most steps");
+    double ms = 0, count = 0;
+    const std::uint32_t place = heaviest_place(study, repeated.jobs, ms, count);
+    if (ms == 0) return;
+    const auto tell = [place, ms, count, compared = repeated.compared](const Chart& asked, const Judgement& verdict) {
+        return asked.finding(
+            Kind::kRepeatedWork, place, verdict.lost_ms,
+            {"The same table is computed again in every step: no data, parameter or random number goes into it.",
+             fmt::format("{} kernels per step ({:.2f} ms) have the same parameters in {} pairs of steps and read only what such "
+                         "kernels wrote.",
+                         base::print_figures(count, 3), ms, compared),
+             asked.advice(Topic::kConstant), "the table fits in memory"},
+            compared < 4 ? 0.8 : 1);
+    };
+    chart.suspect(Kind::kRepeatedWork, Breadth::kCall, without_jobs(study, repeated.jobs), tell);
 }
 
 }  // namespace millrace::diagnose

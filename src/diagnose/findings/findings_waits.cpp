@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
-#include <span>
 
 #include "base/units.h"
 #include "diagnose/findings/findings.h"
@@ -28,10 +28,8 @@ std::string names_of(const Study& study, const Site& site) {
 /// Waits of one line, or of several of which each waits for what the others would have waited for.
 Finding tell_of_waits(const Chart& chart, const Judgement& verdict) {
     std::vector<const Site*> sites = verdict.sites;
-    std::stable_sort(sites.begin(), sites.end(), [](const Site* a, const Site* b) { return a->ms > b->ms; });
+    std::ranges::stable_sort(sites, std::greater{}, &Site::ms);
     const Site& first = *sites.front();
-    Finding finding = chart.finding(Kind::kHostSync, first.place, verdict.lost_ms);
-    finding.what = kHostWaits;
     double calls = 0, waited = 0;
     std::vector<std::string> others;
     for (const Site* site : sites) {
@@ -39,48 +37,43 @@ Finding tell_of_waits(const Chart& chart, const Judgement& verdict) {
         waited += site->ms;
         if (site != &first) others.push_back(chart.study.places.name(site->place));
     }
-    finding.evidence = fmt::format(
-        "{} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms instead of {:.2f} ms.",
-        base::print_figures(calls, 3), names_of(chart.study, first), waited, verdict.after_ms, verdict.before_ms);
+    Words words{kHostWaits,
+                fmt::format("{} calls per step ({}) block for {:.2f} ms; {}.", base::print_figures(calls, 3),
+                            names_of(chart.study, first), waited, replayed(verdict, "them")),
+                chart.advice(Topic::kRead), "the value is not needed to decide what to launch next"};
     if (!others.empty())
-        finding.evidence +=
-            fmt::format(" They hide each other: the gain comes when those at {} go, too.", fmt::join(others, ", "));
-    finding.fix = chart.advice(Topic::kRead);
-    finding.assumption = "the value is not needed to decide what to launch next";
+        words.evidence += fmt::format(" They hide each other: the gain comes when those at {} go, too.", fmt::join(others, ", "));
     if (first.together_per_step > 0) {
-        finding.evidence += fmt::format(" The {} short kernels per step between those reads are counted as computed together.",
-                                        base::print_figures(first.together_per_step, 3));
-        finding.fix = chart.advice(Topic::kReadTogether);
-        finding.assumption = "no value is needed to decide what to launch next, and all can be computed together";
+        words.evidence += fmt::format(" The {} short kernels per step between those reads are counted as computed together.",
+                                      base::print_figures(first.together_per_step, 3));
+        words.fix = chart.advice(Topic::kReadTogether);
+        words.assumption = "no value is needed to decide what to launch next, and all can be computed together";
     }
-    if (first.place == kNoPlace) finding.confidence *= 0.8;
-    return finding;
+    return chart.finding(Kind::kHostSync, first.place, verdict.lost_ms, std::move(words), first.place == kNoPlace ? 0.8 : 1);
 }
 
 Finding tell_of_copies(const Chart& chart, const Site& site, const Judgement& verdict) {
     const Study& study = chart.study;
-    Finding finding = chart.finding(Kind::kPageableCopy, site.place, verdict.lost_ms);
-    finding.what = "Bulk data is copied from or to ordinary (pageable) host memory: the copy is slow and the host waits for it.";
-    const double speed = site.copy_ms > 0 ? site.bytes / site.copy_ms * 1e-6 : 0;
-    finding.evidence =
-        fmt::format("{:.1f} MB per step move at {:.1f} GB/s and block the host for {:.2f} ms", site.bytes * 1e-6, speed, site.ms);
-    if (study.copy_bytes_per_second && study.copy_speed_is_assumed) {
-        finding.evidence += fmt::format("; pinned memory moves about {:.0f} GB/s to such a GPU and does not block.",
-                                        *study.copy_bytes_per_second * 1e-9);
-        finding.assumption =
+    const double pinned = study.copy_bytes_per_second.value_or(0) * 1e-9,
+                 speed = site.copy_ms > 0 ? site.bytes / site.copy_ms * 1e-6 : 0;
+    double sure = 1;
+    Words words{"Bulk data is copied from or to ordinary (pageable) host memory: the copy is slow and the host waits for it.",
+                fmt::format("{:.1f} MB per step move at {:.1f} GB/s and block the host for {:.2f} ms; ", site.bytes * 1e-6, speed,
+                            site.ms),
+                chart.advice(Topic::kPageable), "pinned copies run at the link's speed beside the host's work"};
+    if (!study.copy_bytes_per_second) {
+        words.evidence += "how fast pinned copies are here is not known, so only the waiting is counted.";
+        words.assumption = "the copy takes as long as now, but the host does not wait for it";
+        sure = 0.7;
+    } else if (study.copy_speed_is_assumed) {
+        words.evidence += fmt::format("pinned memory moves about {:.0f} GB/s to such a GPU and does not block.", pinned);
+        words.assumption =
             "the GPU is linked as its kind usually is (not recorded), and pinned copies run at that speed beside the host's work";
-        finding.confidence *= 0.85;
-    } else if (study.copy_bytes_per_second) {
-        finding.evidence +=
-            fmt::format("; pinned memory moves {:.1f} GB/s here and does not block.", *study.copy_bytes_per_second * 1e-9);
-        finding.assumption = "pinned copies run at the link's speed beside the host's work";
+        sure = 0.85;
     } else {
-        finding.evidence += "; how fast pinned copies are here is not known, so only the waiting is counted.";
-        finding.assumption = "the copy takes as long as now, but the host does not wait for it";
-        finding.confidence *= 0.7;
+        words.evidence += fmt::format("pinned memory moves {:.1f} GB/s here and does not block.", pinned);
     }
-    finding.fix = chart.advice(Topic::kPageable);
-    return finding;
+    return chart.finding(Kind::kPageableCopy, site.place, verdict.lost_ms, std::move(words), sure);
 }
 
 Finding tell_of_allocator(const Chart& chart, const Judgement& verdict) {
@@ -89,19 +82,16 @@ Finding tell_of_allocator(const Chart& chart, const Judgement& verdict) {
     double taken = 0, given = 0, wait = 0;
     for (const Site& site : roles.allocations) taken += site.calls;
     for (const Site& site : roles.frees) given += site.calls, wait += site.ms;
-    std::uint32_t blamed = kNoPlace;
-    for (const Site& site : given > 0 ? roles.frees : roles.allocations)
-        if (blamed == kNoPlace && site.calls > 0) blamed = site.place;
-    Finding finding = chart.finding(Kind::kAllocatorChurn, blamed, verdict.lost_ms);
-    finding.what = "Device memory is given back to the driver and taken again in steady steps; giving it back waits for the GPU.";
-    finding.evidence = fmt::format(
-        "{} calls per step take memory and {} give it back or wait for that ({:.2f} ms, of {:.2f} ms in the allocator); replayed "
-        "without them a step takes {:.2f} ms instead of {:.2f} ms.",
-        base::print_figures(taken, 3), base::print_figures(given, 3), wait, roles.allocator.ms, verdict.after_ms,
-        verdict.before_ms);
-    finding.assumption = "the memory fits when it is kept";
-    finding.fix = chart.advice(given > 0 ? Topic::kFlush : Topic::kShapes);
-    return finding;
+    const auto& sites = given > 0 ? roles.frees : roles.allocations;
+    const auto blamed = std::ranges::find_if(sites, [](const Site& site) { return site.calls > 0 && site.place != kNoPlace; });
+    return chart.finding(
+        Kind::kAllocatorChurn, blamed == sites.end() ? kNoPlace : blamed->place, verdict.lost_ms,
+        {"Device memory is given back to the driver and taken again in steady steps; giving it back waits for the GPU.",
+         fmt::format("{} calls per step take memory and {} give it back or wait for that ({:.2f} ms, of {:.2f} ms in the "
+                     "allocator); {}.",
+                     base::print_figures(taken, 3), base::print_figures(given, 3), wait, roles.allocator.ms,
+                     replayed(verdict, "them")),
+         chart.advice(given > 0 ? Topic::kFlush : Topic::kShapes), "the memory fits when it is kept"});
 }
 
 }  // namespace
@@ -111,16 +101,14 @@ void find_host_syncs(Chart& chart) {
         chart.suspect(Kind::kHostSync, Breadth::kCall, without_reads(chart.roles, site), tell_of_waits, &site);
 }
 
-void find_pageable_copies(Chart& chart) {
+void find_memory_waits(Chart& chart) {
     for (const Site& site : chart.roles.pageable)
         if (std::ranges::find(chart.repeated_places, site.place) == chart.repeated_places.end())
             chart.suspect(Kind::kPageableCopy, Breadth::kCall, with_pinned_copies(chart.roles, site),
                           [&site](const Chart& asked, const Judgement& verdict) { return tell_of_copies(asked, site, verdict); });
-}
-
-void find_allocator_churn(Chart& chart) {
     if (chart.roles.allocator.calls > 0)
-        chart.suspect(Kind::kAllocatorChurn, Breadth::kCall, without_allocations(chart.roles), tell_of_allocator);
+        chart.suspect(Kind::kAllocatorChurn, Breadth::kCall, without_waits(chart.roles, chart.roles.allocator),
+                      tell_of_allocator);
 }
 
 }  // namespace millrace::diagnose

@@ -1,7 +1,6 @@
 #include "diagnose/program/host_work.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <map>
 #include <span>
@@ -14,27 +13,15 @@
 namespace millrace::diagnose {
 namespace {
 
-/// Samples of one thread, by time.
-std::vector<Sample> samples_of(const Timeline& timeline, std::uint32_t process, std::uint32_t thread) {
-    std::vector<Sample> own;
-    for (const Sample& sample : timeline.samples)
-        if (sample.process == process && sample.thread == thread) own.push_back(sample);
-    return own;
+/// Of system calls.
+bool writes_files(std::string_view call) {
+    return is_one_of(call, "write pwrite64 writev pwritev fsync fdatasync sync_file_range rename ftruncate msync");
 }
-
-/// Ranges in which the program is in its loader, as it or its profiler marked them.
-std::vector<Range> loader_ranges(const Timeline& timeline) {
-    std::vector<Range> ranges;
-    for (const Range& range : timeline.ranges)
-        if (timeline.names[range.name].find("DataLoader") != std::string::npos) ranges.push_back(range);
-    return ranges;
-}
-
-struct Seen {
-    std::map<std::uint32_t, std::size_t> lines, waits;
-};
 
 struct Tally {
+    struct Seen {
+        std::map<std::uint32_t, std::size_t> lines, waits;
+    };
     std::map<std::tuple<Doing, bool, std::uint32_t>, Seen> counts;  ///< by doing, waiting, function
     std::size_t total = 0;
     double loader = 0;  ///< nanoseconds under a loader's range
@@ -62,8 +49,6 @@ struct Tally {
     }
 };
 
-using StretchKey = std::array<std::uint32_t, 5>;
-
 struct WorkStretch {
     std::uint32_t tally = 0;
     std::span<const Sample> samples;
@@ -72,33 +57,34 @@ struct WorkStretch {
 /// Stacks in which the thread is inside of a call that writes often enough for the rest to be such calls as well: while one
 /// copies into the system's memory the thread runs, and nothing tells that from the program's own work.
 std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const std::vector<WorkStretch>& stretches) {
-    struct Count {
-        std::size_t inside = 0, all = 0;
-    };
-    std::map<std::uint32_t, Count> counts;
+    std::map<std::uint32_t, std::size_t> inside, all;
     for (const WorkStretch& stretch : stretches)
         for (const Sample& sample : stretch.samples) {
             if (sample.stack == kNoStack || is_waiting(timeline, sample)) continue;
-            Count& count = counts[sample.stack];
-            ++count.all;
-            count.inside += writes_files(system_call_of(timeline, sample)) ? 1 : 0;
+            ++all[sample.stack];
+            if (writes_files(timeline.names[sample.wait])) ++inside[sample.stack];
         }
     std::unordered_set<std::uint32_t> stacks;
-    for (const auto& [stack, count] : counts)
-        if (count.inside > 0 && static_cast<double>(count.inside) >= kPolicy.inside_writes * static_cast<double>(count.all))
-            stacks.insert(stack);
+    for (const auto& [stack, count] : inside)
+        if (static_cast<double>(count) >= kPolicy.inside_writes * static_cast<double>(all[stack])) stacks.insert(stack);
     return stacks;
 }
 
+using Identity = std::pair<std::uint32_t, std::uint32_t>;
+
 /// What a call is in every step alike. Lines of launches are taken in some steps only, names of kernels in all; lines of other
 /// calls always.
-std::pair<std::uint32_t, std::uint32_t> identity_of(const Timeline& timeline, const Places& places, const Lane& lane,
-                                                    std::uint32_t act) {
+Identity identity_of(const Timeline& timeline, const Places& places, const Lane& lane, std::uint32_t act) {
     const Call& call = timeline.calls[lane.calls[act]];
     const auto kind = static_cast<std::uint32_t>(call.kind);
     if (!is_launch(call.kind)) return {kind, places.of_stack(call.stack)};
     const auto jobs = lane.jobs_of(act);
     return {kind, jobs.empty() ? call.name : timeline.work[lane.jobs[jobs.front()].first_work].name};
+}
+
+using Turn = std::pair<Identity, Identity>;
+Turn turn_of(const Timeline& timeline, const Places& places, const Lane& lane, std::uint32_t before, std::uint32_t after) {
+    return {identity_of(timeline, places, lane, before), identity_of(timeline, places, lane, after)};
 }
 
 /// A pipe from another process of the program, as multiprocessing's queues have it: who reads there waits for the other's work.
@@ -110,18 +96,7 @@ bool reads_from_process(const Timeline& timeline, const Sample& sample) {
 
 }  // namespace
 
-bool writes_files(std::string_view call) {
-    constexpr std::array<std::string_view, 10> kCalls{"write",     "pwrite64",        "writev", "pwritev",   "fsync",
-                                                      "fdatasync", "sync_file_range", "rename", "ftruncate", "msync"};
-    return std::ranges::find(kCalls, call) != kCalls.end();
-}
-
-bool reads_files(std::string_view call) {
-    constexpr std::array<std::string_view, 7> kCalls{"read", "pread64", "readv", "preadv", "openat", "statx", "getdents64"};
-    return std::ranges::find(kCalls, call) != kCalls.end();
-}
-
-std::string_view system_call_of(const Timeline& timeline, const Sample& sample) { return timeline.names[sample.wait]; }
+bool reads_files(std::string_view call) { return is_one_of(call, "read pread64 readv preadv openat statx getdents64"); }
 
 std::vector<Time> covered_before(const Timeline& timeline, const Launcher& launcher, const Lane& lane,
                                  const std::vector<Range>& ranges) {
@@ -144,7 +119,7 @@ Time without_notes(Time stretch, const Call& call) {
 
 bool is_waiting(const Timeline& timeline, const Sample& sample) {
     if (sample.state == 'R') return false;
-    const std::string_view wait = system_call_of(timeline, sample);
+    const std::string_view wait = timeline.names[sample.wait];
     if (sample.state == 'D' || writes_files(wait)) return false;
     return !reads_files(wait) || reads_from_process(timeline, sample);
 }
@@ -152,7 +127,7 @@ bool is_waiting(const Timeline& timeline, const Sample& sample) {
 Doing doing_of(const Timeline& timeline, const Sample& sample) {
     static const Frame kCollects{std::string(record::kInterpreterFile), 0, std::string(record::kCollectingFunction), true};
     const Stack& stack = timeline.stacks[sample.stack];
-    const std::string_view wait = system_call_of(timeline, sample);
+    const std::string_view wait = timeline.names[sample.wait];
     const bool waiting = is_waiting(timeline, sample);
     if (!stack.empty() && stack.front() == kCollects) return Doing::kCollecting;
     bool loader = false, output = false;
@@ -173,11 +148,15 @@ Doing doing_of(const Timeline& timeline, const Sample& sample) {
 }
 
 HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes) {
-    const auto samples = samples_of(timeline, launcher.process, launcher.main_thread);
-    const std::vector<Range> in_loader = loader_ranges(timeline);
-    const auto first_sample = [&](Time time) { return std::ranges::lower_bound(samples, time, {}, &Sample::time); };
+    std::vector<Sample> samples;  // of the main thread
+    std::ranges::copy_if(timeline.samples, std::back_inserter(samples), [&](const Sample& sample) {
+        return sample.process == launcher.process && sample.thread == launcher.main_thread;
+    });
+    std::vector<Range> in_loader;  // as the program or its profiler marked it
+    std::ranges::copy_if(timeline.ranges, std::back_inserter(in_loader),
+                         [&](const Range& range) { return timeline.names[range.name].find("DataLoader") != std::string::npos; });
     find_places(timeline, launcher, places, lanes, samples);
-    std::map<StretchKey, std::uint32_t> keys;
+    std::map<std::pair<Turn, std::uint32_t>, std::uint32_t> keys;
     std::vector<Tally> tallies(1);
     std::vector<WorkStretch> stretches;
     for (const Lane& lane : lanes) {
@@ -190,17 +169,15 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             if (without_notes(end - begin, call) <= kPolicy.launch_gap) continue;
             // Size tells stretches apart, too, roughly: what happens in every hundredth step only is another thing.
             const auto size = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(end - begin)) / 2);
-            const auto [from, from_what] = identity_of(timeline, places, lane, i - 1);
-            const auto [to, to_what] = identity_of(timeline, places, lane, i);
-            const StretchKey key{from, from_what, to, to_what, size};
-            auto [found, fresh] = keys.try_emplace(key, static_cast<std::uint32_t>(tallies.size()));
+            auto [found, fresh] =
+                keys.try_emplace({turn_of(timeline, places, lane, i - 1, i), size}, static_cast<std::uint32_t>(tallies.size()));
             if (fresh) tallies.emplace_back();
             class_of[i] = found->second;
             Tally& tally = tallies[found->second];
             tally.length += static_cast<double>(end - begin);
             tally.loader += static_cast<double>(std::min(loading[i], end - begin));
             ++tally.stretches;
-            stretches.push_back({found->second, {first_sample(begin), first_sample(end)}});
+            stretches.push_back({found->second, within(samples, &Sample::time, begin, end)});
         }
     }
     const auto writing = writing_stacks(timeline, stretches);
@@ -211,7 +188,7 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             const bool waiting = is_waiting(timeline, sample);
             if (doing == Doing::kComputing && !waiting && writing.contains(sample.stack)) doing = Doing::kWriting;
             Tally& tally = tallies[stretch.tally];
-            Seen& seen = tally.counts[{doing, waiting, places.function(place)}];
+            Tally::Seen& seen = tally.counts[{doing, waiting, places.function(place)}];
             ++seen.lines[place];
             ++seen.waits[sample.wait];
             ++tally.total;
@@ -223,13 +200,7 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
 void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, const Places& places,
                            const std::vector<Lane>& lanes, const std::vector<Sample>& samples) {
     // Calls of the framework's threads between two of the main thread: where that one waits, by samples of all steps.
-    using Turn = std::array<std::uint32_t, 4>;
     std::map<Turn, std::map<std::uint32_t, std::size_t>> seen;
-    const auto turn_of = [&](const Lane& lane, std::uint32_t before, std::uint32_t after) {
-        const auto [from, from_what] = identity_of(timeline, places, lane, before);
-        const auto [to, to_what] = identity_of(timeline, places, lane, after);
-        return Turn{from, from_what, to, to_what};
-    };
     const auto for_each_turn = [&](const Lane& lane, auto use) {
         std::uint32_t before = kNoIndex;
         for (std::uint32_t i = 0; i < lane.calls.size(); ++i) {
@@ -241,10 +212,9 @@ void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, c
     for (const Lane& lane : lanes)
         for_each_turn(lane, [&](std::uint32_t before, std::uint32_t after) {
             const Time begin = timeline.calls[lane.calls[before]].end, end = timeline.calls[lane.calls[after]].begin;
-            auto sample = std::ranges::lower_bound(samples, begin, {}, &Sample::time);
-            for (; sample != samples.end() && sample->time < end; ++sample)
-                if (const std::uint32_t place = places.of_stack(sample->stack); place != kNoPlace)
-                    ++seen[turn_of(lane, before, after)][place];
+            for (const Sample& sample : within(samples, &Sample::time, begin, end))
+                if (const std::uint32_t place = places.of_stack(sample.stack); place != kNoPlace)
+                    ++seen[turn_of(timeline, places, lane, before, after)][place];
         });
     for (const Lane& lane : lanes) {
         auto& place_of = place_of_.emplace_back(lane.calls.size(), kNoPlace);
@@ -256,7 +226,7 @@ void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, c
             if (call.thread == launcher.main_thread) last = place_of[i];
         }
         for_each_turn(lane, [&](std::uint32_t before, std::uint32_t after) {
-            const auto found = seen.find(turn_of(lane, before, after));
+            const auto found = seen.find(turn_of(timeline, places, lane, before, after));
             if (found == seen.end()) return;
             const std::uint32_t place = key_with_most(found->second);
             for (std::uint32_t i = before + 1; i < after; ++i)

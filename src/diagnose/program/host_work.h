@@ -64,10 +64,7 @@ std::vector<Time> covered_before(const Timeline& timeline, const Launcher& launc
 Time without_notes(Time stretch, const Call& call);
 
 /// Of system calls.
-bool writes_files(std::string_view call);
 bool reads_files(std::string_view call);
-/// The system call a sampled thread is in; empty: none, or not known.
-std::string_view system_call_of(const Timeline& timeline, const Sample& sample);
 /// What a sampled thread does.
 Doing doing_of(const Timeline& timeline, const Sample& sample);
 bool is_waiting(const Timeline& timeline, const Sample& sample);

@@ -1,8 +1,8 @@
 #include "diagnose/program/line.h"
 
-#include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 
 #include "diagnose/timeline/frames.h"
@@ -10,9 +10,8 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr double kTurns =
-    0.02;  ///< share of a thread's calls that may overlap the main thread's: clocks are read one after the other
-
+/// Share of a thread's calls that may overlap the main thread's: clocks are read one after the other.
+constexpr double kTurns = 0.02;
 constexpr Time kLongestQueue = 10'000'000'000;  ///< what was launched runs within ten seconds
 
 /// Of what a call starts: kernels, copies, sets; 3 anything else.
@@ -75,79 +74,73 @@ std::vector<std::uint32_t> threads_in_turn(const Timeline& timeline, std::uint32
     return threads;
 }
 
-std::uint64_t call_key(std::uint32_t process, std::uint32_t correlation) { return (std::uint64_t{process} << 32) | correlation; }
+/// Of a call, or of the work that it started.
+std::uint64_t call_key(const auto& entry) { return (std::uint64_t{entry.process} << 32) | entry.correlation; }
 
 /// Joins each correlation of the window with the call that began it, also where that lies inside another one.
 std::unordered_map<std::uint64_t, std::uint32_t> take_calls(const Timeline& timeline, const Launcher& launcher, Lane& lane) {
     std::unordered_map<std::uint64_t, std::uint32_t> by_correlation;
     std::unordered_map<std::uint32_t, std::uint32_t> open;  // thread: position of its last outermost call
-    for (auto call = std::ranges::lower_bound(timeline.calls, lane.begin, {}, &Call::begin);
-         call != timeline.calls.end() && call->begin < lane.end; ++call) {
-        if (call->process != launcher.process) continue;
-        if (std::find(launcher.threads.begin(), launcher.threads.end(), call->thread) == launcher.threads.end()) continue;
-        auto outer = open.find(call->thread);
-        const bool nested = outer != open.end() && call->begin < timeline.calls[lane.calls[outer->second]].end;
+    for (const Call& call : within(timeline.calls, &Call::begin, lane.begin, lane.end)) {
+        if (call.process != launcher.process || std::ranges::find(launcher.threads, call.thread) == launcher.threads.end())
+            continue;
+        auto outer = open.find(call.thread);
+        const bool nested = outer != open.end() && call.begin < timeline.calls[lane.calls[outer->second]].end;
         if (!nested) {
-            open[call->thread] = static_cast<std::uint32_t>(lane.calls.size());
-            lane.calls.push_back(static_cast<std::uint32_t>(call - timeline.calls.begin()));
+            open[call.thread] = static_cast<std::uint32_t>(lane.calls.size());
+            lane.calls.push_back(static_cast<std::uint32_t>(&call - timeline.calls.data()));
         }
-        if (call->correlation != 0) by_correlation.try_emplace(call_key(call->process, call->correlation), open[call->thread]);
+        if (call.correlation != 0) by_correlation.try_emplace(call_key(call), open[call.thread]);
     }
     return by_correlation;
 }
 
-struct Found {
-    std::uint32_t work, call;
-    Time launched;
-};
-
-std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher, const Lane& lane,
-                             const std::unordered_map<std::uint64_t, std::uint32_t>& by_correlation) {
+/// One job for each piece of work.
+std::vector<Job> find_work(const Timeline& timeline, const Launcher& launcher, const Lane& lane,
+                           const std::unordered_map<std::uint64_t, std::uint32_t>& by_correlation) {
     // Other threads' launches, for when their work was asked for.
     std::unordered_map<std::uint64_t, Time> foreign;
-    for (auto call = std::ranges::lower_bound(timeline.calls, lane.begin, {}, &Call::begin);
-         call != timeline.calls.end() && call->begin < lane.end; ++call)
-        if (call->process == launcher.process && call->correlation != 0)
-            foreign.try_emplace(call_key(call->process, call->correlation), call->begin);
-    std::vector<Found> found;
-    for (auto i = static_cast<std::uint32_t>(std::ranges::lower_bound(timeline.work, lane.begin, {}, &Work::begin) -
-                                             timeline.work.begin());
-         i < timeline.work.size(); ++i) {
+    for (const Call& call : within(timeline.calls, &Call::begin, lane.begin, lane.end))
+        if (call.process == launcher.process && call.correlation != 0) foreign.try_emplace(call_key(call), call.begin);
+    std::vector<Job> found;
+    const auto first = std::ranges::lower_bound(timeline.work, lane.begin, {}, &Work::begin);
+    for (auto i = static_cast<std::uint32_t>(first - timeline.work.begin()); i < timeline.work.size(); ++i) {
         const Work& work = timeline.work[i];
         if (work.begin > lane.end + kLongestQueue) break;
         if (work.process != launcher.process || work.device != launcher.device) continue;
-        const auto key = call_key(work.process, work.correlation);
-        if (auto own = by_correlation.find(key); work.correlation != 0 && own != by_correlation.end()) {
-            found.push_back({i, own->second, timeline.calls[lane.calls[own->second]].begin});
-        } else if (work.begin >= lane.begin && work.begin < lane.end) {
-            const auto other = work.correlation == 0 ? foreign.end() : foreign.find(key);
-            found.push_back({i, kNoIndex, other == foreign.end() ? lane.begin : other->second});
-        }
+        const auto own = work.correlation == 0 ? by_correlation.end() : by_correlation.find(call_key(work));
+        if (own == by_correlation.end() && work.begin >= lane.end) continue;
+        const auto other = work.correlation == 0 ? foreign.end() : foreign.find(call_key(work));
+        const Time launched = other == foreign.end() ? lane.begin : other->second;
+        const Time length = std::max<Time>(0, work.end - work.begin);
+        found.push_back({work.begin, work.begin + length, length, kNoIndex, launched, work.stream, i});
+        if (own == by_correlation.end()) continue;
+        found.back().call = own->second;
+        found.back().launched = timeline.calls[lane.calls[own->second]].begin;
     }
     return found;
 }
 
 /// By launch. Work without a known launch was launched before the window, or else after what began before it on its
 /// stream: streams keep their order.
-void put_in_order(const Timeline& timeline, const Lane& lane, std::vector<Found>& found) {
-    std::stable_sort(found.begin(), found.end(),
-                     [&](const Found& a, const Found& b) { return timeline.work[a.work].begin < timeline.work[b.work].begin; });
+void put_in_order(const Lane& lane, std::vector<Job>& found) {
+    std::ranges::stable_sort(found, {}, &Job::begin);
     std::unordered_map<std::uint32_t, Time> latest;
-    for (Found& entry : found) {
-        Time& launched = latest.try_emplace(timeline.work[entry.work].stream, lane.begin).first->second;
+    for (Job& entry : found) {
+        Time& launched = latest.try_emplace(entry.stream, lane.begin).first->second;
         if (entry.call == kNoIndex && entry.launched == lane.begin) entry.launched = launched;
         launched = std::max(launched, entry.launched);
     }
-    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
+    std::ranges::stable_sort(found, {}, &Job::launched);
 }
 
 /// Recorders were seen to give all work of a thread the number of one call. A launch starts one kernel, so that is noticed; the
 /// work then belongs to the thread's calls without any, kind by kind and one after the other.
-void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
+void mend(const Timeline& timeline, Lane& lane, std::vector<Job>& found) {
     std::vector<std::size_t> works(lane.calls.size(), 0), kernels(lane.calls.size(), 0);
-    for (const Found& entry : found) {
+    for (const Job& entry : found) {
         if (entry.call == kNoIndex) continue;
-        const Work& work = timeline.work[entry.work];
+        const Work& work = timeline.work[entry.first_work];
         ++works[entry.call];
         kernels[entry.call] += work.kind == WorkKind::kKernel && work.graph_node == 0 ? 1 : 0;
     }
@@ -164,14 +157,13 @@ void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
         if (entry.thread == thread && class_of(entry.kind) < 3 && (works[call] == 0 || suspect(call)))
             waiting[class_of(entry.kind)].push_back(call);
     }
-    std::vector<Found*> orphans;
-    for (Found& entry : found)
+    std::vector<Job*> orphans;
+    for (Job& entry : found)
         if (entry.call != kNoIndex && suspect(entry.call)) orphans.push_back(&entry);
-    std::stable_sort(orphans.begin(), orphans.end(),
-                     [&](const Found* a, const Found* b) { return timeline.work[a->work].begin < timeline.work[b->work].begin; });
+    std::ranges::stable_sort(orphans, {}, &Job::begin);
     std::array<std::size_t, 3> next{};
-    for (Found* entry : orphans) {
-        const Work& work = timeline.work[entry->work];
+    for (Job* entry : orphans) {
+        const Work& work = timeline.work[entry->first_work];
         const auto which = static_cast<std::size_t>(work.kind);
         entry->call = kNoIndex;
         entry->launched = lane.begin;
@@ -186,14 +178,14 @@ void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
 }
 
 /// Parts of one copy and nodes of one graph become one job.
-void make_jobs(const Timeline& timeline, const std::vector<Found>& found, Lane& lane) {
+void make_jobs(const Timeline& timeline, std::vector<Job> found, Lane& lane) {
     std::unordered_map<std::uint32_t, std::uint32_t> open;  // call: its job, where parts may follow
     std::vector<Time> covered;
-    for (const Found& entry : found) {
-        const Work& work = timeline.work[entry.work];
-        const bool joins = entry.call != kNoIndex && (work.graph_node != 0 || work.kind == WorkKind::kCopy);
-        if (joins) {
-            if (auto same = open.find(entry.call); same != open.end()) {
+    for (Job& entry : found) {
+        const Work& work = timeline.work[entry.first_work];
+        if (entry.call != kNoIndex && (work.graph_node != 0 || work.kind == WorkKind::kCopy)) {
+            const auto [same, fresh] = open.try_emplace(entry.call, static_cast<std::uint32_t>(lane.jobs.size()));
+            if (!fresh) {
                 Job& job = lane.jobs[same->second];
                 // By begin, so what is covered only grows.
                 Time& until = covered[same->second];
@@ -201,20 +193,12 @@ void make_jobs(const Timeline& timeline, const std::vector<Found>& found, Lane& 
                 until = std::max(until, work.end);
                 job.begin = std::min(job.begin, work.begin);
                 job.end = std::max(job.end, work.end);
-                job.more_work.push_back(entry.work);
+                job.more_work.push_back(entry.first_work);
                 continue;
             }
-            open[entry.call] = static_cast<std::uint32_t>(lane.jobs.size());
         }
-        lane.jobs.push_back({work.begin,
-                             std::max(work.begin, work.end),
-                             std::max<Time>(0, work.end - work.begin),
-                             entry.call,
-                             entry.launched,
-                             work.stream,
-                             entry.work,
-                             {}});
         covered.push_back(work.end);
+        lane.jobs.push_back(std::move(entry));
     }
 }
 
@@ -225,12 +209,9 @@ std::optional<Launcher> find_launcher(const Timeline& timeline) {
     for (const Work& work : timeline.work) busy[{work.process, work.device}] += static_cast<double>(work.end - work.begin) + 1;
     if (busy.empty()) return std::nullopt;
     const auto most = std::ranges::max_element(busy, {}, [](const auto& entry) { return entry.second; });
-    Launcher launcher;
-    launcher.process = most->first.first;
-    launcher.device = most->first.second;
-    launcher.main_thread = main_thread_of(timeline, launcher.process);
-    launcher.threads = threads_in_turn(timeline, launcher.process, launcher.main_thread);
-    return launcher;
+    const auto [process, device] = most->first;
+    const std::uint32_t main_thread = main_thread_of(timeline, process);
+    return Launcher{process, device, main_thread, threads_in_turn(timeline, process, main_thread)};
 }
 
 Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, Time end) {
@@ -240,16 +221,13 @@ Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, T
     const auto by_correlation = take_calls(timeline, launcher, lane);
     auto found = find_work(timeline, launcher, lane, by_correlation);
     mend(timeline, lane, found);
-    put_in_order(timeline, lane, found);
-    make_jobs(timeline, found, lane);
+    put_in_order(lane, found);
+    make_jobs(timeline, std::move(found), lane);
     lane.jobs_of_call.assign(lane.calls.size() + 1, 0);
-    for (const Job& job : lane.jobs)
-        if (job.call != kNoIndex) ++lane.jobs_of_call[job.call + 1];
-    for (std::size_t i = 1; i < lane.jobs_of_call.size(); ++i) lane.jobs_of_call[i] += lane.jobs_of_call[i - 1];
-    auto place = lane.jobs_of_call;
-    lane.own_jobs.resize(lane.jobs_of_call.back());
     for (std::uint32_t i = 0; i < lane.jobs.size(); ++i)
-        if (lane.jobs[i].call != kNoIndex) lane.own_jobs[place[lane.jobs[i].call]++] = i;
+        if (lane.jobs[i].call != kNoIndex) ++lane.jobs_of_call[lane.jobs[i].call + 1], lane.own_jobs.push_back(i);
+    std::partial_sum(lane.jobs_of_call.begin(), lane.jobs_of_call.end(), lane.jobs_of_call.begin());
+    std::ranges::stable_sort(lane.own_jobs, {}, [&](std::uint32_t job) { return lane.jobs[job].call; });
     return lane;
 }
 

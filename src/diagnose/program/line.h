@@ -1,14 +1,17 @@
 #pragma once
 // Who launches: the threads of a process that take turns in feeding one device, read as one line of calls, and the jobs they gave
 // it. PyTorch's backward pass runs on a thread of its own while the main thread waits for it, so both are one line; a thread that
-// calls while the main thread does, too, is none of it, and its jobs come from outside.
+// calls while the main thread does, too, is none of it, and its jobs come from outside. And where steps begin and end in that
+// line.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "diagnose/timeline/timeline.h"
+#include "record/step_finder.h"
 
 namespace millrace::diagnose {
 
@@ -28,8 +31,8 @@ struct Job {
     std::uint32_t call = kNoIndex;  ///< position in Lane::calls; kNoIndex: another thread's or unknown
     Time launched = 0;              ///< when its call began; the window's begin where no call is known
     std::uint32_t stream = 0;
-    std::uint32_t first_work = 0;          ///< in Timeline::work
-    std::vector<std::uint32_t> more_work;  ///< nodes, parts of a copy
+    std::uint32_t first_work = 0;            ///< in Timeline::work
+    std::vector<std::uint32_t> more_work{};  ///< nodes, parts of a copy
 };
 
 /// The line of calls inside one window.
@@ -46,6 +49,13 @@ struct Lane {
     }
 };
 
+/// Of entries in the order of their `moment`, those in [begin, end).
+template <class Entry>
+std::span<const Entry> within(const std::vector<Entry>& entries, Time Entry::*moment, Time begin, Time end) {
+    const auto first = std::ranges::lower_bound(entries, begin, {}, moment);
+    return {first, std::ranges::lower_bound(first, entries.end(), end, {}, moment)};
+}
+
 constexpr bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
 
 /// The process and device with most work; absent where no device worked.
@@ -56,5 +66,31 @@ Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, T
 
 /// Windows of that process, or the whole timeline where none is marked; ascending, without overlap.
 std::vector<Window> windows_of(const Timeline& timeline, const Launcher& launcher);
+
+/// Of training, or what is none between two of them: an evaluation. Times are the device's: a step lasts from the begin of its
+/// first job to the begin of the next step's first job, so that steps follow each other without holes and their mean is the
+/// program's speed, however far the host runs ahead.
+struct Step {
+    Time begin = 0, end = 0;
+    std::uint32_t first_job = 0, end_job = 0;  ///< in Lane::jobs; end_job is the first of what follows
+    bool before_phase = false;                 ///< something that is no step follows: it ends with its last job, end_job - 1
+};
+
+using record::StepSource;
+
+struct WindowSteps {
+    StepSource source = StepSource::kNone;
+    double match = 0;                 ///< how well the sequence returns
+    std::uint64_t loop = 0;           ///< whose turns they are (record::Turn::loop); 0: it is not known
+    bool trains = false;              ///< they have an optimizer, or most have graphs or launches of other threads: autograd's
+    std::vector<Step> steps{};        ///< steady ones, ascending; neighbours touch unless a phase lies between
+    std::vector<Step> evaluations{};  ///< stretches between steps that are none
+};
+
+/// Where a stack stands among the program's loops.
+std::optional<record::StepPlace> place_of(const Timeline& timeline, std::uint32_t stack);
+
+/// `first_window`: the program starts in it, its first steps are start-up.
+WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const Lane& lane, bool first_window);
 
 }  // namespace millrace::diagnose

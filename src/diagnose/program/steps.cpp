@@ -1,8 +1,9 @@
-#include "diagnose/program/steps.h"
-
 #include <algorithm>
 #include <map>
 #include <ranges>
+
+#include "diagnose/answer/policy.h"
+#include "diagnose/program/line.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -53,19 +54,13 @@ record::StepInput input_of(const Timeline& timeline, const Launcher& launcher, c
         return place->second;
     };
     std::uint32_t next = 0;  // call that is not told yet
-    const auto add_calls = [&](std::uint32_t until) {
-        for (; next < until; ++next)
-            if (const std::uint32_t place = place_of_call(timeline.calls[lane.calls[next]]); place != 0)
-                input.acts.push_back({static_cast<std::uint64_t>(timeline.calls[lane.calls[next]].begin), 0, 0, place, false});
-    };
     for (const std::uint32_t index : order) {
         const Job& job = lane.jobs[index];
-        std::uint32_t place = 0;
-        if (job.call != kNoIndex) {
-            add_calls(job.call);
-            place = place_of_call(timeline.calls[lane.calls[job.call]]);
-            next = std::max(next, job.call + 1);
-        }
+        for (; job.call != kNoIndex && next < job.call; ++next)
+            if (const std::uint32_t place = place_of_call(timeline.calls[lane.calls[next]]); place != 0)
+                input.acts.push_back({static_cast<std::uint64_t>(timeline.calls[lane.calls[next]].begin), 0, 0, place, false});
+        if (next == job.call) ++next;
+        const std::uint32_t place = job.call == kNoIndex ? 0 : place_of_call(timeline.calls[lane.calls[job.call]]);
         input.acts.push_back({static_cast<std::uint64_t>(job.launched), element_of(timeline, job, true),
                               element_of(timeline, job, false), place, timeline.work[job.first_work].graph_node != 0});
     }
@@ -138,9 +133,7 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
     if (lane.jobs.empty()) return found;
     const std::vector<std::uint32_t> order = jobs_in_order(timeline, lane);
     const record::FoundSteps steps = record::find_steps(input_of(timeline, launcher, lane, order));
-    found.source = steps.source;
-    found.match = steps.match;
-    found.loop = steps.loop;
+    found = {steps.source, steps.match, steps.loop};
     take_times(lane, order, steps, found);
     if (found.steps.empty()) {
         // Nothing repeats: the window as one, so that at least shares can be told.

@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 namespace millrace::diagnose {
-
 namespace {
 
 std::uint64_t key_of(std::uint32_t correlation, std::uint32_t process) { return std::uint64_t{correlation} << 32 | process; }
@@ -66,9 +65,8 @@ void sort_timeline(Timeline& timeline) {
     const auto outer_first = [](const auto& one) { return std::pair(one.begin, -one.end); };
     std::ranges::stable_sort(timeline.calls, {}, outer_first);
     std::ranges::stable_sort(timeline.work, {}, outer_first);
-    std::ranges::stable_sort(timeline.ranges, {}, outer_first);
-    std::ranges::stable_sort(timeline.collections, {}, outer_first);
-    std::ranges::stable_sort(timeline.profiler_work, {}, outer_first);
+    for (auto* ranges : {&timeline.ranges, &timeline.collections, &timeline.profiler_work})
+        std::ranges::stable_sort(*ranges, {}, outer_first);
     std::ranges::stable_sort(timeline.windows, {}, &Window::begin);
     std::ranges::stable_sort(timeline.blocks, {}, &Block::begin);
     std::ranges::stable_sort(timeline.samples, {}, &Sample::time);

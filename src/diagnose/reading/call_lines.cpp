@@ -8,14 +8,9 @@
 #include "diagnose/timeline/frames.h"
 
 namespace millrace::diagnose {
-
 namespace {
 
 constexpr std::size_t kMostFiles = 128;
-
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-    return std::ranges::find(names, name) != names.end();
-}
 
 bool is_identifier(std::string_view name) {
     const auto fits = [](char c) {
@@ -41,23 +36,14 @@ std::string_view native_name(std::string_view text) {
     return {};
 }
 
-bool is_special(std::string_view name) { return name.size() > 4 && name.starts_with("__") && name.ends_with("__"); }
-
-/// A module's own machinery: what it leads to is called by the module, whatever name the module has in the source.
-bool calls_a_module(std::string_view name) { return is_one_of(name, {"_wrapped_call_impl", "_call_impl", "_slow_forward"}); }
-
 /// Decorators put functions of their own between a call and what it names.
 bool hands_on(const Frame& frame) {
     if (frame.native) return false;
-    if (is_one_of(frame.function, {"wrapper", "inner", "_wrapper", "_inner", "wrapper_fn", "inner_fn"})) return true;
-    if (!is_library(frame.file)) return is_one_of(frame.function, {"wrapped", "_wrapped"});
+    if (is_one_of(frame.function, "wrapper inner _wrapper _inner wrapper_fn inner_fn")) return true;
+    if (!is_library(frame.file)) return is_one_of(frame.function, "wrapped _wrapped");
     // A library's private functions are not what a program calls by name.
-    return frame.function.starts_with('_') ||
-           is_one_of(frame.function, {"fn", "decorate_context", "decorate_autocast", "compile_wrapper"});
+    return frame.function.starts_with('_') || is_one_of(frame.function, "fn decorate_context decorate_autocast compile_wrapper");
 }
-
-/// Runs where it stands, and its frame begins on that line.
-bool is_comprehension(const Frame& frame) { return is_one_of(frame.function, {"<listcomp>", "<setcomp>", "<dictcomp>"}); }
 
 struct Position {
     std::uint32_t stack, frame;
@@ -97,12 +83,10 @@ bool contradicts(const PythonSource& source, const std::vector<Stack>& stacks, c
     return missing.size() > present.size();
 }
 
-struct Fitting {
-    std::unique_ptr<const PythonSource> source;  ///< null: none
-    std::string path;
-};
-
-Fitting fitting_source(const std::vector<SourceFile>& candidates, const std::vector<Stack>& stacks, const Positions& positions) {
+/// The first source that fits, with its path; null: none does.
+std::pair<std::unique_ptr<const PythonSource>, std::string> fitting_source(const std::vector<SourceFile>& candidates,
+                                                                           const std::vector<Stack>& stacks,
+                                                                           const Positions& positions) {
     for (const SourceFile& candidate : candidates) {
         if (candidate.changed) continue;
         auto source = std::make_unique<const PythonSource>(candidate.text);
@@ -115,14 +99,18 @@ Fitting fitting_source(const std::vector<SourceFile>& candidates, const std::vec
 
 std::string_view called_name(const Frame& frame) {
     const std::string_view name = frame.native ? native_name(frame.function) : std::string_view(frame.function);
-    if (!is_identifier(name) || is_special(name) || calls_a_module(name)) return {};
-    return name;
+    const bool special = name.size() > 4 && name.starts_with("__") && name.ends_with("__");
+    // A module's own machinery: what it leads to is called by the module, whatever name the module has in the source.
+    const bool module = is_one_of(name, "_wrapped_call_impl _call_impl _slow_forward");
+    return is_identifier(name) && !special && !module ? name : std::string_view();
 }
 
 int call_line(const Stack& stack, std::size_t frame, const PythonSource& source) {
     const auto scope = source.scope(stack[frame].function, stack[frame].line);
     if (!scope) return 0;
-    if (frame > 0 && is_comprehension(stack[frame - 1]) && stack[frame - 1].file == stack[frame].file)
+    // A comprehension runs where it stands, and its frame begins on that line.
+    if (frame > 0 && is_one_of(stack[frame - 1].function, "<listcomp> <setcomp> <dictcomp>") &&
+        stack[frame - 1].file == stack[frame].file)
         return stack[frame - 1].line;
     for (std::size_t callee = frame; callee-- > 0;) {
         const std::string_view name = called_name(stack[callee]);

@@ -6,64 +6,46 @@
 #include <array>
 #include <cctype>
 
-namespace millrace::diagnose {
+#include "diagnose/timeline/frames.h"
 
+namespace millrace::diagnose {
 namespace {
 
 struct Pattern {
-    std::string_view part;
+    std::array<std::string_view, 7> parts;  ///< empty: none
     CallKind kind, asynchronous;
 };
 
-/// The first whose part is in the name (without the library's prefix) decides; so the narrow ones stand before the wide ones.
+/// The first that has a part in the name (without the library's prefix) decides; so the narrow ones stand before the wide ones.
 constexpr std::array kPatterns = [] {
     using enum CallKind;
     return std::array{
-        Pattern{"GraphLaunch", kGraphLaunch, kGraphLaunch},
-        Pattern{"LaunchHostFunc", kHostFunction, kHostFunction},
-        Pattern{"StreamAddCallback", kHostFunction, kHostFunction},
-        Pattern{"Launch", kLaunch, kLaunch},  // LaunchKernel, LaunchKernelExC, LaunchCooperativeKernel, ModuleLaunchKernel
-        Pattern{"Capture", kCapture, kCapture},
-        Pattern{"GraphInstantiate", kCapture, kCapture},
-        Pattern{"GraphExecUpdate", kCapture, kCapture},
-        Pattern{"MemcpyPeer", kCopy, kCopyAsync},
-        Pattern{"Memcpy", kCopy, kCopyAsync},
-        Pattern{"Memset", kSet, kSetAsync},
-        Pattern{"DeviceSynchronize", kDeviceSync, kDeviceSync},
-        Pattern{"CtxSynchronize", kDeviceSync, kDeviceSync},
-        Pattern{"ThreadSynchronize", kDeviceSync, kDeviceSync},
-        Pattern{"StreamSynchronize", kStreamSync, kStreamSync},
-        Pattern{"EventSynchronize", kEventSync, kEventSync},
-        Pattern{"EventRecord", kEventRecord, kEventRecord},
-        Pattern{"EventQuery", kEventQuery, kEventQuery},
-        Pattern{"StreamWaitEvent", kStreamWait, kStreamWait},
-        Pattern{"StreamQuery", kStreamQuery, kStreamQuery},
-        Pattern{"HostRegister", kHostRegister, kHostRegister},
-        Pattern{"HostUnregister", kHostRegister, kHostRegister},
-        Pattern{"MallocHost", kHostAlloc, kHostAlloc},
-        Pattern{"HostAlloc", kHostAlloc, kHostAlloc},
-        Pattern{"HostMalloc", kHostAlloc, kHostAlloc},
-        Pattern{"MemAllocHost", kHostAlloc, kHostAlloc},
-        Pattern{"FreeHost", kHostFree, kHostFree},
-        Pattern{"HostFree", kHostFree, kHostFree},
-        Pattern{"MallocFromPool", kAllocAsync, kAllocAsync},
-        Pattern{"MemAllocFromPool", kAllocAsync, kAllocAsync},
-        Pattern{"Malloc", kAlloc, kAllocAsync},
-        Pattern{"MemAlloc", kAlloc, kAllocAsync},
-        Pattern{"MemCreate", kAlloc, kAlloc},  // expandable segments: physical memory comes and goes through these
-        Pattern{"MemRelease", kFree, kFree},
-        Pattern{"MemFree", kFree, kFreeAsync},
-        Pattern{"MemGetInfo", kAttribute, kAttribute},
-        Pattern{"ModuleLoad", kModuleLoad, kModuleLoad},
-        Pattern{"LibraryLoad", kModuleLoad, kModuleLoad},
-        Pattern{"ModuleGetFunction", kModuleLoad, kModuleLoad},
-        Pattern{"GetAttribute", kAttribute, kAttribute},
-        Pattern{"SetAttribute", kAttribute, kAttribute},
-        Pattern{"DeviceGet", kAttribute, kAttribute},
-        Pattern{"GetDevice", kAttribute, kAttribute},
-        Pattern{"Occupancy", kAttribute, kAttribute},
-        Pattern{"PeekAtLastError", kAttribute, kAttribute},
-        Pattern{"GetLastError", kAttribute, kAttribute},
+        Pattern{{"GraphLaunch"}, kGraphLaunch, kGraphLaunch},
+        Pattern{{"LaunchHostFunc", "StreamAddCallback"}, kHostFunction, kHostFunction},
+        Pattern{{"Launch"}, kLaunch, kLaunch},  // LaunchKernel, LaunchKernelExC, LaunchCooperativeKernel, ModuleLaunchKernel
+        Pattern{{"Capture", "GraphInstantiate", "GraphExecUpdate"}, kCapture, kCapture},
+        Pattern{{"Memcpy"}, kCopy, kCopyAsync},
+        Pattern{{"Memset"}, kSet, kSetAsync},
+        Pattern{{"DeviceSynchronize", "CtxSynchronize", "ThreadSynchronize"}, kDeviceSync, kDeviceSync},
+        Pattern{{"StreamSynchronize"}, kStreamSync, kStreamSync},
+        Pattern{{"EventSynchronize"}, kEventSync, kEventSync},
+        Pattern{{"EventRecord"}, kEventRecord, kEventRecord},
+        Pattern{{"EventQuery"}, kEventQuery, kEventQuery},
+        Pattern{{"StreamWaitEvent"}, kStreamWait, kStreamWait},
+        Pattern{{"StreamQuery"}, kStreamQuery, kStreamQuery},
+        Pattern{{"HostRegister", "HostUnregister"}, kHostRegister, kHostRegister},
+        Pattern{{"MallocHost", "HostAlloc", "HostMalloc", "MemAllocHost"}, kHostAlloc, kHostAlloc},
+        Pattern{{"FreeHost", "HostFree"}, kHostFree, kHostFree},
+        Pattern{{"MallocFromPool", "MemAllocFromPool"}, kAllocAsync, kAllocAsync},
+        Pattern{{"Malloc", "MemAlloc"}, kAlloc, kAllocAsync},
+        Pattern{{"MemCreate"}, kAlloc, kAlloc},  // expandable segments: physical memory comes and goes through these
+        Pattern{{"MemRelease"}, kFree, kFree},
+        Pattern{{"MemFree"}, kFree, kFreeAsync},
+        Pattern{{"MemGetInfo"}, kAttribute, kAttribute},
+        Pattern{{"ModuleLoad", "LibraryLoad", "ModuleGetFunction"}, kModuleLoad, kModuleLoad},
+        Pattern{{"GetAttribute", "SetAttribute", "DeviceGet", "GetDevice", "Occupancy", "PeekAtLastError", "GetLastError"},
+                kAttribute,
+                kAttribute},
     };
 }();
 
@@ -90,7 +72,9 @@ CallKind call_kind_of(std::string_view name) {
                                                                                     : kFree;
     const bool asynchronous = name.find("Async") != std::string_view::npos;
     for (const Pattern& pattern : kPatterns)
-        if (name.find(pattern.part) != std::string_view::npos) return asynchronous ? pattern.asynchronous : pattern.kind;
+        for (const std::string_view part : pattern.parts)
+            if (!part.empty() && name.find(part) != std::string_view::npos)
+                return asynchronous ? pattern.asynchronous : pattern.kind;
     return kOther;
 }
 
@@ -120,9 +104,7 @@ std::string copy_name_of(MemoryKind from, MemoryKind to) {
 }
 
 bool is_communication(std::string_view kernel) {
-    for (const std::string_view part : {"nccl", "rccl", "nvshmem", "allreduce_kernel", "all_reduce_kernel"})
-        if (kernel.find(part) != std::string_view::npos) return true;
-    return false;
+    return contains_any(kernel, "nccl rccl nvshmem allreduce_kernel all_reduce_kernel");
 }
 
 }  // namespace millrace::diagnose

@@ -6,7 +6,6 @@
 #include <cstring>
 
 namespace millrace::diagnose {
-
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;
@@ -49,10 +48,11 @@ std::string shown(char letter) {
 JsonScanner::JsonScanner(io::ByteSource& source, std::function<void()> moved)
     : source_(&source), moved_(std::move(moved)), buffer_(2 * kPiece) {}
 
-void JsonScanner::fail(Failure failure, std::string problem) {
-    if (failed()) return;
+bool JsonScanner::fail(Failure failure, std::string problem) {
+    if (failed()) return false;
     failure_ = failure;
     problem_ = std::move(problem);
+    return false;
 }
 
 bool JsonScanner::fill() {
@@ -108,10 +108,7 @@ bool JsonScanner::open(char bracket) {
         if (kind != Kind::kNothing) skip();
         return false;
     }
-    if (depth_ == kDeepest) {
-        fail(Failure::kBroken, fmt::format("opens more than {} brackets within each other", kDeepest));
-        return false;
-    }
+    if (depth_ == kDeepest) return fail(Failure::kBroken, fmt::format("opens more than {} brackets within each other", kDeepest));
     ++at_;
     begun_[++depth_] = false;
     return true;
@@ -122,25 +119,17 @@ bool JsonScanner::enter_array() { return open('['); }
 
 /// To the next entry of the innermost bracket; false when it closes here.
 bool JsonScanner::expect_separator(char close) {
-    if (!to_token()) {
-        fail(Failure::kTorn, "ends inside a bracket");
-        return false;
-    }
+    if (!to_token()) return fail(Failure::kTorn, "ends inside a bracket");
     if (buffer_[at_] == close) {
         ++at_;
         --depth_;
         return false;
     }
     if (begun_[depth_]) {
-        if (buffer_[at_] != ',') {
-            fail(Failure::kBroken, fmt::format("{} stands where ',' or '{}' should", shown(buffer_[at_]), close));
-            return false;
-        }
+        if (buffer_[at_] != ',')
+            return fail(Failure::kBroken, fmt::format("{} stands where ',' or '{}' should", shown(buffer_[at_]), close));
         ++at_;
-        if (!to_token()) {
-            fail(Failure::kTorn, "ends after a comma");
-            return false;
-        }
+        if (!to_token()) return fail(Failure::kTorn, "ends after a comma");
         // A comma before the closing bracket: lists that are written piece by piece have it.
         if (buffer_[at_] == close) {
             ++at_;
@@ -154,25 +143,16 @@ bool JsonScanner::expect_separator(char close) {
 
 bool JsonScanner::next_key(std::string_view& key) {
     if (failed() || depth_ == 0 || !expect_separator('}')) return false;
-    if (buffer_[at_] != '"') {
-        fail(Failure::kBroken, fmt::format("{} stands where a key should", shown(buffer_[at_])));
-        return false;
-    }
+    if (buffer_[at_] != '"') return fail(Failure::kBroken, fmt::format("{} stands where a key should", shown(buffer_[at_])));
     key = scan_text();
     if (failed()) return false;
     // The colon may lie in the next piece, and fetching that moves what `key` looks at.
     if (at_ == end_ || is_space(buffer_[at_])) {
         if (key.data() != scratch_.data()) scratch_.assign(key);
         key = scratch_;
-        if (!to_token()) {
-            fail(Failure::kTorn, "ends after a key");
-            return false;
-        }
+        if (!to_token()) return fail(Failure::kTorn, "ends after a key");
     }
-    if (buffer_[at_] != ':') {
-        fail(Failure::kBroken, fmt::format("{} stands where ':' should", shown(buffer_[at_])));
-        return false;
-    }
+    if (buffer_[at_] != ':') return fail(Failure::kBroken, fmt::format("{} stands where ':' should", shown(buffer_[at_])));
     ++at_;
     return true;
 }
@@ -314,7 +294,7 @@ void JsonScanner::skip() {
     const std::string_view word = scan_bare();
     const std::string_view wanted = kind == Kind::kTrue ? "true" : kind == Kind::kFalse ? "false" : "null";
     if (word == wanted || word == "nan" || failed()) return;
-    if (at_ == end_ && wanted.starts_with(word)) return fail(Failure::kTorn, "ends inside a word");
+    if (at_ == end_ && wanted.starts_with(word)) return static_cast<void>(fail(Failure::kTorn, "ends inside a word"));
     fail(Failure::kBroken, fmt::format("'{}' is no value", word.substr(0, 20)));
 }
 
@@ -328,7 +308,7 @@ void JsonScanner::skip_text() {
             if (!escape) return;
         } else if (!fill()) {
             at_ = end_;
-            return fail(Failure::kTorn, "ends inside a text");
+            return static_cast<void>(fail(Failure::kTorn, "ends inside a text"));
         }
     }
 }
@@ -337,7 +317,7 @@ void JsonScanner::skip_text() {
 void JsonScanner::skip_nested() {
     std::size_t open = 0;
     for (;;) {
-        if (at_ == end_ && !fill()) return fail(Failure::kTorn, "ends inside a bracket");
+        if (at_ == end_ && !fill()) return static_cast<void>(fail(Failure::kTorn, "ends inside a bracket"));
         switch (buffer_[at_]) {
             case '"':
                 skip_text();
@@ -347,7 +327,8 @@ void JsonScanner::skip_nested() {
             case '[':
                 ++at_;
                 if (depth_ + ++open > kDeepest)
-                    return fail(Failure::kBroken, fmt::format("opens more than {} brackets within each other", kDeepest));
+                    return static_cast<void>(
+                        fail(Failure::kBroken, fmt::format("opens more than {} brackets within each other", kDeepest)));
                 break;
             case '}':
             case ']':
@@ -362,8 +343,7 @@ void JsonScanner::skip_nested() {
 bool JsonScanner::at_end() {
     if (failed()) return false;
     if (!to_token()) return true;
-    fail(Failure::kBroken, fmt::format("goes on with {} behind its end", shown(buffer_[at_])));
-    return false;
+    return fail(Failure::kBroken, fmt::format("goes on with {} behind its end", shown(buffer_[at_])));
 }
 
 }  // namespace millrace::diagnose

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/byte_source.h"
+#include "io/packing.h"
 
 namespace millrace::diagnose {
 
@@ -60,7 +60,7 @@ private:
     bool fill();      ///< more bytes behind those not yet taken; false at the end
     bool to_token();  ///< past white space; false at the end
     bool expect_separator(char close);
-    void fail(Failure failure, std::string problem);
+    bool fail(Failure failure, std::string problem);  ///< false
     bool open(char bracket);
     std::string_view scan_text();
     std::string_view scan_long_text(std::size_t from);

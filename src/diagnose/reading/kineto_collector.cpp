@@ -8,7 +8,6 @@
 #include "sense/sample.h"
 
 namespace millrace::diagnose {
-
 namespace {
 
 constexpr std::size_t kMostDevices = 1024, kMostProcessNames = 4096, kMostOwnStacks = 65'536;
@@ -44,12 +43,9 @@ void KinetoCollector::device(std::uint32_t id, const DeviceFacts& facts) {
 
 void KinetoCollector::take(const KinetoEvent& event) {
     ++events_;
-    if (full()) {
-        ++left_out_;
-        return;
-    }
-    if (event.absurd_time || ((event.phase == 'X' || event.phase == 'i') && !event.begin)) {
-        ++absurd_;
+    const bool timeless = (event.phase == 'X' || event.phase == 'i') && !event.begin;
+    if (full() || event.absurd_time || timeless) {
+        ++(full() ? left_out_ : absurd_);
         return;
     }
     switch (event.phase) {
@@ -85,15 +81,14 @@ void KinetoCollector::take_complete(const KinetoEvent& event) {
 }
 
 void KinetoCollector::add_range(std::vector<Range>& ranges, const KinetoEvent& event) {
-    const Time end = *event.begin + std::max<Time>(event.duration.value_or(0), 0);
-    ranges.push_back({*event.begin, end, event.pid.value_or(0), event.tid.value_or(0), names_.number(event.name)});
+    ranges.push_back({*event.begin, event.end(), event.pid.value_or(0), event.tid.value_or(0), names_.number(event.name)});
     ++records_;
 }
 
 void KinetoCollector::take_work(const KinetoEvent& event, WorkKind kind) {
     Work work;
     work.begin = *event.begin;
-    work.end = work.begin + std::max<Time>(event.duration.value_or(0), 0);
+    work.end = event.end();
     work.device = static_cast<std::uint16_t>(std::min<std::uint32_t>(event.device.value_or(event.pid.value_or(0)), 0xffff));
     work.kind = kind;
     work.communication =
@@ -118,7 +113,7 @@ void KinetoCollector::take_work(const KinetoEvent& event, WorkKind kind) {
 void KinetoCollector::take_call(const KinetoEvent& event) {
     Call call;
     call.begin = *event.begin;
-    call.end = call.begin + std::max<Time>(event.duration.value_or(0), 0);
+    call.end = event.end();
     call.process = event.pid.value_or(0);
     call.thread = event.tid.value_or(0);
     constexpr auto kKinetoCallKinds = static_cast<std::uint32_t>(CallKind::kAttribute) + 1;
@@ -143,9 +138,8 @@ void KinetoCollector::take_call(const KinetoEvent& event) {
 }
 
 void KinetoCollector::take_sync(const KinetoEvent& event) {
-    const Time end = *event.begin + std::max<Time>(event.duration.value_or(0), 0);
-    syncs_.push_back({*event.begin, end, 0, event.correlation, event.stream.value_or(0), event.recorded_by, event.waits_for,
-                      names_.number(event.name)});
+    syncs_.push_back({*event.begin, event.end(), 0, event.correlation, event.stream.value_or(0), event.recorded_by,
+                      event.waits_for, names_.number(event.name)});
     ++records_;
 }
 
@@ -157,14 +151,13 @@ void KinetoCollector::take_operator(const KinetoEvent& event) {
         return add_range(timeline_.ranges, event);
     const bool python = event.category == EventCategory::kPythonFunction;
     using SpanKind = StackBuilder::SpanKind;
-    const Time end = *event.begin + std::max<Time>(event.duration.value_or(0), 0);
     const std::uint32_t process = event.pid.value_or(0), thread = event.tid.value_or(0);
     if (!python && !event.call_stack.empty()) {
-        functions_.add(*event.begin, end, process, thread, event.call_stack, SpanKind::kWholeStack);
+        functions_.add(*event.begin, event.end(), process, thread, event.call_stack, SpanKind::kWholeStack);
         ++records_;
         python_ = true;
     }
-    functions_.add(*event.begin, end, process, thread, event.name, python ? SpanKind::kPython : SpanKind::kNative);
+    functions_.add(*event.begin, event.end(), process, thread, event.name, python ? SpanKind::kPython : SpanKind::kNative);
     python_ |= python;
     ++records_;
 }

@@ -5,10 +5,9 @@
 #include <map>
 #include <unordered_map>
 
-#include "diagnose/reading/assumed_link.h"
 #include "diagnose/reading/call_lines.h"
+#include "diagnose/reading/gpu_models.h"
 #include "diagnose/reading/kineto_event.h"
-#include "diagnose/reading/kineto_own.h"
 #include "diagnose/reading/name_table.h"
 #include "diagnose/reading/stack_builder.h"
 #include "diagnose/timeline/timeline.h"
@@ -20,6 +19,12 @@ class CallIndex;
 struct KinetoLimits {
     std::size_t records = std::size_t{1} << 24;  ///< kept at most; what follows in the trace is left out
     std::size_t remarks = 32;
+};
+
+/// The object "millrace" in the head of a trace that we exported: what a timeline has and the trace's events have no place for.
+struct OwnSection {
+    Time origin = 0;  ///< to be added to the times of events
+    bool present = false;
 };
 
 class KinetoCollector {

@@ -7,41 +7,32 @@
 #include <limits>
 
 namespace millrace::diagnose {
-
 namespace {
 
-struct CategoryName {
-    std::string_view name;
+struct CategoryNames {
     EventCategory category;
+    std::array<std::string_view, 3> names;
 };
 
 /// The names of today and those of Kineto before 2022.
 constexpr std::array kCategories = {
-    CategoryName{"cpu_op", EventCategory::kOperator},
-    CategoryName{"python_function", EventCategory::kPythonFunction},
-    CategoryName{"kernel", EventCategory::kKernel},
-    CategoryName{"cuda_runtime", EventCategory::kCall},
-    CategoryName{"cuda_driver", EventCategory::kCall},
-    CategoryName{"gpu_memcpy", EventCategory::kCopy},
-    CategoryName{"gpu_memset", EventCategory::kSet},
-    CategoryName{"cuda_sync", EventCategory::kSync},
-    CategoryName{"user_annotation", EventCategory::kAnnotation},
-    CategoryName{"cpu_instant_event", EventCategory::kInstant},
-    CategoryName{"overhead", EventCategory::kOverhead},
-    CategoryName{"sample", EventCategory::kSample},
-    CategoryName{"garbage_collection", EventCategory::kCollection},
-    CategoryName{"Kernel", EventCategory::kKernel},
-    CategoryName{"Memcpy", EventCategory::kCopy},
-    CategoryName{"Memset", EventCategory::kSet},
-    CategoryName{"Runtime", EventCategory::kCall},
-    CategoryName{"Operator", EventCategory::kOperator},
-    CategoryName{"Python", EventCategory::kPythonFunction},
-    CategoryName{"python function", EventCategory::kPythonFunction},
+    CategoryNames{EventCategory::kOperator, {"cpu_op", "Operator"}},
+    CategoryNames{EventCategory::kPythonFunction, {"python_function", "Python", "python function"}},
+    CategoryNames{EventCategory::kKernel, {"kernel", "Kernel"}},
+    CategoryNames{EventCategory::kCall, {"cuda_runtime", "cuda_driver", "Runtime"}},
+    CategoryNames{EventCategory::kCopy, {"gpu_memcpy", "Memcpy"}},
+    CategoryNames{EventCategory::kSet, {"gpu_memset", "Memset"}},
+    CategoryNames{EventCategory::kSync, {"cuda_sync"}},
+    CategoryNames{EventCategory::kAnnotation, {"user_annotation"}},
+    CategoryNames{EventCategory::kInstant, {"cpu_instant_event"}},
+    CategoryNames{EventCategory::kOverhead, {"overhead"}},
+    CategoryNames{EventCategory::kSample, {"sample"}},
+    CategoryNames{EventCategory::kCollection, {"garbage_collection"}},
 };
 
 EventCategory category_of(std::string_view name) {
-    for (const CategoryName& category : kCategories)
-        if (category.name == name) return category.category;
+    for (const CategoryNames& category : kCategories)
+        if (!name.empty() && std::ranges::find(category.names, name) != category.names.end()) return category.category;
     return EventCategory::kOther;
 }
 

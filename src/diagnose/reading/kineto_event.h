@@ -1,6 +1,7 @@
 #pragma once
 // One event of a trace in the Chrome format as PyTorch's profiler (Kineto) writes it, and as report/kineto_export.h does.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,7 +9,7 @@
 
 #include "diagnose/reading/json_scanner.h"
 #include "diagnose/timeline/timeline.h"
-#include "record/launch_size.h"
+#include "record/probe_records.h"
 
 namespace millrace::diagnose {
 
@@ -64,6 +65,8 @@ struct KinetoEvent {
     std::vector<std::pair<std::string, double>> counters;
 
     void clear();
+    /// Of one that has a begin.
+    [[nodiscard]] Time end() const { return *begin + std::max<Time>(duration.value_or(0), 0); }
 };
 
 /// Takes the value the scanner stands at, which is passed over when it is no object (false then).

@@ -8,15 +8,9 @@
 
 #include "diagnose/reading/call_index.h"
 #include "diagnose/reading/kineto_collector.h"
-#include "diagnose/reading/multiprocessors.h"
 
 namespace millrace::diagnose {
-
-namespace {
-
 constexpr std::size_t kMostProcesses = 4096;
-
-}  // namespace
 
 /// A call of the runtime that goes on to the driver is two events with one correlation; the outer one is the program's.
 void KinetoCollector::drop_inner_calls() {
@@ -153,9 +147,7 @@ void KinetoCollector::shift(Time origin) {
     };
     both(timeline_.calls);
     both(timeline_.work);
-    both(timeline_.ranges);
-    both(timeline_.collections);
-    both(timeline_.profiler_work);
+    for (auto* ranges : {&timeline_.ranges, &timeline_.collections, &timeline_.profiler_work}) both(*ranges);
     moments(timeline_.samples);
     moments(timeline_.machine);
 }

@@ -10,7 +10,7 @@
 
 #include "diagnose/reading/kineto_collector.h"
 #include "diagnose/timeline/timeline.h"
-#include "io/byte_source.h"
+#include "io/packing.h"
 
 namespace millrace::diagnose {
 

@@ -9,7 +9,6 @@
 #include "sense/sample.h"
 
 namespace millrace::diagnose {
-
 namespace {
 
 std::optional<double> finite(const record::MetricsRow& row, const std::string& key) {

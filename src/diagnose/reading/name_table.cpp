@@ -8,7 +8,6 @@
 #include <memory>
 
 namespace millrace::diagnose {
-
 namespace {
 
 /// Bytes of the letter that begins `text`, 0 when it is none.

@@ -3,7 +3,6 @@
 #include "diagnose/reading/python_tokens.h"
 
 namespace millrace::diagnose {
-
 namespace {
 
 constexpr int kSeveralLines = -1;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace millrace::diagnose {
-
 namespace {
 
 constexpr std::size_t kDeepest = 200;  ///< as CPython's own

@@ -7,14 +7,13 @@
 #include <map>
 #include <unordered_map>
 
-#include "diagnose/reading/assumed_link.h"
 #include "diagnose/reading/call_index.h"
 #include "diagnose/reading/call_names.h"
+#include "diagnose/reading/gpu_models.h"
 #include "diagnose/reading/incomplete_windows.h"
 #include "diagnose/reading/kernel_parameters.h"
 #include "diagnose/reading/kineto_event.h"
 #include "diagnose/reading/machine_rows.h"
-#include "diagnose/reading/multiprocessors.h"
 #include "diagnose/reading/name_table.h"
 #include "diagnose/reading/run_reader.h"
 #include "diagnose/reading/stack_builder.h"

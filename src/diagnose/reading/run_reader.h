@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/line_splitter.h"
+#include "io/line_file.h"
 #include "record/run_directory.h"
 
 namespace millrace::diagnose {

@@ -5,8 +5,8 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr Time kLongest = 3'600'000'000'000;  ///< of a call, a job, a sleep
-constexpr Time kFarthest = Time{1} << 57;     ///< from the first window: four years
+constexpr Time kLongestSpan = 3'600'000'000'000;  ///< of a call, a job, a sleep
+constexpr Time kFarthest = Time{1} << 57;         ///< from the first window: four years
 constexpr Time kLatestMoment = Time{1} << 61;
 
 /// Bounds of indices and times.
@@ -21,7 +21,7 @@ struct Bounds {
     bool time(Time value) const {
         return value <= kLatestMoment && value >= -kLatestMoment && value - origin <= kFarthest && value - origin >= -kFarthest;
     }
-    bool span(Time begin, Time end, Time longest = kLongest) const {
+    bool span(Time begin, Time end, Time longest = kLongestSpan) const {
         return time(begin) && time(end) && begin <= end && end - begin <= longest;
     }
     bool fits(const Call& call) const { return span(call.begin, call.end) && call.name < names && call.stack < stacks; }
@@ -39,30 +39,24 @@ struct Bounds {
     Time origin = 0;
 };
 
-template <typename T>
-Time time_of(const T& entry) {
+constexpr auto kMoment = [](const auto& entry) {
     if constexpr (requires { entry.begin; })
         return entry.begin;
     else
         return entry.time;
-}
+};
 
 /// Calls `use` with each list of entries.
 template <typename TimelineLike, typename Use>
 void for_each_list(TimelineLike& timeline, Use use) {
+    for (auto* ranges : {&timeline.ranges, &timeline.collections, &timeline.profiler_work}) use(*ranges);
+    for (auto* windows : {&timeline.windows, &timeline.left_out}) use(*windows);
     use(timeline.calls);
     use(timeline.work);
-    use(timeline.ranges);
     use(timeline.samples);
-    use(timeline.collections);
-    use(timeline.profiler_work);
-    use(timeline.windows);
-    use(timeline.left_out);
     use(timeline.blocks);
     use(timeline.machine);
 }
-
-bool earlier(const auto& a, const auto& b) { return time_of(a) < time_of(b); }
 
 }  // namespace
 
@@ -71,8 +65,8 @@ bool is_sound(const Timeline& timeline) {
     const Bounds bounds(timeline);
     bool sound = bounds.fits_run(timeline.run);
     for_each_list(timeline, [&](const auto& entries) {
-        sound = sound && std::all_of(entries.begin(), entries.end(), [&](const auto& entry) { return bounds.fits(entry); }) &&
-                std::is_sorted(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return earlier(a, b); });
+        sound = sound && std::ranges::all_of(entries, [&](const auto& entry) { return bounds.fits(entry); }) &&
+                std::ranges::is_sorted(entries, {}, kMoment);
     });
     return sound;
 }
@@ -85,7 +79,7 @@ Timeline made_sound(Timeline timeline, std::size_t& dropped) {
     if (!bounds.fits_run(timeline.run)) timeline.run = {};
     for_each_list(timeline, [&](auto& entries) {
         dropped += std::erase_if(entries, [&](const auto& entry) { return !bounds.fits(entry); });
-        std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return earlier(a, b); });
+        std::ranges::stable_sort(entries, {}, kMoment);
     });
     return timeline;
 }

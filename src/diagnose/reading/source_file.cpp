@@ -5,7 +5,6 @@
 #include <string_view>
 
 namespace millrace::diagnose {
-
 namespace {
 
 namespace fs = std::filesystem;

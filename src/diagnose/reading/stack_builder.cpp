@@ -8,7 +8,6 @@
 #include <utility>
 
 namespace millrace::diagnose {
-
 namespace {
 
 constexpr std::uint32_t kTextMask = (1u << 30) - 1;

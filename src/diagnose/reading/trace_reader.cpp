@@ -6,17 +6,11 @@
 #include <cstring>
 
 #include "diagnose/reading/kineto_event.h"
-#include "record/record_parts.h"
-#include "record/trace_content.h"
-#include "record/trace_frames.h"
+#include "record/probe_records.h"
+#include "record/trace_file.h"
 
 namespace millrace::diagnose {
 namespace {
-
-record::CallKind call_of(const record::BlockRow& row) {
-    return row.call <= static_cast<std::uint8_t>(record::CallKind::kAttribute) ? static_cast<record::CallKind>(row.call)
-                                                                               : record::CallKind::kOther;
-}
 
 constexpr std::size_t kMostTraceProcesses = 1u << 13, kMostClocks = 1u << 20, kMostNotes = 1u << 12;
 
@@ -44,9 +38,8 @@ std::vector<Part> parts_of(io::Bytes slots, std::size_t count) {
 }
 
 std::optional<record::TraceOrigin> origin_of(record::ContentReader& content) {
-    const auto head = content.get<record::RecordsHead>();
-    if (!head || content.rest().size() % sizeof(record::Record) != 0) return std::nullopt;
-    return record::TraceOrigin{head->pid, head->incarnation, head->lane};
+    const auto origin = content.get<record::TraceOrigin>();
+    return content.rest().size() % sizeof(record::Record) == 0 ? origin : std::nullopt;
 }
 
 }  // namespace
@@ -65,8 +58,8 @@ private:
         record::ContentReader content(bytes);
         switch (static_cast<record::FrameKind>(kind)) {
             case record::FrameKind::kRecords: return take_records(content);
-            case record::FrameKind::kSamples: return bytes.size() % sizeof(record::SampleRow) == 0;
-            case record::FrameKind::kBlocks: return bytes.size() % sizeof(record::BlockRow) == 0;
+            case record::FrameKind::kSamples: return bytes.size() % sizeof(record::TraceSample) == 0;
+            case record::FrameKind::kBlocks: return bytes.size() % sizeof(record::TraceBlock) == 0;
             case record::FrameKind::kProcess: return take_process(content);
             case record::FrameKind::kClock: return take_clock(content);
             case record::FrameKind::kNote: return take_note(content);
@@ -118,9 +111,9 @@ private:
     }
 
     bool take_clock(record::ContentReader& content) {
-        const auto row = content.get<record::ClockRow>();
-        if (!row || !std::isfinite(row->wall)) return false;
-        if (reader_.clocks_.size() < kMostClocks) reader_.clocks_.push_back({row->monotonic, row->wall});
+        const auto clock = content.get<record::TraceClock>();
+        if (!clock || !std::isfinite(clock->wall)) return false;
+        if (reader_.clocks_.size() < kMostClocks) reader_.clocks_.push_back(*clock);
         return true;
     }
 
@@ -197,16 +190,16 @@ base::Status TraceReader::visit(TraceVisitor& visitor) const {
                         parts_of<record::Argument>(parts, record.kind == record::RecordKind::kArguments ? record.count : 0));
                 });
         } else if (kind == static_cast<std::uint8_t>(record::FrameKind::kSamples) &&
-                   bytes.size() % sizeof(record::SampleRow) == 0) {
-            const std::vector<std::byte> rows = record::gather_rows(bytes, sizeof(record::SampleRow));
+                   bytes.size() % sizeof(record::TraceSample) == 0) {
+            const std::vector<std::byte> rows = record::gather_rows(bytes, sizeof(record::TraceSample));
             record::ContentReader each(rows);
-            while (const auto row = each.get<record::SampleRow>())
-                visitor.sample({row->time, row->pid, row->thread, row->stack, row->wait, static_cast<char>(row->state)});
+            while (const auto sample = each.get<record::TraceSample>()) visitor.sample(*sample);
         } else if (kind == static_cast<std::uint8_t>(record::FrameKind::kBlocks) &&
-                   bytes.size() % sizeof(record::BlockRow) == 0) {
-            while (const auto row = content.get<record::BlockRow>())
-                if (std::isfinite(row->steps) && row->end >= row->begin)
-                    visitor.block({row->begin, row->end, row->steps, row->pid, call_of(*row), row->calls_per_step});
+                   bytes.size() % sizeof(record::TraceBlock) == 0) {
+            while (auto block = content.get<record::TraceBlock>()) {
+                if (block->call > record::CallKind::kAttribute) block->call = record::CallKind::kOther;
+                if (std::isfinite(block->steps) && block->end >= block->begin) visitor.block(*block);
+            }
         }
     };
     MILLRACE_TRY(record::scan_frames(path_, end_, use));

@@ -16,10 +16,20 @@ void stop_waiting(Model& model, std::uint32_t act, bool call_stays) {
 
 void cut(Act& act, Time time) { act.gap -= std::min(act.gap, std::max<Time>(0, time)); }
 
-/// Short jobs that prepare the value that `read` reads, launched since the read before; absent where more happens in between.
+/// A launch that need not be made, with the framework's way to it.
+void drop_launch(Act& act) {
+    act.own = 0;
+    if (act.gap <= kPolicy.launch_gap) act.gap = 0;
+}
+
+/// Short jobs that prepare the value that `read` reads, launched since the read before; absent where more happens in between, or
+/// a step begins after the job of call `before` and up to that of `read`.
 std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, const Site& site, std::size_t lane,
                                                            std::uint32_t before, std::uint32_t read) {
     const Lane& calls = study.lanes[lane];
+    const auto& steps = study.steps[lane].steps;
+    const auto step = std::ranges::upper_bound(steps, calls.jobs_of(before).front(), {}, &Step::first_job);
+    if (step != steps.end() && step->first_job <= calls.jobs_of(read).front()) return std::nullopt;
     std::vector<std::uint32_t> jobs;
     std::size_t launched = 0;
     for (std::uint32_t act = before + 1; act < read; ++act) {
@@ -37,14 +47,6 @@ std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, c
     return jobs;
 }
 
-/// Whether a step begins after the job of call `before` and up to that of call `read`.
-bool step_begins_between(const Study& study, std::size_t lane, std::uint32_t before, std::uint32_t read) {
-    const Lane& calls = study.lanes[lane];
-    const auto& steps = study.steps[lane].steps;
-    const auto step = std::ranges::upper_bound(steps, calls.jobs_of(before).front(), {}, &Step::first_job);
-    return step != steps.end() && step->first_job <= calls.jobs_of(read).front();
-}
-
 /// Leaves of each such job what it works: its launch, the pause before it and its latency go.
 void compute_together(const Study& study, const Site& site, std::size_t lane, Model& model) {
     const Lane& calls = study.lanes[lane];
@@ -59,9 +61,7 @@ void compute_together(const Study& study, const Site& site, std::size_t lane, Mo
         Task& task = model.tasks[job];
         task.duration -= std::min(task.duration, latency[name_of_job(job)]);
         task.pause = 0;
-        Act& act = model.acts[task.act];
-        act.own = 0;
-        if (act.gap <= kPolicy.launch_gap) act.gap = 0;
+        drop_launch(model.acts[task.act]);
     }
 }
 
@@ -86,8 +86,7 @@ void find_together(const Study& study, const std::vector<std::vector<Role>>& rol
         for (std::uint32_t act : site.acts[lane]) {
             if (roles[lane][act] != Role::kReads || calls.jobs_of(act).empty()) continue;
             if (before != kNoIndex) {
-                const auto jobs = prepared_between(study, site, lane, before, act);
-                if (jobs && !step_begins_between(study, lane, before, act))
+                if (const auto jobs = prepared_between(study, site, lane, before, act))
                     run.insert(run.end(), jobs->begin(), jobs->end());
                 else
                     close();
@@ -143,12 +142,6 @@ Cure with_pinned_copies(const Roles& roles, const Site& site) {
                 task.lag = std::min(task.lag, 2 * model.launch_cost);  // nothing is staged before it begins
             }
         }
-    };
-}
-
-Cure without_allocations(const Roles& roles) {
-    return [&roles](std::size_t lane, Model& model) {
-        for (std::uint32_t act : roles.allocator.acts[lane]) stop_waiting(model, act, false);
     };
 }
 
@@ -222,12 +215,10 @@ Cure without_jobs(const Study& study, std::vector<std::vector<std::uint32_t>> jo
     return [&study, jobs = std::move(jobs)](std::size_t lane, Model& model) {
         for (std::uint32_t job : jobs[lane]) {
             Task& task = model.tasks[job];
-            task.duration = 0;
-            task.pause = 0;
+            task.duration = task.pause = 0;
             if (study.lanes[lane].jobs[job].call == kNoIndex) continue;
-            Act& act = model.acts[task.act];
             stop_waiting(model, task.act, false);
-            if (act.gap <= kPolicy.launch_gap) act.gap = 0;
+            drop_launch(model.acts[task.act]);
         }
     };
 }

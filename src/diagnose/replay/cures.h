@@ -57,7 +57,6 @@ Cure without_waits(const Roles& roles, const Site& site);
 Cure without_reads(const Roles& roles, const Site& site);
 Cure without_all_waits(const Roles& roles);
 Cure with_pinned_copies(const Roles& roles, const Site& site);
-Cure without_allocations(const Roles& roles);
 /// Takes out portions of host work; `function` 0: of any.
 Cure without_host_work(const Study& study, Doing doing, std::uint32_t function = 0);
 /// Writing, and the waits and copies in its lines.

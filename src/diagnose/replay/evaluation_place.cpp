@@ -23,7 +23,6 @@ SeenStacks seen_in(const Study& study, std::vector<Step> WindowSteps::*which) {
         if (job.call != kNoIndex && study.call(lane, job.call).stack != kNoStack)
             ++seen.launches[study.call(lane, job.call).stack];
     });
-    const auto& samples = study.timeline.samples;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
         for (const Step& step : study.steps[lane].*which) {
             const std::vector<Job>& jobs = study.lanes[lane].jobs;
@@ -31,9 +30,8 @@ SeenStacks seen_in(const Study& study, std::vector<Step> WindowSteps::*which) {
             const bool training = which == &WindowSteps::steps;
             const std::uint32_t first = training || step.first_job == 0 ? step.first_job : step.first_job - 1,
                                 last = step.before_phase ? step.end_job - 1 : step.end_job;
-            auto sample = std::ranges::lower_bound(samples, jobs[first].launched, {}, &Sample::time);
-            for (; sample != samples.end() && sample->time < jobs[last].launched; ++sample)
-                if (study.is_main(*sample) && sample->stack != kNoStack) ++seen.samples[sample->stack];
+            for (const Sample& sample : within(study.timeline.samples, &Sample::time, jobs[first].launched, jobs[last].launched))
+                if (study.is_main(sample) && sample.stack != kNoStack) ++seen.samples[sample.stack];
         }
     return seen;
 }

@@ -1,5 +1,3 @@
-#include "diagnose/replay/pace.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,7 +13,6 @@ namespace {
 constexpr std::size_t kCallKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
 constexpr double kDiffer = 0.02;  ///< what `compare` calls no difference
 
-/// Calls by kind and training steps of one stretch.
 struct PaceStretch {
     Time begin = 0, end = 0;  ///< of the host
     std::size_t steps = 0;
@@ -42,10 +39,8 @@ std::array<double, kCallKinds> calls_per_step(const Study& study) {
         const PaceStretch stretch = stretch_of(study, lane);
         if (stretch.steps == 0) continue;
         steps += static_cast<double>(stretch.steps);
-        const std::vector<Call>& all = study.timeline.calls;
-        auto call = std::partition_point(all.begin(), all.end(), [&](const Call& entry) { return entry.begin < stretch.begin; });
-        for (; call != all.end() && call->begin < stretch.end; ++call)
-            if (call->process == study.launcher.process) ++calls[static_cast<std::size_t>(call->kind)];
+        for (const Call& call : within(study.timeline.calls, &Call::begin, stretch.begin, stretch.end))
+            if (call.process == study.launcher.process) ++calls[static_cast<std::size_t>(call.kind)];
     }
     for (double& count : calls) count = steps > 0 ? count / steps : 0;
     return calls;
@@ -66,10 +61,9 @@ Time run_length(const Timeline& timeline) {
 }  // namespace
 
 std::vector<Block> in_training_steps(const Study& study) {
-    std::vector<Block> blocks = study.timeline.blocks;
     const std::array<double, kCallKinds> calls = calls_per_step(study);
     std::vector<Block> converted;
-    for (Block& block : blocks) {
+    for (Block block : study.timeline.blocks) {
         if (block.process != 0 && block.process != study.launcher.process) continue;
         const double each = calls[std::min(static_cast<std::size_t>(block.call), kCallKinds - 1)];
         const double times = block.calls_per_step > 0 && each > 0 ? block.calls_per_step / each : 1;

@@ -1,6 +1,7 @@
 #include "diagnose/replay/replay.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace millrace::diagnose {
 namespace {
@@ -25,10 +26,8 @@ void play_tasks(const Model& model, std::uint32_t act, Time begin, Played& playe
 
 Played play(const Model& model) {
     Played played;
-    played.act_begin.resize(model.acts.size());
-    played.act_end.resize(model.acts.size());
-    played.task_begin.resize(model.tasks.size());
-    played.task_end.resize(model.tasks.size());
+    for (auto* of_acts : {&played.act_begin, &played.act_end}) of_acts->resize(model.acts.size());
+    for (auto* of_tasks : {&played.task_begin, &played.task_end}) of_tasks->resize(model.tasks.size());
     Time now = model.begin;
     std::uint32_t next = 0;
     for (std::uint32_t i = 0; i < model.acts.size(); ++i) {
@@ -69,9 +68,8 @@ Time phases_time(const Played& played, const std::vector<Step>& phases) {
 
 std::vector<Time> idle_before(const Played& played) {
     std::vector<std::uint32_t> order(played.task_begin.size());
-    for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return played.task_begin[a] < played.task_begin[b]; });
+    std::iota(order.begin(), order.end(), 0u);
+    std::ranges::stable_sort(order, {}, [&](std::uint32_t task) { return played.task_begin[task]; });
     std::vector<Time> idle(order.size(), 0);
     if (order.empty()) return idle;
     Time busy_until = played.task_begin[order.front()];
@@ -80,14 +78,6 @@ std::vector<Time> idle_before(const Played& played) {
         busy_until = std::max(busy_until, played.task_end[task]);
     }
     return idle;
-}
-
-void quicken(Model& model, Time cost) {
-    for (Act& act : model.acts) {
-        const Time from_gap = std::min(act.gap, cost);
-        act.gap -= from_gap;
-        act.own -= std::min(act.own, cost - from_gap);
-    }
 }
 
 }  // namespace millrace::diagnose

@@ -11,7 +11,6 @@
 
 #include "diagnose/answer/policy.h"
 #include "diagnose/program/line.h"
-#include "diagnose/program/steps.h"
 
 namespace millrace::diagnose {
 
@@ -65,8 +64,5 @@ Time phases_time(const Played& played, const std::vector<Step>& phases);
 
 /// Idle time of the device right before each task, 0 where it was busy.
 std::vector<Time> idle_before(const Played& played);
-
-/// Takes `cost` from each call and the host work before it: what recording added.
-void quicken(Model& model, Time cost);
 
 }  // namespace millrace::diagnose

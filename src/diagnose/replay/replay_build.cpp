@@ -2,6 +2,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "diagnose/compare/statistics.h"
 #include "diagnose/replay/replay.h"
 
 namespace millrace::diagnose {
@@ -16,17 +17,7 @@ constexpr Time kRelease = 30'000;          ///< a task starts that soon after wh
 constexpr Time kLongPause = 50'000;        ///< queued tasks follow each other faster, unless they wait for another stream
 constexpr std::size_t kBlockedAhead = 64;  ///< fewer launched tasks never filled a queue
 
-Time median_of(std::vector<Time> values, Time otherwise) {
-    if (values.empty()) return otherwise;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
-
-bool launches(CallKind kind) {
-    return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch || kind == CallKind::kCopyAsync ||
-           kind == CallKind::kSetAsync;
-}
+bool launches(CallKind kind) { return is_launch(kind) || kind == CallKind::kCopyAsync || kind == CallKind::kSetAsync; }
 
 class Builder {
 public:
@@ -42,15 +33,15 @@ public:
         chain_tasks();
         set_lags();
         find_dependencies();
-        std::vector<Time> costs;
-        for (std::size_t i = 0; i < lane_.calls.size(); ++i)
-            if (call(i).kind == CallKind::kLaunch) costs.push_back(call(i).end - call(i).begin);
+        std::vector<Time> costs, gaps;
+        for (std::size_t i = 0; i < lane_.calls.size(); ++i) {
+            if (call(i).kind != CallKind::kLaunch) continue;
+            costs.push_back(call(i).end - call(i).begin);
+            if (i > 0) gaps.push_back(std::max<Time>(0, call(i).begin - call(i - 1).end));
+        }
         // With a full queue most launches wait: only the quickest show what one takes.
         std::sort(costs.begin(), costs.end());
         model_.launch_cost = costs.empty() ? kUsualLag : std::min(costs[costs.size() / 10], kSlowestLaunch);
-        std::vector<Time> gaps;
-        for (std::size_t i = 1; i < lane_.calls.size(); ++i)
-            if (call(i).kind == CallKind::kLaunch) gaps.push_back(std::max<Time>(0, call(i).begin - call(i - 1).end));
         model_.operator_cost = median_of(std::move(gaps), kUsualLag);
         set_acts();
         return std::move(model_);
@@ -94,7 +85,7 @@ private:
             (queued[i] ? pauses : lags).push_back(job.begin - (queued[i] ? free : job.launched));
         }
         const Time lag = std::max<Time>(0, median_of(std::move(lags), kUsualLag));
-        const Time pause = median_of(std::move(pauses), 1'000);
+        const Time pause = median_of(std::move(pauses), Time{1'000});
         for (std::size_t i = 0; i < model_.tasks.size(); ++i) {
             const Job& job = lane_.jobs[i];
             Task& task = model_.tasks[i];
@@ -165,11 +156,154 @@ private:
         }
     }
 
-    void set_acts();
-    Time backlog_done() const;
-    void set_waits(std::uint32_t i, std::vector<std::uint32_t> targets);
-    std::vector<std::uint32_t> targets_of(std::uint32_t i);
-    std::uint32_t released_by(std::uint32_t i, Time slack) const;
+    /// The task with the latest end inside the call, among those launched before: what the call waited for, if it waited.
+    std::uint32_t released_by(std::uint32_t i, Time slack) const {
+        std::uint32_t best = kNoIndex;
+        const Call& entry = call(i);
+        for (std::uint32_t task = launched_; task-- > 0 && launched_ - task <= 2 * kPolicy.queue_limit;) {
+            const Job& job = lane_.jobs[task];
+            if (job.end <= entry.begin || job.end > entry.end + kReturnSlack || entry.end - job.end > slack) continue;
+            if (best == kNoIndex || job.end > lane_.jobs[best].end) best = task;
+        }
+        return best;
+    }
+
+    std::vector<std::uint32_t> targets_of(std::uint32_t i) {
+        const Call& entry = call(i);
+        const Time length = entry.end - entry.begin;
+        const auto own = lane_.jobs_of(i);
+        std::vector<std::uint32_t> targets;
+        switch (entry.kind) {
+            case CallKind::kDeviceSync:
+            case CallKind::kFree:
+                for (const auto& [stream, task] : last_) targets.push_back(task);
+                break;
+            case CallKind::kStreamSync: {
+                std::uint32_t stream = entry.stream;
+                if (stream == 0 || !last_.contains(stream)) {
+                    const std::uint32_t released = released_by(i, length), launched = lane_.jobs_of_call[i];
+                    stream = released != kNoIndex ? lane_.jobs[released].stream
+                             : launched > 0       ? lane_.jobs[lane_.own_jobs[launched - 1]].stream
+                                                  : 0;
+                }
+                if (auto found = last_.find(stream); found != last_.end()) targets.push_back(found->second);
+                break;
+            }
+            case CallKind::kEventSync: {
+                if (auto known = events_.find(entry.event); entry.event != 0 && known != events_.end())
+                    targets.push_back(known->second);
+                else if (const std::uint32_t released = released_by(i, length); released != kNoIndex)
+                    targets.push_back(released);
+                break;
+            }
+            case CallKind::kCopy:
+            case CallKind::kSet:
+            case CallKind::kCopyAsync:
+            case CallKind::kSetAsync:
+                // Whether a copy blocks is seen, not guessed: pageable memory, sizes and directions decide, and drivers change.
+                for (const std::uint32_t task : own) {
+                    const Job& job = lane_.jobs[task];
+                    if (length > 4 * kEntry && entry.end >= job.begin + (job.end - job.begin) / 2) targets.push_back(task);
+                }
+                break;
+            case CallKind::kLaunch:
+            case CallKind::kGraphLaunch:
+            case CallKind::kEventRecord:
+            case CallKind::kEventQuery:
+            case CallKind::kStreamWait:
+            case CallKind::kStreamQuery:
+            case CallKind::kCapture: break;
+            default:
+                if (length > 2 * kLongPause)
+                    if (const std::uint32_t released = released_by(i, std::max<Time>(4 * kClockSlack, length / 10));
+                        released != kNoIndex)
+                        targets.push_back(released);
+        }
+        // What ended after the call returned was not waited for.
+        std::erase_if(targets, [&](std::uint32_t task) {
+            return std::ranges::find(own, task) == own.end() && lane_.jobs[task].end > entry.end + kReturnSlack;
+        });
+        return targets;
+    }
+
+    void set_waits(std::uint32_t i, std::vector<std::uint32_t> targets) {
+        const Call& entry = call(i);
+        Act& act = model_.acts[i];
+        act.own = entry.end - entry.begin;
+        if (targets.empty()) return;
+        act.first_wait = static_cast<std::uint32_t>(model_.waits.size());
+        act.waits = static_cast<std::uint32_t>(targets.size());
+        Time awaited = 0;
+        for (std::uint32_t task : targets) awaited = std::max(awaited, lane_.jobs[task].end);
+        model_.waits.insert(model_.waits.end(), targets.begin(), targets.end());
+        const Time length = act.own;
+        act.own = std::min(length, kEntry);
+        // Where nothing was left to wait for, all of it is its own.
+        act.tail = awaited > entry.begin + kEntry ? entry.end - awaited : length - act.own;
+    }
+
+    /// What was launched before the window began is not in it: until that is done, it is unknown how much is under way. The
+    /// busiest stream tells: copies on another one begin at once.
+    Time backlog_done() const {
+        struct Stream {
+            std::size_t jobs = 0;
+            Time begin = 0;
+        };
+        std::unordered_map<std::uint32_t, Stream> streams;
+        Stream busiest{0, lane_.begin};
+        for (const Job& job : lane_.jobs) {
+            Stream& stream = streams[job.stream];
+            if (stream.jobs++ == 0) stream.begin = job.begin;
+            if (stream.jobs > busiest.jobs) busiest = stream;
+        }
+        return busiest.begin;
+    }
+
+    void set_acts() {
+        std::vector<std::size_t> ahead_of_blocked;
+        std::vector<std::uint32_t> blocked;
+        std::size_t most_ahead = 0;
+        const Time known = backlog_done();
+        Time before = model_.begin;
+        for (std::uint32_t i = 0; i < model_.acts.size(); ++i) {
+            const Call& entry = call(i);
+            Act& act = model_.acts[i];
+            act.gap = std::max<Time>(0, entry.begin - before);
+            before = std::max(before, entry.end);
+            // Own jobs of this call are launched, too, before it can wait for them.
+            const std::uint32_t launched_before = launched_;
+            while (launched_ < lane_.jobs.size() &&
+                   (model_.tasks[launched_].act == kNoIndex || model_.tasks[launched_].act <= i)) {
+                last_[lane_.jobs[launched_].stream] = launched_;
+                ++launched_;
+            }
+            if (entry.kind == CallKind::kEventRecord && entry.event != 0 && launched_ > 0) {
+                const auto on = entry.stream != 0 ? last_.find(entry.stream) : last_.end();
+                events_[entry.event] = on != last_.end() ? on->second : launched_ - 1;
+            }
+            set_waits(i, targets_of(i));
+            act.queues = launches(entry.kind);
+            const auto done = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), entry.begin) - ends_.begin());
+            const std::size_t ahead = launched_before > done ? launched_before - done : 0;
+            most_ahead = std::max(most_ahead, ahead);
+            const bool slow = entry.end - entry.begin > std::max<Time>(4 * kClockSlack, 8 * model_.launch_cost);
+            if (!act.queues || act.waits > 0 || !slow) continue;
+            const bool is_known = entry.begin >= known;
+            if (is_known && ahead >= kBlockedAhead) ahead_of_blocked.push_back(ahead);
+            if (!is_known || ahead >= kBlockedAhead) blocked.push_back(i);
+        }
+        model_.queue_limit = kPolicy.queue_limit;
+        if (ahead_of_blocked.size() < 3) return;
+        // Launches that take long while as many are under way as ever: the queue was full, and that is how long it is. Some
+        // launches always take long at the same place of a step, but then more are under way elsewhere.
+        std::sort(ahead_of_blocked.begin(), ahead_of_blocked.end());
+        const std::size_t count = ahead_of_blocked.size();
+        const std::size_t low = ahead_of_blocked[count / 10], middle = ahead_of_blocked[count / 2],
+                          high = ahead_of_blocked[count - 1 - count / 10];
+        if (low * 5 < high * 4 || middle * 20 < most_ahead * 19) return;
+        model_.queue_limit = middle;
+        for (std::uint32_t i : blocked) model_.acts[i].own = std::min(model_.acts[i].own, model_.launch_cost);
+    }
 
     const Timeline& timeline_;
     const Lane& lane_;
@@ -179,163 +313,6 @@ private:
     std::unordered_map<std::uint64_t, std::uint32_t> events_;  ///< event: last task before it
     std::uint32_t launched_ = 0;                               ///< tasks so far
 };
-
-/// The task with the latest end inside the call, among those launched before: what the call waited for, if it waited.
-std::uint32_t Builder::released_by(std::uint32_t i, Time slack) const {
-    std::uint32_t best = kNoIndex;
-    const Call& entry = call(i);
-    for (std::uint32_t task = launched_; task-- > 0 && launched_ - task <= 2 * kPolicy.queue_limit;) {
-        const Job& job = lane_.jobs[task];
-        if (job.end <= entry.begin || job.end > entry.end + kReturnSlack || entry.end - job.end > slack) continue;
-        if (best == kNoIndex || job.end > lane_.jobs[best].end) best = task;
-    }
-    return best;
-}
-
-std::vector<std::uint32_t> Builder::targets_of(std::uint32_t i) {
-    const Call& entry = call(i);
-    const Time length = entry.end - entry.begin;
-    const auto own_begin = lane_.own_jobs.begin() + lane_.jobs_of_call[i],
-               own_end = lane_.own_jobs.begin() + lane_.jobs_of_call[i + 1];
-    std::vector<std::uint32_t> targets;
-    switch (entry.kind) {
-        case CallKind::kDeviceSync:
-        case CallKind::kFree:
-            for (const auto& [stream, task] : last_) targets.push_back(task);
-            break;
-        case CallKind::kStreamSync: {
-            if (auto known = last_.find(entry.stream); entry.stream != 0 && known != last_.end()) {
-                targets.push_back(known->second);
-                break;
-            }
-            const std::uint32_t released = released_by(i, length);
-            std::uint32_t stream = 0;
-            if (released != kNoIndex)
-                stream = lane_.jobs[released].stream;
-            else if (lane_.jobs_of_call[i] > 0)
-                stream = lane_.jobs[lane_.own_jobs[lane_.jobs_of_call[i] - 1]].stream;
-            if (auto found = last_.find(stream); found != last_.end()) targets.push_back(found->second);
-            break;
-        }
-        case CallKind::kEventSync: {
-            if (auto known = events_.find(entry.event); entry.event != 0 && known != events_.end())
-                targets.push_back(known->second);
-            else if (const std::uint32_t released = released_by(i, length); released != kNoIndex)
-                targets.push_back(released);
-            break;
-        }
-        case CallKind::kCopy:
-        case CallKind::kSet:
-        case CallKind::kCopyAsync:
-        case CallKind::kSetAsync:
-            // Whether a copy blocks is seen, not guessed: pageable memory, sizes and directions decide, and drivers change.
-            for (auto own = own_begin; own != own_end; ++own) {
-                const Job& job = lane_.jobs[*own];
-                if (length > 4 * kEntry && entry.end >= job.begin + (job.end - job.begin) / 2) targets.push_back(*own);
-            }
-            break;
-        case CallKind::kLaunch:
-        case CallKind::kGraphLaunch:
-        case CallKind::kEventRecord:
-        case CallKind::kEventQuery:
-        case CallKind::kStreamWait:
-        case CallKind::kStreamQuery:
-        case CallKind::kCapture: break;
-        default:
-            if (length > 2 * kLongPause)
-                if (const std::uint32_t released = released_by(i, std::max<Time>(4 * kClockSlack, length / 10));
-                    released != kNoIndex)
-                    targets.push_back(released);
-    }
-    // What ended after the call returned was not waited for.
-    std::erase_if(targets, [&](std::uint32_t task) {
-        const bool own = std::find(own_begin, own_end, task) != own_end;
-        return !own && lane_.jobs[task].end > entry.end + kReturnSlack;
-    });
-    return targets;
-}
-
-void Builder::set_waits(std::uint32_t i, std::vector<std::uint32_t> targets) {
-    const Call& entry = call(i);
-    Act& act = model_.acts[i];
-    act.own = entry.end - entry.begin;
-    if (targets.empty()) return;
-    act.first_wait = static_cast<std::uint32_t>(model_.waits.size());
-    act.waits = static_cast<std::uint32_t>(targets.size());
-    Time awaited = 0;
-    for (std::uint32_t task : targets) awaited = std::max(awaited, lane_.jobs[task].end);
-    model_.waits.insert(model_.waits.end(), targets.begin(), targets.end());
-    const Time length = act.own;
-    if (awaited > entry.begin + kEntry) {
-        act.own = std::min(length, kEntry);
-        act.tail = entry.end - awaited;
-    } else {
-        act.tail = length - std::min(length, kEntry);  // nothing was left to wait for: all of it is its own
-        act.own = std::min(length, kEntry);
-    }
-}
-
-/// What was launched before the window began is not in it: until that is done, it is unknown how much is under way. The busiest
-/// stream tells: copies on another one begin at once.
-Time Builder::backlog_done() const {
-    struct Stream {
-        std::size_t jobs = 0;
-        Time begin = 0;
-    };
-    std::unordered_map<std::uint32_t, Stream> streams;
-    Stream busiest{0, lane_.begin};
-    for (const Job& job : lane_.jobs) {
-        Stream& stream = streams[job.stream];
-        if (stream.jobs++ == 0) stream.begin = job.begin;
-        if (stream.jobs > busiest.jobs) busiest = stream;
-    }
-    return busiest.begin;
-}
-
-void Builder::set_acts() {
-    std::vector<std::size_t> ahead_of_blocked;
-    std::vector<std::uint32_t> blocked;
-    std::size_t most_ahead = 0;
-    const Time known = backlog_done();
-    Time before = model_.begin;
-    for (std::uint32_t i = 0; i < model_.acts.size(); ++i) {
-        const Call& entry = call(i);
-        Act& act = model_.acts[i];
-        act.gap = std::max<Time>(0, entry.begin - before);
-        before = std::max(before, entry.end);
-        // Own jobs of this call are launched, too, before it can wait for them.
-        const std::uint32_t launched_before = launched_;
-        while (launched_ < lane_.jobs.size() && (model_.tasks[launched_].act == kNoIndex || model_.tasks[launched_].act <= i)) {
-            last_[lane_.jobs[launched_].stream] = launched_;
-            ++launched_;
-        }
-        if (entry.kind == CallKind::kEventRecord && entry.event != 0 && launched_ > 0) {
-            const auto on = entry.stream != 0 ? last_.find(entry.stream) : last_.end();
-            events_[entry.event] = on != last_.end() ? on->second : launched_ - 1;
-        }
-        set_waits(i, targets_of(i));
-        act.queues = launches(entry.kind);
-        const auto done = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), entry.begin) - ends_.begin());
-        const std::size_t ahead = launched_before > done ? launched_before - done : 0;
-        most_ahead = std::max(most_ahead, ahead);
-        const bool slow = entry.end - entry.begin > std::max<Time>(4 * kClockSlack, 8 * model_.launch_cost);
-        if (!act.queues || act.waits > 0 || !slow) continue;
-        const bool is_known = entry.begin >= known;
-        if (is_known && ahead >= kBlockedAhead) ahead_of_blocked.push_back(ahead);
-        if (!is_known || ahead >= kBlockedAhead) blocked.push_back(i);
-    }
-    model_.queue_limit = kPolicy.queue_limit;
-    if (ahead_of_blocked.size() < 3) return;
-    // Launches that take long while as many are under way as ever: the queue was full, and that is how long it is. Some launches
-    // always take long at the same place of a step, but then more are under way elsewhere.
-    std::sort(ahead_of_blocked.begin(), ahead_of_blocked.end());
-    const std::size_t count = ahead_of_blocked.size();
-    const std::size_t low = ahead_of_blocked[count / 10], middle = ahead_of_blocked[count / 2],
-                      high = ahead_of_blocked[count - 1 - count / 10];
-    if (low * 5 < high * 4 || middle * 20 < most_ahead * 19) return;
-    model_.queue_limit = middle;
-    for (std::uint32_t i : blocked) model_.acts[i].own = std::min(model_.acts[i].own, model_.launch_cost);
-}
 
 }  // namespace
 

@@ -83,18 +83,6 @@ void add_to(const Study& study, Site& site, std::size_t lane, std::uint32_t act,
     site.copy_ms += study.per_step(ms_of(facts.time));
 }
 
-using Sites = std::map<std::uint32_t, Site>;  ///< by place, filled in the order of calls
-
-std::vector<Site> by_time(Sites sites) {
-    std::vector<Site> sorted;
-    for (auto& [place, site] : sites) {
-        site.place = place;
-        sorted.push_back(std::move(site));
-    }
-    std::ranges::stable_sort(sorted, std::greater{}, &Site::ms);
-    return sorted;
-}
-
 /// Lines that spend enough time on writing to be told of: what they copy and wait for goes with it (a checkpoint fetches
 /// parameters), while a line that prints a loss is about the loss, and one that has a library train does more than write.
 std::unordered_set<std::uint32_t> writing_places(const Study& study) {
@@ -105,21 +93,21 @@ std::unordered_set<std::uint32_t> writing_places(const Study& study) {
     });
     std::unordered_set<std::uint32_t> places;
     for (const auto& [place, ms] : writing)
-        if (place != kNoPlace && ms >= kPolicy.any.warn * study.costed_ms() && ms >= other[place]) places.insert(place);
+        if (place != kNoPlace && ms >= kAny.warn * study.costed_ms() && ms >= other[place]) places.insert(place);
     return places;
 }
 
 }  // namespace
 
 Roles::Roles(const Study& the_study) : study(the_study) {
-    Sites all_syncs, all_pageable, all_frees, all_allocations, all_written;
+    std::map<std::pair<std::vector<Site>*, std::uint32_t>, Site> sites;  // by list and place, filled in the order of calls
     allocator.acts.resize(study.lanes.size());
     std::unordered_set<std::uint32_t> freeing;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        auto& roles = of.emplace_back(study.lanes[lane].calls.size(), Role::kNone);
-        for (std::uint32_t act = 0; act < roles.size(); ++act) {
-            roles[act] = role_of(study, lane, act);
-            if (roles[act] == Role::kFrees && study.is_steady(lane, act)) freeing.insert(study.host.place_of(lane, act));
+        auto& roles = of.emplace_back();
+        for (std::uint32_t act = 0; act < study.lanes[lane].calls.size(); ++act) {
+            roles.push_back(role_of(study, lane, act));
+            if (roles.back() == Role::kFrees && study.is_steady(lane, act)) freeing.insert(study.host.place_of(lane, act));
         }
     }
     freeing.erase(kNoPlace);
@@ -139,34 +127,27 @@ Roles::Roles(const Study& the_study) : study(the_study) {
                     roles[act] = Role::kFlushes;
                 else if (before == Role::kNone && fetches_result(study, lane, act - 1)) {
                     roles[act - 1] = Role::kReads;
-                    add_to(study, (files ? all_written : all_syncs)[place], lane, act - 1, true);
+                    add_to(study, sites[{files ? &written : &syncs, place}], lane, act - 1, true);
                 }
             }
-            switch (roles[act]) {
-                case Role::kNone: break;
-                case Role::kWaits:
-                case Role::kReads:
-                case Role::kSends:
-                    add_to(study, (files ? all_written : all_syncs)[place], lane, act, roles[act] != Role::kWaits);
-                    break;
-                case Role::kPageableCopy:
-                case Role::kPageableWait:
-                    add_to(study, (files ? all_written : all_pageable)[place], lane, act, roles[act] == Role::kPageableCopy);
-                    break;
-                case Role::kAllocates:
-                case Role::kFrees:
-                case Role::kFlushes:
-                    add_to(study, allocator, lane, act, false);
-                    add_to(study, (roles[act] == Role::kAllocates ? all_allocations : all_frees)[place], lane, act, false);
+            const Role role = roles[act];
+            if (role == Role::kAllocates || role == Role::kFrees || role == Role::kFlushes) {
+                add_to(study, allocator, lane, act, false);
+                add_to(study, sites[{role == Role::kAllocates ? &allocations : &frees, place}], lane, act, false);
+            } else if (role != Role::kNone) {
+                const bool pageable_one = role == Role::kPageableCopy || role == Role::kPageableWait;
+                const bool copies = role != Role::kWaits && role != Role::kPageableWait;
+                add_to(study, sites[{files ? &written : pageable_one ? &pageable : &syncs, place}], lane, act, copies);
             }
         }
     }
-    syncs = by_time(std::move(all_syncs));
+    for (auto& [key, site] : sites) {
+        site.place = key.second;
+        key.first->push_back(std::move(site));
+    }
+    for (auto* list : {&syncs, &pageable, &written, &frees, &allocations})
+        std::ranges::stable_sort(*list, std::greater{}, &Site::ms);
     for (Site& site : syncs) find_together(study, of, site);
-    pageable = by_time(std::move(all_pageable));
-    written = by_time(std::move(all_written));
-    frees = by_time(std::move(all_frees));
-    allocations = by_time(std::move(all_allocations));
 }
 
 }  // namespace millrace::diagnose

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "diagnose/compare/statistics.h"
 #include "diagnose/reading/machine_rows.h"
-#include "diagnose/replay/loader_workers.h"
-#include "diagnose/replay/pace.h"
 #include "record/pulse_blocks.h"
 
 namespace millrace::diagnose {
@@ -40,10 +39,8 @@ std::optional<double> copy_speed(const Timeline& timeline, bool& assumed) {
         best = std::max(best, static_cast<double>(work.bytes) / static_cast<double>(work.end - work.begin) * 1e9);
     }
     assumed = best <= 0 && timeline.link_is_assumed;
-    if (best > 0) return best;
-    if (timeline.link_bytes_per_second && *timeline.link_bytes_per_second > 0)
-        return *timeline.link_bytes_per_second * kPolicy.link_efficiency;
-    return std::nullopt;
+    if (best <= 0) best = timeline.link_bytes_per_second.value_or(0) * kPolicy.link_efficiency;
+    return best > 0 ? std::optional(best) : std::nullopt;
 }
 
 /// A batch that workers make is there when it is there, however early the host asks for it: as long after the same place in the
@@ -73,26 +70,6 @@ void wait_for_batches(const Study& study, std::size_t lane, Model& model) {
     }
 }
 
-/// What another profiler did between the calls is no part of the program.
-void forget_profiler(const Study& study, std::size_t lane, Model& model) {
-    const auto taken = covered_before(study.timeline, study.launcher, study.lanes[lane], study.timeline.profiler_work);
-    for (std::size_t act = 0; act < model.acts.size(); ++act) model.acts[act].gap -= std::min(taken[act], model.acts[act].gap);
-}
-
-/// Neither is what it took to note operators and functions. Some take less than others: what one stretch of host work has no room
-/// for comes off the next.
-void forget_notes(const Study& study, std::size_t lane, Model& model) {
-    Time owed = 0;
-    const auto [first, end] = study.steady[lane];
-    for (std::uint32_t act = std::max(first, 1u); act < std::min<std::size_t>(end, model.acts.size()); ++act) {
-        Time& gap = model.acts[act].gap;
-        owed += Time{study.call(lane, act).notes} * kPolicy.profiler_note;
-        const Time taken = std::min(owed, static_cast<Time>(kPolicy.noted_share * static_cast<double>(gap)));
-        gap -= taken;
-        owed -= taken;
-    }
-}
-
 double mean_ms(const Study& study, const std::vector<Model>& models, bool with_evaluations = false) {
     Time sum = 0;
     for (std::size_t i = 0; i < models.size(); ++i) {
@@ -116,10 +93,12 @@ double busy_ms(const Study& study, const std::vector<Model>& models) {
     return study.per_step(sum);
 }
 
-void slow_kernels(const Study& study, std::size_t lane, double factor, Model& model) {
-    for (std::size_t task = 0; task < model.tasks.size(); ++task)
-        if (is_kernel(study, lane, task))
-            model.tasks[task].duration = static_cast<Time>(static_cast<double>(model.tasks[task].duration) * factor);
+std::vector<Model> with_slower_kernels(const Study& study, std::vector<Model> models, double factor) {
+    for (std::size_t lane = 0; lane < models.size(); ++lane)
+        for (std::size_t task = 0; task < models[lane].tasks.size(); ++task)
+            if (Time& duration = models[lane].tasks[task].duration; is_kernel(study, lane, task))
+                duration = static_cast<Time>(static_cast<double>(duration) * factor);
+    return models;
 }
 
 /// Drivers give means over a second, so the first and the last are too low, and short runs have no others: the highest counts
@@ -143,8 +122,14 @@ std::optional<double> power_of(std::span<const MachineSample> samples, double bu
     return (std::min(most, limit) - idle) / std::min(1.0, busy_share) / (limit - idle);
 }
 
+/// Takes `cost` from each call and the host work before it: what recording added.
 std::vector<Model> quickened(std::vector<Model> models, Time cost) {
-    for (Model& model : models) quicken(model, cost);
+    for (Model& model : models)
+        for (Act& act : model.acts) {
+            const Time from_gap = std::min(act.gap, cost);
+            act.gap -= from_gap;
+            act.own -= std::min(act.own, cost - from_gap);
+        }
     return models;
 }
 
@@ -176,7 +161,10 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher)
       host(the_timeline, the_launcher, places, lanes) {
     for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0));
     leave_out_shapeless();
-    measure_steps();
+    for (const WindowSteps& window : steps)
+        for (const Step& step : window.steps) lengths.push_back(step.end - step.begin);
+    step_count = lengths.size();
+    recorded_ms = step_count > 0 ? per_step(ms_of(std::accumulate(lengths.begin(), lengths.end(), Time{0}))) : 0;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const std::vector<Step>& found = steps[i].steps;
         const auto first_call = [&](std::uint32_t job) {
@@ -229,25 +217,15 @@ void Study::leave_out_shapeless() {
     }
 }
 
-void Study::measure_steps() {
-    Time recorded = 0;
-    step_count = 0;
-    for (const WindowSteps& window : steps) {
-        step_count += window.steps.size();
-        for (const Step& step : window.steps) recorded += step.end - step.begin;
-    }
-    recorded_ms = step_count > 0 ? per_step(ms_of(recorded)) : 0;
-}
-
 void Study::take_evaluation_off() {
     double phases = 0;
     for (const WindowSteps& window : steps)
         for (const Step& phase : window.evaluations) ++phases, evaluation_ms += per_step(ms_of(phase.end - phase.begin));
     if (!undisturbed_ms || evaluation_ms <= kPolicy.closes * recorded_ms) return;
     const double whole = recorded_ms + evaluation_ms, apart = whole * static_cast<double>(step_count) / phases;
-    std::vector<Time> lengths;
-    for (const Block& block : blocks) lengths.push_back(block.end - block.begin);
-    if (apart > ms_of(median_of(std::move(lengths)))) return;  // most blocks hold none, and those count
+    std::vector<Time> counted_in;
+    for (const Block& block : blocks) counted_in.push_back(block.end - block.begin);
+    if (apart > ms_of(median_of(std::move(counted_in)))) return;  // most blocks hold none, and those count
     pace_has_evaluation = true;
     // All from one evaluation to the next may have been counted as one step. Or calls of the evaluation as steps: it is unknown
     // how many.
@@ -258,12 +236,23 @@ void Study::take_evaluation_off() {
             undisturbed_ms = share * recorded_ms, undisturbed_evaluation_ms = share * evaluation_ms;
 }
 
+/// What another profiler did between the calls is no part of the program, nor is what it took to note operators and functions.
+/// Some take less than others: what one stretch of host work has no room for comes off the next.
 void Study::remove_profiler() {
-    for (std::size_t i = 0; i < lanes.size(); ++i) {
-        forget_profiler(*this, i, models[i]);
-        forget_notes(*this, i, models[i]);
-        quicken(models[i], kPolicy.profiler_call);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        const auto taken = covered_before(timeline, launcher, lanes[lane], timeline.profiler_work);
+        Time owed = 0;
+        for (std::uint32_t act = 0; act < models[lane].acts.size(); ++act) {
+            Time& gap = models[lane].acts[act].gap;
+            gap -= std::min(taken[act], gap);
+            if (act == 0 || !is_steady(lane, act)) continue;
+            owed += Time{call(lane, act).notes} * kPolicy.profiler_note;
+            const Time noted = std::min(owed, static_cast<Time>(kPolicy.noted_share * static_cast<double>(gap)));
+            gap -= noted;
+            owed -= noted;
+        }
     }
+    models = quickened(std::move(models), kPolicy.profiler_call);
     base_ms = mean_ms(*this, models);
 }
 
@@ -311,9 +300,7 @@ bool Study::trains_at(Time time) const {
     return false;
 }
 
-bool Study::is_shapeless() const {
-    return std::any_of(steps.begin(), steps.end(), [](const WindowSteps& each) { return each.source == StepSource::kWindow; });
-}
+bool Study::is_shapeless() const { return std::ranges::find(steps, StepSource::kWindow, &WindowSteps::source) != steps.end(); }
 
 std::optional<double> Study::pace() const {
     if (!undisturbed_ms || recorded_ms <= 0) return std::nullopt;
@@ -342,16 +329,9 @@ double Study::step_with(std::span<const Cure* const> cures) const {
         const double wanted = *power * std::min(1.0, slower * busy / step);
         if (wanted <= 1) break;
         slower = std::pow(wanted, 1 / kPolicy.power_exponent);
-        std::vector<Model> slowed = changed;
-        for (std::size_t i = 0; i < slowed.size(); ++i) slow_kernels(*this, i, slower, slowed[i]);
-        step = std::max(step, mean_ms(*this, slowed));
+        step = std::max(step, mean_ms(*this, with_slower_kernels(*this, changed, slower)));
     }
     return step;
-}
-
-double Study::step_with(const Cure& cure) const {
-    const Cure* const only[] = {&cure};
-    return step_with(only);
 }
 
 }  // namespace millrace::diagnose

@@ -3,18 +3,26 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "diagnose/program/frame_counts.h"
 #include "diagnose/program/host_work.h"
-#include "diagnose/program/steps.h"
 #include "diagnose/replay/replay.h"
-#include "diagnose/replay/unseen_loading.h"
 
 namespace millrace::diagnose {
+
+/// Waiting for data that windows do not show. Samples are taken all through the run, so they are the unbiased estimate of what a
+/// step waits; windows are too few to catch a loader that is late every twenty seconds.
+struct UnseenLoading {
+    double ms = 0;                   ///< per step, more than windows show; a step takes at least as much longer outside of them
+    std::uint32_t place = kNoPlace;  ///< at which most of it is loaded
+    bool waits = false;              ///< asleep there, until others have made the data
+    std::size_t samples = 0;         ///< outside of windows, loading
+};
 
 /// Changes the model of one lane so that a cause is gone.
 using Cure = std::function<void(std::size_t lane, Model& model)>;
@@ -26,9 +34,10 @@ struct Study {
 
     /// Mean step in milliseconds after cures, in their order.
     double step_with(std::span<const Cure* const> cures) const;
-    double step_with(const Cure& cure) const;
-    /// `lost` without negative zeros: base step - step with the cure.
-    double gain_of(const Cure& cure) const { return base_ms - step_with(cure); }
+    double gain_of(const Cure& cure) const {
+        const Cure* const only[] = {&cure};
+        return base_ms - step_with(only);
+    }
 
     const Call& call(std::size_t lane, std::uint32_t act) const { return timeline.calls[lanes[lane].calls[act]]; }
     /// Whether a call lies in the steady steps of its lane.
@@ -53,6 +62,9 @@ struct Study {
     bool is_shapeless() const;
     /// Outside of windows against inside, with evaluations where the pace has them.
     std::optional<double> pace() const;
+    std::span<const Job> jobs_in(std::size_t lane, const Step& step) const {
+        return std::span(lanes[lane].jobs).subspan(step.first_job, step.end_job - step.first_job);
+    }
     /// `use(lane, number, job)` for each job of training steps, or of evaluations.
     template <class Use>
     void for_each_job(std::vector<Step> WindowSteps::*which, Use use) const {
@@ -67,12 +79,6 @@ struct Study {
             for (std::uint32_t act = std::max(1u, steady[lane].first); act < steady[lane].second; ++act)
                 for (const Portion& portion : host.portions(lane, act))
                     use(lane, act, portion, per_step(portion.share * ms_of(host_gap(lane, act))));
-    }
-    template <class Use>
-    void for_each_portion(Doing doing, Use use) const {
-        for_each_portion([&](std::size_t lane, std::uint32_t act, const Portion& portion, double ms) {
-            if (portion.doing == doing) use(lane, act, portion, ms);
-        });
     }
     double per_step(double sum) const { return sum / static_cast<double>(step_count); }
     /// The user's line that launched it. Lines are taken in some steps only; the others' calls have the last place that was
@@ -97,6 +103,7 @@ struct Study {
     HostWork host;
     std::vector<Block> blocks;  ///< speed outside of windows, in training steps
     std::vector<Model> models;  ///< without what recording added to each call
+    std::vector<Time> lengths;  ///< of all steps
     std::size_t step_count = 0;
     std::size_t shapeless = 0;                        ///< windows left out since nothing returns in them, as it does in others
     double recorded_ms = 0;                           ///< mean step in the windows
@@ -117,12 +124,65 @@ struct Study {
 
 private:
     void leave_out_shapeless();
-    void measure_steps();
     void take_evaluation_off();
     void remove_profiler();
     void remove_recording_cost();
     void remove_presence();
 };
+
+/// Those who make batches beside the training thread, as samples show them.
+enum class Chore : std::uint8_t { kIdle, kTransform, kRead, kCollate, kPickle };
+
+struct WorkerTally {
+    std::map<Chore, std::size_t> chores;  ///< samples
+    std::map<Chore, std::map<std::uint32_t, std::size_t>> places;
+    std::set<std::uint32_t> workers;
+    std::size_t total = 0;
+    std::size_t in_loader = 0;  ///< samples of processes with a loader's frames
+
+    double share(Chore chore) const {
+        const auto found = chores.find(chore);
+        return found == chores.end() ? 0.0 : static_cast<double>(found->second) / static_cast<double>(total);
+    }
+};
+
+/// Children without a GPU that work while the training loop waits for a batch; where none are seen to, all of them. Where the
+/// program has none, its other threads that are not the framework's own. `late`: what they do meanwhile, not all the time: who is
+/// too slow works then, and who waits then is waited for in vain.
+WorkerTally tally_workers(const Study& study, bool late);
+
+/// The share of their time in which the workers of a loader make batches: in steps shorter than that they would be too slow.
+/// Absent where none were seen, or not often enough.
+std::optional<double> busy_share_of_loader(const Study& study);
+
+/// Absent where windows show it all, or nothing is known of the rest.
+std::optional<UnseenLoading> unseen_loading(const Study& study);
+
+/// The same in words.
+std::string remark_of(const UnseenLoading& unseen, const Study& study);
+
+/// The timeline's blocks. What the recorder counts as a step is what returns: several training steps with an evaluation, or one
+/// turn of a loop inside of a step. Where windows show that it is a whole multiple or part of a training step, training steps
+/// count; where it is neither, the pace is unknown, and such blocks are left out.
+std::vector<Block> in_training_steps(const Study& study);
+
+/// What blocks say of a step, by their steps.
+struct BlockSpeed {
+    double steps = 0, ms = 0;       ///< of all blocks
+    double median_ms = 0;           ///< of a step
+    std::optional<double> wait_ms;  ///< of a step, for its data, where the program measures that
+};
+BlockSpeed speed_of(std::span<const Block> blocks);
+
+/// Mean step outside of windows in milliseconds: the median over the steps, since blocks also hold evaluations. Absent where less
+/// than record::kLeastUnrecordedSeconds or ...Steps ran unrecorded: too little to tell.
+std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded);
+
+/// By what share recording made the run of `process` longer: by what its windows added to their steps, what counting steps
+/// outside of them takes, as far as that is known, and `presence_ms`, which CUPTI adds to each of these. `undisturbed_ms` is
+/// without it.
+std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t process, double recorded_ms,
+                                     std::optional<double> undisturbed_ms, double presence_ms);
 
 /// Lines of Python that training steps in windows run through, the frameworks' own among them.
 std::set<Line> lines_of_training(const Study& study);

@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "record/python_files.h"
+#include "record/step_loops.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -17,28 +17,42 @@ constexpr std::string_view kRuntimes =
     "libcuda libcudart libcublas libcudnn libnv libc.so libc- libtorch libc10 libstdc++ ld-linux libpthread libmillrace "
     "libpython";
 
+template <class Fits>
+bool any_word(std::string_view words, Fits fits) {
+    while (!words.empty()) {
+        const std::string_view word = words.substr(0, words.find(' '));
+        words.remove_prefix(std::min(words.size(), word.size() + 1));
+        if (fits(word)) return true;
+    }
+    return false;
+}
+
 /// PyTorch's profiler cuts off the folders that modules are looked for in: "threading.py", "numpy/_core/fromnumeric.py". What it
 /// names so is the standard library's or an installed package's by its first part; no user's file has the name of the former.
 bool is_trimmed_library(std::string_view file) {
-    static const std::unordered_set<std::string_view> kFirst{
-        // the standard library, as far as it is met under training
-        "_collections_abc", "_distutils_hack", "_virtualenv", "_weakrefset", "abc", "argparse", "ast", "asyncio", "base64",
-        "bisect", "bz2", "codecs", "collections", "concurrent", "contextlib", "contextvars", "copy", "copyreg", "csv", "ctypes",
-        "dataclasses", "datetime", "decimal", "encodings", "enum", "fnmatch", "fractions", "functools", "genericpath", "glob",
-        "gzip", "hashlib", "heapq", "http", "importlib", "inspect", "io", "ipaddress", "json", "keyword", "linecache", "locale",
-        "logging", "lzma", "multiprocessing", "numbers", "operator", "os", "pathlib", "pickle", "pkgutil", "platform",
-        "posixpath", "pprint", "queue", "random", "re", "runpy", "selectors", "shutil", "signal", "socket", "socketserver",
-        "sre_compile", "sre_parse", "ssl", "statistics", "string", "struct", "subprocess", "sysconfig", "tarfile", "tempfile",
-        "textwrap", "threading", "tokenize", "traceback", "types", "typing", "typing_extensions", "unittest", "urllib", "uuid",
-        "warnings", "weakref", "xml", "zipfile",
-        // packages with code that trains, loads or logs; "datasets" is left out, as many call a folder of their own so
-        "PIL", "absl", "accelerate", "albumentations", "apex", "bitsandbytes", "cv2", "deepspeed", "detectron2", "diffusers",
-        "einops", "fairscale", "fastai", "filelock", "flash_attn", "flax", "fsspec", "functorch", "h5py", "hydra",
-        "huggingface_hub", "ignite", "jax", "joblib", "keras", "kornia", "lightning", "lightning_fabric", "matplotlib", "mmcv",
-        "mmengine", "numba", "numpy", "nvidia", "omegaconf", "pandas", "peft", "pytorch_lightning", "ray", "requests",
-        "safetensors", "scipy", "sentencepiece", "skimage", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "timm",
-        "tokenizers", "torch_geometric", "torchaudio", "torchdata", "torchmetrics", "torchtext", "torchvision", "tqdm",
-        "transformers", "triton", "trl", "ultralytics", "urllib3", "wandb", "webdataset", "xformers", "yaml"};
+    // The standard library, as far as it is met under training.
+    constexpr std::string_view kStandard =
+        "_collections_abc _distutils_hack _virtualenv _weakrefset abc argparse ast asyncio base64 bisect bz2 codecs "
+        "collections concurrent contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal encodings enum "
+        "fnmatch fractions functools genericpath glob gzip hashlib heapq http importlib inspect io ipaddress json keyword "
+        "linecache locale logging lzma multiprocessing numbers operator os pathlib pickle pkgutil platform posixpath pprint "
+        "queue random re runpy selectors shutil signal socket socketserver sre_compile sre_parse ssl statistics string struct "
+        "subprocess sysconfig tarfile tempfile textwrap threading tokenize traceback types typing typing_extensions unittest "
+        "urllib uuid warnings weakref xml zipfile";
+    // Packages with code that trains, loads or logs; "datasets" is left out, as many call a folder of their own so.
+    constexpr std::string_view kPackages =
+        "PIL absl accelerate albumentations apex bitsandbytes cv2 deepspeed detectron2 diffusers einops fairscale fastai "
+        "filelock flash_attn flax fsspec functorch h5py hydra huggingface_hub ignite jax joblib keras kornia lightning "
+        "lightning_fabric matplotlib mmcv mmengine numba numpy nvidia omegaconf pandas peft pytorch_lightning ray requests "
+        "safetensors scipy sentencepiece skimage sklearn tensorboard tensorboardX tensorflow timm tokenizers torch_geometric "
+        "torchaudio torchdata torchmetrics torchtext torchvision tqdm transformers triton trl ultralytics urllib3 wandb "
+        "webdataset xformers yaml";
+    static const std::unordered_set<std::string_view> kFirst = [] {
+        std::unordered_set<std::string_view> all;
+        for (const std::string_view words : {kStandard, kPackages})
+            any_word(words, [&](auto word) { return all.insert(word), false; });
+        return all;
+    }();
     if (file.starts_with('/') || file.starts_with('<')) return false;
     std::string_view first = file.substr(0, file.find('/'));
     if (first.size() == file.size() && first.ends_with(".py")) first.remove_suffix(3);
@@ -58,15 +72,24 @@ const Frame& named_frame(const Stack& stack, std::size_t at) {
     return stack[at];
 }
 
+template <typename Key>
+const Under* innermost(const std::map<Key, Under>& entries, double least) {
+    const Under* best = nullptr;
+    for (const auto& [key, under] : entries)
+        if (static_cast<double>(under.count) >= least && (!best || under.depth > best->depth)) best = &under;
+    return best;
+}
+
 }  // namespace
 
 bool contains_any(std::string_view text, std::string_view parts) {
-    while (!parts.empty()) {
-        const std::string_view part = parts.substr(0, parts.find(' '));
-        parts.remove_prefix(std::min(parts.size(), part.size() + 1));
-        if (text.find(part) != std::string_view::npos || (part.starts_with('/') && text.starts_with(part.substr(1)))) return true;
-    }
-    return false;
+    return any_word(parts, [&](std::string_view part) {
+        return text.find(part) != std::string_view::npos || (part.starts_with('/') && text.starts_with(part.substr(1)));
+    });
+}
+
+bool is_one_of(std::string_view word, std::string_view words) {
+    return any_word(words, [&](std::string_view each) { return each == word; });
 }
 
 bool is_library(std::string_view file) {
@@ -79,20 +102,15 @@ bool is_library(std::string_view file) {
 std::optional<Framework> framework_in(std::string_view file) {
     if (record::is_torch(file)) return Framework::kPyTorch;
     if (!is_library(file)) return std::nullopt;
-    constexpr std::pair<std::string_view, Framework> kPackages[] = {
-        {"jax/", Framework::kJax},
-        {"jaxlib/", Framework::kJax},
-        {"flax/", Framework::kJax},
-        {"optax/", Framework::kJax},
-        {"tensorflow/", Framework::kTensorFlow},
-        {"keras/", Framework::kTensorFlow},
-        {"lightning/", Framework::kLightning},
-        {"pytorch_lightning/", Framework::kLightning},
-        {"lightning_fabric/", Framework::kLightning},
-        {"transformers/trainer", Framework::kTrainer},
+    constexpr std::pair<Framework, std::string_view> kPackages[] = {
+        {Framework::kJax, "jax/ jaxlib/ flax/ optax/"},
+        {Framework::kTensorFlow, "tensorflow/ keras/"},
+        {Framework::kLightning, "lightning/ pytorch_lightning/ lightning_fabric/"},
+        {Framework::kTrainer, "transformers/trainer"},
     };
-    const auto* const found = std::ranges::find_if(kPackages, [&](const auto& each) { return record::is_in(file, each.first); });
-    return found == std::end(kPackages) ? std::nullopt : std::optional(found->second);
+    for (const auto& [framework, packages] : kPackages)
+        if (any_word(packages, [&](std::string_view package) { return record::is_in(file, package); })) return framework;
+    return std::nullopt;
 }
 
 bool is_framework(std::string_view file) {
@@ -198,6 +216,30 @@ Places::Places(const Timeline& timeline) : timeline_(timeline), frames_(1), func
                     .first->second);
             frames_.push_back(std::move(frame));
         }
+}
+
+void Under::add(const Stack& stack, std::size_t at, std::size_t times) {
+    if (last == &stack) return;
+    if (count == 0) spot = {&stack, at}, depth = stack.size() - at;
+    count += times;
+    last = &stack;
+}
+
+void FrameCounts::add(const Stack& stack, std::size_t at, std::size_t times) {
+    lines[line_of(stack[at])].add(stack, at, times);
+    functions[function_of(stack[at])].add(stack, at, times);
+}
+
+const Under* FrameCounts::line(double least) const { return innermost(lines, least); }
+
+const Under* FrameCounts::function(double least) const { return innermost(functions, least); }
+
+const Under* FrameCounts::busiest(const Under& function) const {
+    const Under* most = nullptr;
+    for (const auto& [line, under] : lines)
+        if (function_of(under.spot.frame()) == function_of(function.spot.frame()) && (!most || under.count > most->count))
+            most = &under;
+    return most;
 }
 
 }  // namespace millrace::diagnose

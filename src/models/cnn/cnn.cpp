@@ -4,38 +4,26 @@
 
 #include <algorithm>
 
-#include "models/families.h"
+#include "models/keys.h"
 
 namespace millrace::models {
 namespace {
 
-base::Schema cnn_schema(const std::string& preset) {
-    using Widths = std::vector<std::int64_t>;
-    const bool debug = preset == "debug";
-    base::Schema keys;
-    keys.integers("channels", debug ? Widths{8, 16} : Widths{32, 64}, "channels of the convolutions")
-        .between(1, 4096)
-        .length(1, 16);
-    keys.integer("kernel", 3, "side of the kernels, odd").between(1, 15);
-    keys.integer("pool", 2, "side of the pooling windows behind every convolution; 1: none").between(1, 8);
-    keys.integer("hidden", debug ? 32 : 128, "width of the hidden layer").between(1, 1 << 20);
-    keys.real("dropout", 0.25, "behind the last convolution and the hidden layer").at_least(0).below(1);
-    return keys;
+void cnn_keys(Keys& keys, CnnConfig& c) {
+    keys.add("channels", c.channels, "channels of the convolutions").between(1, 4096).length(1, 16);
+    keys.add("kernel", c.kernel, "side of the kernels, odd").between(1, 15);
+    keys.add("pool", c.pool, "side of the pooling windows behind every convolution; 1: none").between(1, 8);
+    keys.add("hidden", c.hidden, "width of the hidden layer").between(1, 1 << 20);
+    keys.add("dropout", c.dropout, "behind the last convolution and the hidden layer").at_least(0).below(1);
 }
 
 base::Result<std::unique_ptr<Model>> make_cnn(const base::Recipe& recipe, const data::Fields& fields) {
-    CnnConfig config;
+    CnnConfig config = read_keys(cnn_keys, recipe);
     MILLRACE_SET(config.task, task_of(recipe, fields));
     if (config.task.input.shape.size() == 0)
         return recipe.bad("model.name", fmt::format("cnn needs images; the data has {}", data::text_of(fields)));
-    config.channels.clear();
-    for (std::int64_t width : recipe.integers("model.channels")) config.channels.push_back(static_cast<std::int32_t>(width));
-    config.kernel = static_cast<std::int32_t>(recipe.integer("model.kernel"));
     if (config.kernel % 2 == 0)
         return recipe.bad("model.kernel", fmt::format("model.kernel = {}; an odd number would be right", config.kernel));
-    config.pool = static_cast<std::int32_t>(recipe.integer("model.pool"));
-    config.hidden = static_cast<std::int32_t>(recipe.integer("model.hidden"));
-    config.dropout = static_cast<float>(recipe.real("model.dropout"));
     return std::unique_ptr<Model>(std::make_unique<Cnn>(std::move(config)));
 }
 
@@ -79,10 +67,10 @@ Outputs Cnn::build(tape::Builder& builder, data::BatchSource& source, data::Part
 }
 
 Family cnn_family() {
-    Family family{"cnn", {"debug", "base"}, cnn_schema, make_cnn};
-    family.metrics = regression_metrics();
-    family.weighs_classes = true;
-    return family;
+    const auto schema = [](const std::string& preset) {
+        return schema_of(cnn_keys, preset == "debug" ? CnnConfig{.channels = {8, 16}, .hidden = 32} : CnnConfig{});
+    };
+    return task_family("cnn", {"debug", "base"}, schema, make_cnn);
 }
 
 }  // namespace millrace::models

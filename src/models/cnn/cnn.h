@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "models/model.h"
 #include "models/task.h"
 #include "nn/conv.h"
 #include "nn/dense.h"
@@ -18,20 +17,16 @@ struct CnnConfig {
     float dropout = 0.25f;
 };
 
-class Cnn final : public Model {
+class Cnn final : public TaskModel {
 public:
     explicit Cnn(CnnConfig config) : config_(std::move(config)) {}
 
     /// Refuses a chain that pools the image away.
     base::Status declare(tape::Store& store) override;
-    [[nodiscard]] data::Fields wants() const override { return config_.task.wants(); }
     Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
-    [[nodiscard]] bool classifies() const override { return !config_.task.regression; }
-    [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part /*part*/, int /*member*/) const override {
-        return config_.task.scoring();
-    }
 
 private:
+    [[nodiscard]] const Task& task() const override { return config_.task; }
     CnnConfig config_;
     std::vector<nn::Conv> convs_;
     nn::Dense hidden_, out_;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "models/model.h"
 #include "models/task.h"
 #include "nn/dense.h"
 
@@ -78,22 +77,18 @@ private:
     std::vector<nn::Dense> layers_;
 };
 
-class Collective final : public Model {
+class Collective final : public TaskModel {
 public:
     /// `config` must be valid.
     explicit Collective(CollectiveConfig config) : config_(std::move(config)) {}
 
     base::Status declare(tape::Store& store) override;
-    [[nodiscard]] data::Fields wants() const override { return config_.task.wants(); }
     Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     [[nodiscard]] std::int32_t minimum_rows() const override { return 2; }
-    [[nodiscard]] bool classifies() const override { return !config_.task.regression; }
-    [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part /*part*/, int /*member*/) const override {
-        return config_.task.scoring();
-    }
     [[nodiscard]] const CollectiveConfig& config() const { return config_; }
 
 private:
+    [[nodiscard]] const Task& task() const override { return config_.task; }
     tape::Value votes(tape::Builder& builder, const tape::Value& seen, std::int32_t rows) const;
 
     CollectiveConfig config_;

@@ -1,4 +1,4 @@
-#include "models/energy_flow/offers.h"
+#include "models/energy_flow/energy_flow.h"
 
 #include <fmt/format.h>
 
@@ -8,26 +8,14 @@
 
 #include "base/log.h"
 #include "data/pairs/pairs.h"
-#include "models/backend_options.h"
 #include "models/energy_flow/energy_flow.h"
-#include "models/families.h"
+#include "models/registry.h"
 #include "models/weights.h"
-#include "tape/program.h"
 
 namespace millrace::models {
 namespace {
 
 using Numbered = std::vector<std::vector<std::int32_t>>;
-
-constexpr std::int64_t kMostPositions = 1 << 20;
-
-base::Result<std::int32_t> rows_of(const io::SafetensorsFile& file, const char* name, std::int32_t beside) {
-    const io::TensorView* tensor = find_tensor(file, name);
-    if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] <= beside || tensor->shape[0] > kMostPositions)
-        return base::Error{fmt::format("tensor {} is missing or of another shape; the file is of another model", name),
-                           file.place()};
-    return static_cast<std::int32_t>(tensor->shape[0]) - beside;
-}
 
 base::Result<Numbered> number(const TextRequest& request, const TextShape& sentences) {
     Numbered all;
@@ -50,93 +38,59 @@ base::Result<Numbered> number(const TextRequest& request, const TextShape& sente
     return all;
 }
 
-/// A model with a store, and one program that answers `rows` texts at once.
-class Answering {
-public:
-    static base::Result<std::unique_ptr<Answering>> create(const TextRequest& request, const TextShape& texts, std::int32_t rows);
-    /// ids and vectors [count, E] of texts [first, first + count).
-    void run(const Numbered& texts, std::size_t first, std::size_t count, Numbered& answers, std::vector<double>& vectors);
-    [[nodiscard]] const std::string& device() const { return device_; }
-    [[nodiscard]] std::size_t width() const { return width_; }
-    base::Status check() { return backend_->check(); }
-
-private:
-    std::string device_;
-    std::unique_ptr<ops::Backend> backend_;
-    std::unique_ptr<tape::Store> store_;
-    std::unique_ptr<Model> model_;
-    std::unique_ptr<tape::Arena> arena_;
-    std::unique_ptr<tape::Program> program_;
-    nn::Sequences inputs_;
-    std::vector<tensor::View> kept_;
-    std::size_t width_ = 0;
+/// A program that answers some texts at once.
+struct Answering {
+    std::unique_ptr<TrainedModel> trained = {};
+    nn::Sequences inputs = {};
+    std::vector<tensor::View> kept = {};
+    std::size_t width = 0;  ///< of a vector
 };
 
-base::Result<std::unique_ptr<Answering>> Answering::create(const TextRequest& request, const TextShape& texts,
-                                                           std::int32_t rows) {
-    std::unique_ptr<Answering> made(new Answering);
+base::Result<Answering> begin_answering(const TextRequest& request, const TextShape& texts, std::int32_t rows) {
+    Answering made;
     const io::SafetensorsFile& file = request.checkpoint.members.front().model;
     const io::TensorView* map = file.find("target_map");
     if (map == nullptr || map->shape.size() != 2)
         return base::Error{"tensor target_map is missing or of another shape; the file is of another model", file.place()};
-    made->width_ = static_cast<std::size_t>(map->shape[1]);
+    made.width = static_cast<std::size_t>(map->shape[1]);
     constexpr auto kReal = data::Field::Kind::real, kInteger = data::Field::Kind::integer;
-    MILLRACE_LET(
-        model, energy_flow_family().make(request.recipe, {{"vector", kReal, static_cast<std::int32_t>(map->shape[1])},
-                                                          {"input_tokens", kInteger, texts.input_tokens, 0, texts.tokenizer},
-                                                          {"target_tokens", kInteger, texts.target_tokens, 0, texts.tokenizer}}));
-    made->model_ = std::move(model);
-    auto& flow = dynamic_cast<EnergyFlow&>(*made->model_);
-
-    MILLRACE_LET(backend, ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
-    made->backend_ = std::move(backend);
-    made->device_ = fmt::format("{}: {}", ops::name_of(request.device), made->backend_->description());
-    tape::StoreOptions store_options;
-    store_options.precision = request.precision;
-    store_options.ring_capacity = 1;
-    store_options.first_moment = store_options.second_moment = false;
-    made->store_ = std::make_unique<tape::Store>(*made->backend_, store_options);
-    tape::Store& store = *made->store_;
-    MILLRACE_TRY(flow.declare(store));
-    made->inputs_.ids = store.add_data("texts", tensor::DType::i32, rows, texts.input_tokens);
-    made->inputs_.lengths = store.add_data("lengths", tensor::DType::i32, rows, 1);
-    MILLRACE_TRY(store.allocate());
-    store.write_states({ops::MemberState{}});
-    store.initialize({1});
-    MILLRACE_TRY(load_weights(store, request.checkpoint, false, flow.attachments()));
-
-    tape::BuildOptions build;
-    build.training = false;
-    tape::Builder builder(store, build);
-    made->kept_ = flow.build_answer(builder, made->inputs_).kept;
-    made->arena_ = std::make_unique<tape::Arena>(*made->backend_);
-    made->program_ = std::make_unique<tape::Program>("answer", store, std::move(builder), *made->arena_);
-    MILLRACE_TRY(made->arena_->allocate());
-    MILLRACE_TRY(made->program_->prepare());
+    MILLRACE_LET(model, make(request.recipe, {{"vector", kReal, static_cast<std::int32_t>(map->shape[1])},
+                                              {"input_tokens", kInteger, texts.input_tokens, 0, texts.tokenizer},
+                                              {"target_tokens", kInteger, texts.target_tokens, 0, texts.tokenizer}}));
+    auto& flow = dynamic_cast<EnergyFlow&>(*model);
+    const auto declare = [&](tape::Store& store) {
+        made.inputs.ids = store.add_data("texts", tensor::DType::i32, rows, texts.input_tokens);
+        made.inputs.lengths = store.add_data("lengths", tensor::DType::i32, rows, 1);
+        return base::ok();
+    };
+    const auto build = [&](tape::Builder& builder) { made.kept = flow.build_answer(builder, made.inputs).kept; };
+    MILLRACE_SET(made.trained, TrainedModel::create(request, std::move(model), "answer", declare, build));
     return made;
 }
 
-void Answering::run(const Numbered& texts, std::size_t first, std::size_t count, Numbered& answers,
-                    std::vector<double>& vectors) {
-    const auto columns = static_cast<std::size_t>(inputs_.ids.cols), rows = static_cast<std::size_t>(inputs_.ids.rows);
+/// ids and vectors [count, E] of texts [first, first + count).
+void answer(const Answering& with, const Numbered& texts, std::size_t first, std::size_t count, Numbered& answers,
+            std::vector<double>& vectors) {
+    const auto columns = static_cast<std::size_t>(with.inputs.ids.cols), rows = static_cast<std::size_t>(with.inputs.ids.rows);
     std::vector<std::int32_t> ids(rows * columns), lengths(rows);  // rows behind the last text stay empty and reach nothing
     for (std::size_t i = 0; i < count; ++i) {
         const std::vector<std::int32_t>& text = texts[first + i];
         std::copy(text.begin(), text.end(), ids.begin() + static_cast<std::ptrdiff_t>(i * columns));
         lengths[i] = static_cast<std::int32_t>(text.size());
     }
-    store_->write(inputs_.ids, ids.data(), ids.size() * sizeof(std::int32_t));
-    store_->write(inputs_.lengths, lengths.data(), lengths.size() * sizeof(std::int32_t));
-    program_->run();
-    const std::vector<double> answered = program_->read(kept_[0]), answer_lengths = program_->read(kept_[1]),
-                              found = program_->read(kept_[2]);
+    with.trained->store().write(with.inputs.ids, ids);
+    with.trained->store().write(with.inputs.lengths, lengths);
+    tape::Program& program = with.trained->program();
+    program.run();
+    const std::vector<double> answered = program.read(with.kept[0]), answer_lengths = program.read(with.kept[1]),
+                              found = program.read(with.kept[2]);
     const std::size_t most = answered.size() / rows;
     for (std::size_t i = 0; i < count; ++i) {
         std::vector<std::int32_t>& answer = answers.emplace_back();
         for (std::size_t t = 0; t < static_cast<std::size_t>(answer_lengths[i]); ++t)
             answer.push_back(static_cast<std::int32_t>(answered[i * most + t]));
     }
-    vectors.insert(vectors.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count * width_));
+    vectors.insert(vectors.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count * with.width));
 }
 
 /// Fills in the nearest of the targets set aside; `vectors` [answers, width].
@@ -150,7 +104,8 @@ base::Status find_nearest(const base::Recipe& recipe, std::size_t width, const s
     for (std::size_t i = 0; i < answers.size(); ++i) {
         double squares = 0;
         for (std::size_t d = 0; d < width; ++d) squares += vectors[i * width + d] * vectors[i * width + d];
-        for (const std::uint32_t row : set.split.validation) {
+        for (const std::int32_t sample : set.part(data::Part::validation)) {
+            const auto row = static_cast<std::size_t>(sample);
             double dot = 0;
             for (std::size_t d = 0; d < width; ++d) dot += vectors[i * width + d] * double{set.targets[row * width + d]};
             const double cosine = squares > 0 ? dot / std::sqrt(squares) : 0;
@@ -170,8 +125,8 @@ base::Result<data::StoredData> stored_texts(const io::LoadedCheckpoint& checkpoi
     MILLRACE_LET(tokenizer, data::stored_tokenizer(file, TextBridge::kTokenizer));
     if (!tokenizer) return stored;
     stored.tokenizer = std::move(tokenizer);
-    MILLRACE_LET(inputs, rows_of(file, TextBridge::kEncoderPositions, 0));
-    MILLRACE_LET(targets, rows_of(file, TextBridge::kDecoderPositions, TextBridge::kPrefix));
+    MILLRACE_LET(inputs, stored_rows(file, TextBridge::kEncoderPositions));
+    MILLRACE_LET(targets, stored_rows(file, TextBridge::kDecoderPositions, TextBridge::kPrefix));
     stored.widths = {{"input_tokens", inputs}, {"target_tokens", targets}};
     return stored;
 }
@@ -186,15 +141,15 @@ base::Result<TextReport> answer_texts(const TextRequest& request) {
     MILLRACE_LET(texts, number(request, shape));
 
     const auto rows = std::min<std::size_t>(texts.size(), static_cast<std::size_t>(request.recipe.integer("eval.batch")));
-    MILLRACE_LET(answering, Answering::create(request, shape, static_cast<std::int32_t>(rows)));
+    MILLRACE_LET(answering, begin_answering(request, shape, static_cast<std::int32_t>(rows)));
     TextReport report;
-    report.device = answering->device();
+    report.device = answering.trained->device();
     const auto begin = std::chrono::steady_clock::now();
     Numbered answers;
     std::vector<double> vectors;
     for (std::size_t first = 0; first < texts.size(); first += rows)
-        answering->run(texts, first, std::min(rows, texts.size() - first), answers, vectors);
-    MILLRACE_TRY(answering->check());
+        answer(answering, texts, first, std::min(rows, texts.size() - first), answers, vectors);
+    MILLRACE_TRY(answering.trained->check());
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     for (std::size_t i = 0; i < texts.size(); ++i) {
         const auto unknown = std::count(texts[i].begin(), texts[i].end(), data::Tokenizer::kUnknown);
@@ -206,7 +161,7 @@ base::Result<TextReport> answer_texts(const TextRequest& request) {
                                   {}});
     }
     if (request.nearest)
-        if (const base::Status found = find_nearest(request.recipe, answering->width(), vectors, report.answers); !found.ok())
+        if (const base::Status found = find_nearest(request.recipe, answering.width, vectors, report.answers); !found.ok())
             MILLRACE_LOG(warn, "the nearest target is not looked for: {}", found.error().text());
     return report;
 }

@@ -2,6 +2,7 @@
 // Sizes and rules of an energy flow model: recurrent flows carry energy from the middle plane of a W x H x D cube to its two
 // outer planes and scatter it on a surface of W x H cells.
 
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -50,11 +51,15 @@ struct EnergyFlowConfig {
 
     [[nodiscard]] std::int32_t cells() const { return width * height; }
     [[nodiscard]] std::int32_t step_count() const { return steps > 0 ? steps : depth / 2; }
-    [[nodiscard]] std::int32_t least_steps() const;
+    [[nodiscard]] std::int32_t least_steps() const {
+        return min_steps > 0 ? min_steps : static_cast<std::int32_t>(std::ceil(arrive * step_count()));
+    }
     /// Stride along z: half a step early, so that rounding never decides an arrival.
     [[nodiscard]] double drift() const { return 1 / (arrive * step_count() - 0.5); }
     /// Rows of the flow table for `samples` samples.
-    [[nodiscard]] std::int32_t rows(std::int32_t samples) const;
+    [[nodiscard]] std::int32_t rows(std::int32_t samples) const {
+        return static_cast<std::int32_t>(static_cast<double>(samples) * cells() * (1 + headroom));
+    }
     /// Steps that are skipped together when no flow is alive at their first, and whose weight gradients are one product per
     /// matrix: first step and the one behind the last. `step_bytes`: of the gate gradients of one step.
     [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> chunks(std::int32_t rows, bool training,

@@ -126,8 +126,18 @@ std::shared_ptr<tape::Scan> Cube::make_scan(tape::Builder& builder, const std::s
         options.condition = [pass](std::int32_t t) {
             return t > 0 ? pass->counters[static_cast<std::size_t>(t)].columns(ops::flow_counter::alive, 1) : View{};
         };
-        options.skipped = [this, &builder, pass](std::int32_t t) { append_skip(builder, *pass, t); };
-        options.skipped_backward = [this, &builder, pass](std::int32_t t) { append_skip_backward(builder, *pass, t); };
+        options.skipped = [this, &builder, pass](std::int32_t t) {
+            const auto step = static_cast<std::size_t>(t);
+            builder.append(
+                record_of(&ops::flow_skip::kDef, count_params(t), fmt::format("step {} skip", t),
+                          {pass->counters[step], pass->tables[step], pass->tables[step + 1], pass->counters[step + 1]}));
+        };
+        options.skipped_backward = [&builder, pass](std::int32_t t) {
+            const auto step = static_cast<std::size_t>(t);
+            builder.append(record_of(
+                &ops::flow_skip_backward::kDef, ops::FlowSkipParams{}, fmt::format("step {} skip", t),
+                {pass->counters[step], builder.gradient(pass->tables[step + 1]), builder.gradient(pass->tables[step])}));
+        };
         options.clear = [&builder, pass](std::int32_t first, const std::vector<View>& gradients) {
             namespace at = ops::flow_clear;
             constexpr std::size_t kOuts = at::slots - at::out0;
@@ -211,23 +221,6 @@ void Cube::spawn(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std:
             if (const View dh = builder.gradient(state.after(t)); dh.present())  // something has reached the state
                 builder.append(record_of(&ops::flow_spawn_state_backward::kDef, params, "spawn", {pass->moved[at], dh}));
     });
-}
-
-ops::FlowCountParams Cube::count_params(std::int32_t t) const {
-    return {t, config_.least_steps(), config_.patience, config_.stop_at, config_.early_stop};
-}
-
-void Cube::append_skip(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
-    const auto step = static_cast<std::size_t>(t);
-    builder.append(record_of(&ops::flow_skip::kDef, count_params(t), fmt::format("step {} skip", t),
-                             {pass.counters[step], pass.tables[step], pass.tables[step + 1], pass.counters[step + 1]}));
-}
-
-void Cube::append_skip_backward(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
-    const auto step = static_cast<std::size_t>(t);
-    builder.append(
-        record_of(&ops::flow_skip_backward::kDef, ops::FlowSkipParams{}, fmt::format("step {} skip", t),
-                  {pass.counters[step], builder.gradient(pass.tables[step + 1]), builder.gradient(pass.tables[step])}));
 }
 
 }  // namespace millrace::models

@@ -50,11 +50,10 @@ private:
     tape::Value neuron(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::size_t t) const;
     void move(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::size_t t, const tape::Value& u) const;
     void spawn(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::int32_t t) const;
-    /// What a skipped step leaves, forward and backward.
-    void append_skip(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
-    void append_skip_backward(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
     [[nodiscard]] ops::FlowGridParams grid() const { return {config_.width, config_.height}; }
-    [[nodiscard]] ops::FlowCountParams count_params(std::int32_t t) const;
+    [[nodiscard]] ops::FlowCountParams count_params(std::int32_t t) const {
+        return {t, config_.least_steps(), config_.patience, config_.stop_at, config_.early_stop};
+    }
 
     EnergyFlowConfig config_;
     tape::ParameterId neuron_first_ = tape::kNoParameter, neuron_last_ = tape::kNoParameter, last_ = tape::kNoParameter;

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/energy_flow/flow_paths.h"
+#include "models/energy_flow/flow_trace.h"
 #include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/text_scoring.h"
+#include "models/energy_flow/scoring.h"
 #include "nn/losses.h"
+#include "nn/pointwise.h"
+#include "ops/activation.h"
 #include "ops/dense/dense.h"
 #include "ops/pointwise/pointwise.h"
 #include "tape/record.h"
@@ -16,9 +18,51 @@
 namespace millrace::models {
 namespace {
 
+constexpr double kStart = 0.02;                 // energies of a new mapper
+constexpr std::int32_t kNarrowestMapper = 384;  // of the deep mapper's first hidden layer
+
+nn::DenseOptions normal(std::int32_t in, std::int32_t out, ops::Activation activation, double deviation) {
+    return nn::linear(in, out, activation, tape::Init::normal(deviation));
+}
+
 double map_scale(const EnergyFlowConfig& config) { return config.surface_scale * std::sqrt(static_cast<double>(config.cells())); }
 
 }  // namespace
+
+Mapper::Mapper(tape::Store& store, const EnergyFlowConfig& config) {
+    const std::int64_t before = store.trainable_count();
+    const std::int32_t cells = config.cells();
+    if (config.mapper == MapperKind::compact) {
+        last_ = nn::Dense(store, {"mapper"}, {}, normal(config.embedding, cells, ops::Activation::tanh, kStart));
+    } else {
+        const std::int32_t widths[] = {std::max(kNarrowestMapper, 2 * cells), 2 * cells};
+        const float dropouts[] = {0.1f, 0.05f};
+        std::int32_t in = config.embedding;
+        // The names of a PyTorch Sequential: linear, GELU, norm, dropout.
+        for (int i = 0; i < 2; ++i) {
+            Stage stage;
+            stage.linear = nn::Dense(store, {fmt::format("mapper.{}", 4 * i)}, {},
+                                     normal(in, widths[i], ops::Activation::gelu, 1 / std::sqrt(3.0 * in)));
+            stage.norm = nn::LayerNorm(store, fmt::format("mapper.{}", 4 * i + 2), widths[i]);
+            stage.dropout = dropouts[i];
+            stages_.push_back(stage);
+            in = widths[i];
+        }
+        // Its input has length sqrt(in), a sentence vector length 1.
+        last_ = nn::Dense(store, {"mapper.8"}, {},
+                          normal(in, cells, ops::Activation::tanh, kStart / std::sqrt(static_cast<double>(in))));
+    }
+    parameters_ = store.trainable_count() - before;
+}
+
+tape::Value Mapper::forward(tape::Builder& builder, const tape::Value& vectors) const {
+    tape::Value x = vectors;
+    for (const Stage& stage : stages_) {
+        x = stage.norm.forward(builder, stage.linear.forward(builder, x));
+        if (builder.training()) x = nn::pointwise(builder, x, {ops::Activation::none, stage.dropout}, "mapper dropout");
+    }
+    return last_.forward(builder, x);
+}
 
 double cosine_ceiling(const EnergyFlowConfig& config) {
     return std::sqrt(static_cast<double>(std::min(config.cells(), config.embedding)) / config.embedding);
@@ -89,7 +133,11 @@ Outputs EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, dat
         return {surface, {cube_.counters()}};
     }
     Outputs outputs{surface, keep_surface(builder, surface.view, targets, goals)};
-    if (config_.text_bridge.enabled) keep_texts(builder, source, part, surface.view, outputs.kept);
+    if (!config_.text_bridge.enabled) return outputs;
+    const TextBridge::Figures figures = bridge_.measure(builder, source, part, surface.view);
+    for (const tensor::View& view : {figures.encoded, figures.tally, figures.targets, figures.lengths, figures.answers.ids,
+                                     figures.answers.lengths})  // as TextScoring::Tensor has them
+        outputs.kept.push_back(view);
     return outputs;
 }
 
@@ -114,13 +162,6 @@ tensor::View EnergyFlow::read_back(tape::Builder& builder, const tensor::View& s
     builder.append(tape::record_of(&ops::linear_dgrad::kDef, ops::LinearGradParams{}, name,
                                    {surface, builder.store().parameter(target_map_), vectors}));
     return vectors;
-}
-
-void EnergyFlow::keep_texts(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& surface,
-                            std::vector<tensor::View>& kept) const {
-    const TextBridge::Figures figures = bridge_.measure(builder, source, part, surface);
-    kept.insert(kept.end(), {figures.encoded, figures.tally, figures.targets, figures.lengths, figures.answers.ids,
-                             figures.answers.lengths});  // as TextScoring::Tensor has them
 }
 
 std::vector<Attachment> EnergyFlow::attachments() const {

@@ -2,13 +2,42 @@
 // The energy flow model: a mapper puts a sentence vector on the middle plane as energy, the cube carries it to the surface, and
 // the surface is compared with the answer's vector, mapped there by a frozen isometry.
 
+#include <memory>
+#include <vector>
+
+#include "models/capabilities.h"
+#include "models/energy_flow/config.h"
 #include "models/energy_flow/cube.h"
 #include "models/energy_flow/flow_trace.h"
-#include "models/energy_flow/mapper.h"
 #include "models/energy_flow/text_bridge.h"
 #include "models/model.h"
+#include "nn/dense.h"
+#include "nn/layer_norm.h"
 
 namespace millrace::models {
+
+class Mapper {
+public:
+    Mapper() = default;
+    /// compact: declares `mapper.*`, one linear layer and tanh. deep: `mapper.0` to `mapper.8`, three linear layers E -> 2S -> 2S
+    /// -> S (at least 384 in between), GELU, LayerNorm and dropout behind the first two, tanh behind the last. Both start with
+    /// energies of about 0.02: the carrier must not learn to cancel large ones before the mapper learns to aim.
+    Mapper(tape::Store& store, const EnergyFlowConfig& config);
+
+    /// vectors real [K,1,B,E] -> energies real [K,1,B,S].
+    tape::Value forward(tape::Builder& builder, const tape::Value& vectors) const;
+    [[nodiscard]] std::int64_t parameters() const { return parameters_; }
+
+private:
+    struct Stage {
+        nn::Dense linear;
+        nn::LayerNorm norm;
+        float dropout = 0;
+    };
+    std::vector<Stage> stages_;  ///< before the last layer; none when compact
+    nn::Dense last_;
+    std::int64_t parameters_ = 0;
+};
 
 /// The largest cosine a surface can reach: sqrt(min(S, E) / E) of a vector in general position.
 double cosine_ceiling(const EnergyFlowConfig& config);
@@ -55,11 +84,9 @@ public:
     [[nodiscard]] tape::ParameterId target_map() const { return target_map_; }
 
 private:
-    /// What SurfaceScoring takes, and what TextScoring takes beside.
+    /// What SurfaceScoring takes.
     [[nodiscard]] std::vector<tensor::View> keep_surface(tape::Builder& builder, const tensor::View& surface,
                                                          const tensor::View& targets, const tensor::View& goals) const;
-    void keep_texts(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& surface,
-                    std::vector<tensor::View>& kept) const;
     /// What a surface says in the teacher's space, stat [K,1,B,E]: the transpose of the map leads back.
     [[nodiscard]] tensor::View read_back(tape::Builder& builder, const tensor::View& surface, const char* name) const;
 
@@ -71,5 +98,18 @@ private:
     tape::ParameterId target_map_ = tape::kNoParameter;
     tape::Value energies_;
 };
+
+/// Of a sample: its surface, and the paths of its flows. `model` is an EnergyFlow and outlives the pictures.
+std::unique_ptr<Pictures> flow_pictures(Model& model);
+
+// Text in, text out: the text bridge and the cube of trained weights.
+/// The tokenizer and the widths of the token fields, by which a run that goes on, or is scored, numbers its texts; nothing where
+/// the model has no text bridge.
+base::Result<data::StoredData> stored_texts(const io::LoadedCheckpoint& checkpoint);
+
+/// Refuses a model without a text bridge, and texts that are empty, wholly unknown or longer than any sentence the bridge has
+/// seen. Needs nothing but the checkpoint, unless the nearest target is asked for; data that cannot be loaded then leaves it out,
+/// with a warning.
+base::Result<TextReport> answer_texts(const TextRequest& request);
 
 }  // namespace millrace::models

@@ -1,4 +1,4 @@
-#include "models/energy_flow/energy_scale.h"
+#include "models/energy_flow/flow_trace.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "models/energy_flow/flow_paths.h"
+#include "models/energy_flow/flow_trace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -87,23 +87,13 @@ std::vector<FlowPath> flow_paths(const EnergyFlowConfig& config, const std::vect
 
 void scatter_by_plane(const EnergyFlowConfig& config, const std::vector<FlowPath>& paths, std::vector<double>& above,
                       std::vector<double>& below) {
-    const auto width = static_cast<std::size_t>(config.width);
     for (std::vector<double>* plane : {&above, &below}) plane->assign(static_cast<std::size_t>(config.cells()), 0.0);
-    // Index of the cell at or before a position, and the share of the cell behind it.
-    const auto place = [](double position, std::int32_t cells) {
-        const double at = (position + 1) / 2 * (cells - 1), low = std::clamp(std::floor(at), 0.0, cells - 2.0);
-        return std::pair{static_cast<std::size_t>(low), at - low};
-    };
     for (const FlowPath& path : paths) {
         const FlowPoint& end = path.points.back();
-        if (!std::isfinite(end.x) || !std::isfinite(end.y) || !std::isfinite(path.deposited)) continue;
-        const auto [left, right] = place(end.x, config.width);
-        const auto [low, high] = place(end.y, config.height);
-        double* corner = (path.above ? above : below).data() + low * width + left;
-        corner[0] += path.deposited * (1 - right) * (1 - high);
-        corner[1] += path.deposited * right * (1 - high);
-        corner[width] += path.deposited * (1 - right) * high;
-        corner[width + 1] += path.deposited * right * high;
+        const double row[ops::kFlowColumns] = {end.x, end.y, 0, path.deposited};  // of a flow that has arrived
+        const ops::Landing land(row, {config.width, config.height});
+        for (int i = 0; i < 4 && land.scatters; ++i)
+            (path.above ? above : below)[static_cast<std::size_t>(land.cells[i])] += land.load * land.shares[i];
     }
 }
 

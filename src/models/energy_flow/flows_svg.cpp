@@ -1,4 +1,4 @@
-#include "models/energy_flow/sample_svg.h"
+#include "models/energy_flow/flow_trace.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <functional>
 #include <set>
 
-#include "models/energy_flow/energy_scale.h"
+#include "models/energy_flow/flow_trace.h"
 #include "plot/svg.h"
 
 namespace millrace::models {

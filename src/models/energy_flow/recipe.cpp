@@ -1,10 +1,33 @@
-#include "models/families.h"
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "models/energy_flow/config.h"
 #include "models/energy_flow/energy_flow.h"
-#include "models/energy_flow/offers.h"
+#include "models/keys.h"
+#include "models/registry.h"
 
 namespace millrace::models {
 namespace {
+
+std::int32_t chunk_steps(const EnergyFlowConfig& config, std::int32_t rows, std::int64_t step_bytes) {
+    const std::int32_t steps = config.step_count();
+    constexpr std::int64_t kBudget = std::int64_t{4} << 30;
+    const bool automatic = config.gradient_budget == 0;
+    const std::int64_t held = (automatic ? kBudget : config.gradient_budget) / std::max<std::int64_t>(step_bytes, 1);
+    const std::int32_t limit = automatic && config.recompute != Recompute::none ? (steps + 3) / 4 : steps;
+    std::int64_t most = std::clamp<std::int64_t>(held, 1, limit);
+    if (config.skip_arrived) {
+        // A chunk is skipped as a whole: eighths of the steps, unless that leaves products too small to be worth it.
+        constexpr std::int64_t kWork = std::int64_t{10} << 30;
+        const std::int64_t flops = std::int64_t{12} * rows * config.hidden * config.hidden * config.layers;
+        most = std::min(most, std::max<std::int64_t>((steps + 7) / 8, kWork / std::max<std::int64_t>(flops, 1)));
+    }
+    const std::int64_t chunks = (steps + most - 1) / most;  // of equal length, as far as that goes
+    return static_cast<std::int32_t>((steps + chunks - 1) / chunks);
+}
 
 using record::MetricKind::kGauge;
 using record::MetricScope::kTrain;
@@ -58,105 +81,58 @@ const Profile& profile_of(const std::string& preset) {
     return kProfiles[0];
 }
 
-base::Schema bridge_schema() {
-    const TextBridgeConfig usual;
-    base::Schema keys;
-    keys.boolean("enabled", usual.enabled, "train the text bridge beside the cube: sentences in, sentences out");
-    keys.integer("width", usual.width, "width of its transformers, a multiple of heads").between(1, 4096);
-    keys.integer("layers", usual.layers, "layers of each transformer").between(1, 64);
-    keys.integer("heads", usual.heads, "heads of each layer's attention").between(1, 256);
-    keys.integer("inner", usual.inner, "width inside each layer's two linear layers").between(1, 16384);
-    keys.integer("vocabulary", usual.vocabulary, "tokens made of the data's text; a small text gives fewer").between(3, 1 << 20);
-    keys.integer("max_tokens", usual.max_tokens, "tokens of a sentence; longer ones are cut").between(2, 4096);
-    keys.real("encode_weight", usual.encode_weight, "of the loss that leads sentences to the mapper's energies").at_least(0);
-    keys.real("decode_weight", usual.decode_weight, "of the loss that leads surfaces to the target's tokens").at_least(0);
-    return keys;
-}
-
-TextBridgeConfig bridge_of(const base::Recipe& recipe) {
-    const auto whole = [&](const char* key) {
-        return static_cast<std::int32_t>(recipe.integer(std::string("model.text_bridge.") + key));
+void bridge_keys(Keys& keys, TextBridgeConfig& c) {
+    const auto add = [&](const char* name, auto& value, const char* help) -> base::RecipeKey& {
+        return keys.add(std::string("text_bridge.") + name, value, help);
     };
-    TextBridgeConfig config;
-    config.enabled = recipe.boolean("model.text_bridge.enabled");
-    config.width = whole("width");
-    config.layers = whole("layers");
-    config.heads = whole("heads");
-    config.inner = whole("inner");
-    config.vocabulary = whole("vocabulary");
-    config.max_tokens = whole("max_tokens");
-    config.encode_weight = recipe.real("model.text_bridge.encode_weight");
-    config.decode_weight = recipe.real("model.text_bridge.decode_weight");
-    return config;
+    add("enabled", c.enabled, "train the text bridge beside the cube: sentences in, sentences out");
+    add("width", c.width, "width of its transformers, a multiple of heads").between(1, 4096);
+    add("layers", c.layers, "layers of each transformer").between(1, 64);
+    add("heads", c.heads, "heads of each layer's attention").between(1, 256);
+    add("inner", c.inner, "width inside each layer's two linear layers").between(1, 16384);
+    add("vocabulary", c.vocabulary, "tokens made of the data's text; a small text gives fewer").between(3, 1 << 20);
+    add("max_tokens", c.max_tokens, "tokens of a sentence; longer ones are cut").between(2, 4096);
+    add("encode_weight", c.encode_weight, "of the loss that leads sentences to the mapper's energies").at_least(0);
+    add("decode_weight", c.decode_weight, "of the loss that leads surfaces to the target's tokens").at_least(0);
 }
 
-base::Schema energy_schema(const std::string& preset) {
-    const Profile& p = profile_of(preset);
-    base::Schema keys;
-    keys.integer("width", p.width, "cells of the cube along x").between(2, 4096);
-    keys.integer("height", p.height, "cells of the cube along y").between(2, 4096);
-    keys.integer("depth", p.depth, "cells of the cube along z; half of them are the steps unless model.steps says otherwise")
+void energy_keys(Keys& keys, EnergyFlowConfig& c) {
+    keys.add("width", c.width, "cells of the cube along x").between(2, 4096);
+    keys.add("height", c.height, "cells of the cube along y").between(2, 4096);
+    keys.add("depth", c.depth, "cells of the cube along z; half of them are the steps unless model.steps says otherwise")
         .between(2, 4096);
-    keys.integer("hidden", p.hidden, "width of the carrier's state, even").between(2, 16384);
-    keys.integer("layers", p.layers, "layers of the carrier").between(1, 16);
-    keys.integer("steps", 0, "steps of a flow; 0: half the depth").between(0, 2048);
-    keys.real("headroom", 0, "spare rows for spawned flows, as a share of the cells; 0: nothing spawns").between(0, 16);
-    keys.real("spawn_length", 0.5, "a longer stride (the cube's edge is 2) leaves children behind").above(0);
-    keys.integer("max_spawn", 1, "most children of one stride").between(0, 16);
-    keys.real("arrive", 0.6, "share of the steps that an undisturbed flow needs").above(0).between(0, 1);
-    keys.real("noise", 0.1, "deviation of a move in training, in cells").at_least(0);
-    keys.real("surface_scale", 0.3, "root mean square of a target's cells").above(0);
-    keys.boolean("skip_arrived", true, "leave out steps in which no flow is alive, in time too; the figures stay the same");
-    keys.boolean("early_stop", false, "end a pass when enough flows have arrived, or no more do");
-    keys.integer("min_steps", 0, "early stop: steps before the first look; 0: the share model.arrive of them").between(0, 2048);
-    keys.real("stop_at", 0.95, "early stop: share of the flows that have arrived").above(0).between(0, 1);
-    keys.integer("patience", 3, "early stop: steps without another arrival").between(1, 2048);
-    keys.choice("mapper", "compact", {"compact", "deep"},
-                "how vectors become energies: one linear layer, or three with norms between them");
-    keys.choice("recompute", "none", {"none", "gates", "step"},
-                "what is computed again in the backward pass instead of being kept: nothing, the carrier's gates, all but states "
-                "and flows");
-    keys.add("text_bridge", bridge_schema());
-    keys.bytes("gradient_budget", "0B",
-               "gate gradients that may wait for the products of the weight gradients; 0B: 4 GiB, a quarter of the steps with "
-               "model.recompute");
-    return keys;
-}
-
-void set_energy_defaults(const std::string& preset, base::Schema& keys) {
-    const Profile& p = profile_of(preset);
-    keys.at("train.batch").initial = std::int64_t{p.batch};
-    keys.at("eval.batch").initial = kEvaluationBatch;
+    keys.add("hidden", c.hidden, "width of the carrier's state, even").between(2, 16384);
+    keys.add("layers", c.layers, "layers of the carrier").between(1, 16);
+    keys.add("steps", c.steps, "steps of a flow; 0: half the depth").between(0, 2048);
+    keys.add("headroom", c.headroom, "spare rows for spawned flows, as a share of the cells; 0: nothing spawns").between(0, 16);
+    keys.add("spawn_length", c.spawn_length, "a longer stride (the cube's edge is 2) leaves children behind").above(0);
+    keys.add("max_spawn", c.max_spawn, "most children of one stride").between(0, 16);
+    keys.add("arrive", c.arrive, "share of the steps that an undisturbed flow needs").above(0).between(0, 1);
+    keys.add("noise", c.noise, "deviation of a move in training, in cells").at_least(0);
+    keys.add("surface_scale", c.surface_scale, "root mean square of a target's cells").above(0);
+    keys.add("skip_arrived", c.skip_arrived, "leave out steps in which no flow is alive, in time too; the figures stay the same");
+    keys.add("early_stop", c.early_stop, "end a pass when enough flows have arrived, or no more do");
+    keys.add("min_steps", c.min_steps, "early stop: steps before the first look; 0: the share model.arrive of them")
+        .between(0, 2048);
+    keys.add("stop_at", c.stop_at, "early stop: share of the flows that have arrived").above(0).between(0, 1);
+    keys.add("patience", c.patience, "early stop: steps without another arrival").between(1, 2048);
+    keys.add_choice("mapper", c.mapper, {{"compact", MapperKind::compact}, {"deep", MapperKind::deep}},
+                    "how vectors become energies: one linear layer, or three with norms between them");
+    keys.add_choice("recompute", c.recompute, {{"none", Recompute::none}, {"gates", Recompute::gates}, {"step", Recompute::step}},
+                    "what is computed again in the backward pass instead of being kept: nothing, the carrier's gates, all but "
+                    "states and flows");
+    bridge_keys(keys, c.text_bridge);
+    keys.add_bytes(
+        "gradient_budget", c.gradient_budget,
+        "gate gradients that may wait for the products of the weight gradients; 0B: 4 GiB, a quarter of the steps with "
+        "model.recompute");
 }
 
 base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe, const data::Fields& fields) {
-    EnergyFlowConfig config;
-    const auto whole = [&](const char* key) { return static_cast<std::int32_t>(recipe.integer(std::string("model.") + key)); };
-    config.width = whole("width");
-    config.height = whole("height");
-    config.depth = whole("depth");
-    config.hidden = whole("hidden");
-    config.layers = whole("layers");
+    EnergyFlowConfig config = read_keys(energy_keys, recipe);
     const data::Field *vector = data::find_field(fields, "vector"), *inputs = data::find_field(fields, "input_tokens"),
                       *targets = data::find_field(fields, "target_tokens");
     if (vector != nullptr) config.embedding = vector->width;
-    config.steps = whole("steps");
-    config.headroom = recipe.real("model.headroom");
-    config.spawn_length = recipe.real("model.spawn_length");
-    config.max_spawn = whole("max_spawn");
-    config.arrive = recipe.real("model.arrive");
-    config.noise = recipe.real("model.noise");
-    config.surface_scale = recipe.real("model.surface_scale");
-    config.skip_arrived = recipe.boolean("model.skip_arrived");
-    config.early_stop = recipe.boolean("model.early_stop");
-    config.min_steps = whole("min_steps");
-    config.stop_at = recipe.real("model.stop_at");
-    config.patience = whole("patience");
-    config.mapper = recipe.text("model.mapper") == "deep" ? MapperKind::deep : MapperKind::compact;
-    const std::string& recompute = recipe.text("model.recompute");
-    config.recompute = recompute == "step" ? Recompute::step : recompute == "gates" ? Recompute::gates : Recompute::none;
-    config.gradient_budget = static_cast<std::int64_t>(recipe.bytes("model.gradient_budget"));
-    config.text_bridge = bridge_of(recipe);
     MILLRACE_TRY(validate(config));
     TextShape texts;
     if (inputs != nullptr && targets != nullptr) texts = {inputs->tokenizer, inputs->width, targets->width};
@@ -165,23 +141,89 @@ base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe
 
 }  // namespace
 
+std::vector<std::pair<std::int32_t, std::int32_t>> EnergyFlowConfig::chunks(std::int32_t rows, bool training,
+                                                                            std::int64_t step_bytes) const {
+    const std::int32_t total = step_count();
+    const std::int32_t length = training ? chunk_steps(*this, rows, step_bytes) : (total + 7) / 8;
+    std::vector<std::pair<std::int32_t, std::int32_t>> found;
+    // Undisturbed flows arrive together: where steps are skipped, a border lies there, and the rest is counted off from it.
+    const std::int32_t arrival = skip_arrived ? std::min(total, static_cast<std::int32_t>(std::ceil(1 / drift()))) : total;
+    for (std::int32_t end = arrival; end > 0; end -= length) found.emplace_back(std::max(0, end - length), end);
+    std::reverse(found.begin(), found.end());
+    for (std::int32_t first = arrival; first < total; first += length) found.emplace_back(first, std::min(total, first + length));
+    return found;
+}
+
+const char* name_of(Recompute recompute) {
+    constexpr const char* kNames[] = {"none", "gates", "step"};
+    return kNames[static_cast<int>(recompute)];
+}
+
+base::Status validate(const EnergyFlowConfig& c) {
+    const TextBridgeConfig& t = c.text_bridge;
+    const std::pair<bool, std::string> rules[] = {
+        {c.width >= 2 && c.height >= 2,
+         fmt::format("model.width = {} and model.height = {}: a surface needs at least 2 x 2 cells", c.width, c.height)},
+        {c.step_count() >= 1, fmt::format("model.depth = {} gives no step; model.depth = 2 would be the least", c.depth)},
+        {c.arrive * c.step_count() > 0.5,
+         fmt::format("model.arrive = {} of {} steps is less than half a step; a larger model.arrive would be right", c.arrive,
+                     c.step_count())},
+        {c.hidden % 2 == 0, fmt::format("model.hidden = {} must be even: the energy head has half of it", c.hidden)},
+        {!(c.headroom > 0) || c.spawn_length > 0,
+         fmt::format("model.spawn_length = {} must be positive when model.headroom > 0", c.spawn_length)},
+        {!t.enabled || (t.heads >= 1 && t.width % t.heads == 0),
+         fmt::format("model.text_bridge.width = {} must be a multiple of model.text_bridge.heads = {}", t.width, t.heads)},
+        {c.gradient_budget >= 0, fmt::format("model.gradient_budget = {} must not be negative", c.gradient_budget)}};
+    for (const auto& [obeyed, message] : rules)
+        if (!obeyed) return base::Error{message};
+    return base::ok();
+}
+
+base::Status check_capacity(const EnergyFlowConfig& c, std::int32_t samples) {
+    const double needed = static_cast<double>(samples) * c.cells(), capacity = std::floor(needed * (1 + c.headroom));
+    if (capacity < needed)
+        return base::Error{
+            fmt::format("model.headroom = {} gives {:.0f} rows to the {:.0f} flows of {} samples on {} x {} cells; "
+                        "model.headroom = 0 would be the least",
+                        c.headroom, capacity, needed, samples, c.width, c.height)};
+    // Weight gradients go over the rows of all steps at once; each has up to four states.
+    const double widest = capacity * (c.step_count() + 1) * 4 * std::max(c.hidden, 2);
+    if (constexpr double kMost = 1e12;
+        widest > kMost || capacity * (c.step_count() + 1) > std::numeric_limits<std::int32_t>::max())
+        return base::Error{
+            fmt::format("{} samples on {} x {} cells are {:.0f} flows of {} steps, more than a program can hold; a "
+                        "smaller batch would be right",
+                        samples, c.width, c.height, capacity, c.step_count())};
+    return base::ok();
+}
+
 Family energy_flow_family() {
-    Family family;
-    family.name = "energy_flow";
-    for (const Profile& profile : kProfiles) family.presets.emplace_back(profile.name);
-    family.schema = energy_schema;
-    family.make = make_energy_flow;
-    family.set_general_defaults = set_energy_defaults;
-    family.data = data::DataKind::pairs;
-    family.usual = {{"vector", data::Field::Kind::real, kTeacherWidth}, {"goal", data::Field::Kind::real, kTeacherWidth}};
-    family.token_keys = "model.text_bridge";
-    family.stored_data = stored_texts;
-    family.pictures = flow_pictures;
-    family.picture_options = {{"--plot-flows", "N", "how many flows to draw; 48, or all where there are fewer, unless given"}};
-    family.answer = answer_texts;
-    family.metrics = kEnergyMetrics;
-    family.measures = {"validation_loss", "validation_cosine", "retrieval_at_1"};
-    return family;
+    std::vector<std::string> presets;
+    for (const Profile& profile : kProfiles) presets.emplace_back(profile.name);
+    return {.name = "energy_flow",
+            .presets = std::move(presets),
+            .schema =
+                [](const std::string& preset) {
+                    const Profile& p = profile_of(preset);
+                    return schema_of(
+                        energy_keys,
+                        {.width = p.width, .height = p.height, .depth = p.depth, .hidden = p.hidden, .layers = p.layers});
+                },
+            .make = make_energy_flow,
+            .set_general_defaults =
+                [](const std::string& preset, base::Schema& keys) {
+                    keys.at("train.batch").initial = std::int64_t{profile_of(preset).batch};
+                    keys.at("eval.batch").initial = kEvaluationBatch;
+                },
+            .data = data::DataKind::pairs,
+            .usual = {{"vector", data::Field::Kind::real, kTeacherWidth}, {"goal", data::Field::Kind::real, kTeacherWidth}},
+            .token_keys = "model.text_bridge",
+            .measures = {"validation_loss", "validation_cosine", "retrieval_at_1"},
+            .metrics = kEnergyMetrics,
+            .stored_data = stored_texts,
+            .pictures = flow_pictures,
+            .picture_options = {{"--plot-flows", "N", "how many flows to draw; 48, or all where there are fewer, unless given"}},
+            .answer = answer_texts};
 }
 
 }  // namespace millrace::models

@@ -85,7 +85,7 @@ nn::Sequences TextBridge::gather(tape::Builder& builder, data::BatchSource& sour
 void TextBridge::learn(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& energies,
                        const tensor::View& surface) const {
     const nn::Sequences inputs = gather(builder, source, part, false, energies.rows);
-    nn::mse_penalty(builder, encode(builder, inputs), energies, config_.encode_weight, "text.encoder.loss");
+    nn::mse(builder, encode(builder, inputs), energies, {config_.encode_weight, false, "text.encoder.loss"});
     const nn::Sequences targets = gather(builder, source, part, true, surface.rows);
     nn::TokenLossOptions options;
     options.weight = config_.decode_weight;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/k1/ops/mix.h"
+#include "models/k1/ops/nodes.h"
 #include "nn/pointwise.h"
 #include "tape/record.h"
 
@@ -35,9 +35,6 @@ tape::Value mix_groups(tape::Builder& builder, const tape::Value& x, std::int32_
 }
 
 }  // namespace
-
-std::string K1::group_of(std::int32_t node) { return fmt::format("node.{}", node); }
-std::string K1::prefix_of(std::int32_t node) { return fmt::format("nodes.{}.", node); }
 
 base::Status K1::declare_body(tape::Store& store) {
     if (config_.policy.size() != 1 && config_.policy.size() != static_cast<std::size_t>(store.members()))

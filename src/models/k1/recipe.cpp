@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "base/split.h"
-#include "models/families.h"
-#include "models/go_on.h"
 #include "models/k1/k1.h"
 #include "models/k1/node_report.h"
-#include "models/k1/structure.h"
+#include "models/language_model.h"
+#include "models/registry.h"
 
 namespace millrace::models {
 namespace {
@@ -46,54 +45,63 @@ base::Result<std::vector<ChoosePolicy>> policies_of(const std::string& text) {
     return policies;
 }
 
-base::Schema k1_schema(const std::string& preset) {
-    using Counts = std::vector<std::int64_t>;
-    base::Schema keys;
-    add_language_keys(keys);
-    const bool debug = preset == "debug";
-    if (debug) {
-        keys.at("width").initial = std::int64_t{32};
-        keys.at("inner").initial = std::int64_t{64};
-    }
-    keys.integers("branching",
-                  debug              ? Counts{2, 2}
-                  : preset == "deep" ? Counts{4, 3, 2}
-                                     : Counts{3, 3},
-                  "children of a node, by level")
-        .between(1, 64)
-        .length(1, 8);
-    keys.integers("tree", {}, "parent of every node, -1 for the root, parents before children; empty: model.branching")
+struct K1Choice {
+    K1Config config;
+    std::vector<std::int64_t> branching{3, 3};
+    std::vector<std::int32_t> parents = {};
+    std::vector<double> weights = {};
+    std::string policy = "topk";
+};
+
+void k1_keys(Keys& keys, K1Choice& choice) {
+    K1Config& c = choice.config;
+    language_keys(keys, c.language);
+    keys.add("branching", choice.branching, "children of a node, by level").between(1, 64).length(1, 8);
+    keys.add("tree", choice.parents, "parent of every node, -1 for the root, parents before children; empty: model.branching")
         .between(-1, ops::kMostNodes - 1)
         .length(0, ops::kMostNodes);
-    keys.reals("weights", {}, "weight of every node in the mean over siblings; empty: all alike")
+    keys.add("weights", choice.weights, "weight of every node in the mean over siblings; empty: all alike")
         .above(0)
         .length(0, ops::kMostNodes);
-    keys.choice("topology", "tree", {"tree", "level"}, "tree: a node reads its parent; level: the mean over the level above");
-    keys.text("policy", "topk",
-              "which nodes a step updates: " + policy_names() +
-                  "; dense and random_k are controls. One for all members, or one of each, with commas")
+    keys.add_choice("topology", c.topology, {{"tree", Topology::tree}, {"level", Topology::level}},
+                    "tree: a node reads its parent; level: the mean over the level above");
+    keys.add("policy", choice.policy,
+             "which nodes a step updates: " + policy_names() +
+                 "; dense and random_k are controls. One for all members, or one of each, with commas")
         .by_member();
-    keys.integer("k", debug ? 3 : 5, "nodes that topk and random_k take").between(1, ops::kMostNodes);
-    keys.choice("update", "freeze", {"freeze", "zero_grad"}, "nodes not chosen keep their bits, or get a gradient of zero");
-    keys.integer("cooldown", 50, "path_cooldown, path_balance: steps before a node is updated again").at_least(0);
-    keys.real("explore", 0.15, "path_cooldown: share of steps that take a random child").between(0, 1);
-    return keys;
+    keys.add("k", c.count, "nodes that topk and random_k take").between(1, ops::kMostNodes);
+    keys.add_choice("update", c.zero_grad, {{"freeze", false}, {"zero_grad", true}},
+                    "nodes not chosen keep their bits, or get a gradient of zero");
+    keys.add("cooldown", c.cooldown, "path_cooldown, path_balance: steps before a node is updated again").at_least(0);
+    keys.add("explore", c.explore, "path_cooldown: share of steps that take a random child").between(0, 1);
 }
 
-base::Result<Tree> tree_of(const base::Recipe& recipe) {
+base::Schema k1_schema(const std::string& preset) {
+    K1Choice choice;
+    if (preset == "deep") choice.branching = {4, 3, 2};
+    if (preset == "debug") {
+        choice.branching = {2, 2};
+        choice.config.language.width = 32;
+        choice.config.language.inner = 64;
+        choice.config.count = 3;
+    }
+    return schema_of(k1_keys, choice);
+}
+
+base::Result<Tree> tree_of(const base::Recipe& recipe, const K1Choice& choice) {
     Tree tree;
-    for (const std::int64_t parent : recipe.integers("model.tree")) {
+    for (const std::int32_t parent : choice.parents) {
         const std::int32_t node = tree.nodes();
         if (node == 0 ? parent != -1 : parent < 0 || parent >= node)
             return recipe.bad("model.tree", fmt::format("model.tree has {} as the parent of node {}; {} would be right", parent,
                                                         node, node == 0 ? "-1" : fmt::format("0 to {}", node - 1)));
-        tree.parent.push_back(static_cast<std::int32_t>(parent));
+        tree.parent.push_back(parent);
     }
-    if (tree.parent.empty()) tree = Tree::regular(recipe.integers("model.branching"));
+    if (tree.parent.empty()) tree = Tree::regular(choice.branching);
     if (tree.nodes() > ops::kMostNodes)
         return base::Error{
             fmt::format("model.branching makes {} nodes; at most {} would be right", tree.nodes(), ops::kMostNodes)};
-    tree.weight = recipe.reals("model.weights");
+    tree.weight = choice.weights;
     if (!tree.weight.empty() && tree.weight.size() != tree.parent.size())
         return recipe.bad("model.weights", fmt::format("model.weights has {} entries for {} nodes; one of each would be right",
                                                        tree.weight.size(), tree.nodes()));
@@ -109,16 +117,12 @@ void set_labels(K1Config& config, const base::Recipe& recipe) {
 }
 
 base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const data::Fields& fields) {
-    K1Config config;
-    config.language = language_config(recipe, fields);
+    K1Choice choice = read_keys(k1_keys, recipe);
+    K1Config& config = choice.config;
+    take_fields(config.language, fields);
     MILLRACE_TRY(check(config.language));
-    MILLRACE_SET(config.tree, tree_of(recipe));
-    config.topology = recipe.text("model.topology") == "level" ? Topology::level : Topology::tree;
-    MILLRACE_SET(config.policy, policies_of(recipe.text("model.policy")));
-    config.count = static_cast<std::int32_t>(recipe.integer("model.k"));
-    config.zero_grad = recipe.text("model.update") == "zero_grad";
-    config.cooldown = static_cast<std::uint32_t>(recipe.integer("model.cooldown"));
-    config.explore = static_cast<float>(recipe.real("model.explore"));
+    MILLRACE_SET(config.tree, tree_of(recipe, choice));
+    MILLRACE_SET(config.policy, policies_of(choice.policy));
     set_labels(config, recipe);
     return std::unique_ptr<Model>(std::make_unique<K1>(std::move(config)));
 }
@@ -130,7 +134,6 @@ Family k1_family() {
     family.presets = {"debug", "base", "deep", "continual"};
     family.schema = k1_schema;
     family.make = make_k1;
-    family.go_on = [](const PromptRequest& request) { return go_on(request, make_k1); };
     family.structure = tree_structure();
     family.run_report = report_nodes;
     return family;

@@ -1,5 +1,5 @@
 #include "base/processors.h"
-#include "models/leak_cnn/recipe.h"
+#include "models/leak_cnn/leak_cnn.h"
 
 #include <fmt/format.h>
 
@@ -13,15 +13,11 @@
 #include <thread>
 
 #include "data/recordings/resident_recordings.h"
-#include "data/sound/folder_source.h"
 #include "data/sound/resample.h"
-#include "models/backend_options.h"
+#include "data/sound/sound_set.h"
 #include "models/leak_cnn/leak_cnn.h"
-#include "models/leak_cnn/ops/mel.h"
-#include "models/leak_cnn/stored.h"
-#include "models/leak_cnn/voting.h"
+#include "models/leak_cnn/ops/sounds.h"
 #include "models/weights.h"
-#include "tape/program.h"
 #include "tape/record.h"
 
 namespace millrace::models {
@@ -74,29 +70,13 @@ void hear(const std::vector<fs::path>& files, std::size_t first, data::Resampler
     work();
 }
 
-/// A model with a store, and one program over the windows of kBatch recordings.
-class Detector {
-public:
-    static base::Result<std::unique_ptr<Detector>> create(const ClassifyRequest& request, const RecordingData& stored);
-    /// Room for what votes() takes.
-    [[nodiscard]] Batch batch() const;
-    /// The votes of every recording, one after the other.
-    std::vector<double> votes(const Batch& batch);
-    [[nodiscard]] const std::string& device() const { return device_; }
-    [[nodiscard]] const VotingRules& rules() const { return rules_; }
-    base::Status check() { return backend_->check(); }
-
-private:
-    std::string device_;
-    std::unique_ptr<ops::Backend> backend_;
-    std::unique_ptr<tape::Store> store_;
-    std::unique_ptr<data::ResidentRecordings> source_;
-    std::unique_ptr<LeakCnn> model_;
-    std::unique_ptr<tape::Arena> arena_;
-    std::unique_ptr<tape::Program> program_;
-    std::vector<tensor::View> kept_;
-    tensor::View samples_;  ///< f32 [1, 1, windows, 512] where the program begins with them; else absent
-    VotingRules rules_;
+/// A program over the windows of kBatch recordings.
+struct Detector {
+    std::unique_ptr<data::ResidentRecordings> source = {};
+    std::unique_ptr<TrainedModel> trained = {};
+    std::vector<tensor::View> kept = {};
+    tensor::View samples = {};  ///< f32 [1, 1, windows, 512] where the program begins with them; else absent
+    VotingRules rules = {};
 };
 
 /// Silence in place of recordings that are still to come.
@@ -116,78 +96,59 @@ std::shared_ptr<const data::RecordingSet> placeholders(const RecordingData& stor
     return set;
 }
 
-base::Result<std::unique_ptr<Detector>> Detector::create(const ClassifyRequest& request, const RecordingData& stored) {
+base::Result<Detector> make_detector(const ClassifyRequest& request, const RecordingData& stored) {
     if (stored.scaling.mean.size() != data::kMelBands ||
         stored.classes.together != std::vector<std::int32_t>{data::kLongs, data::kShorts})
         return base::Error{fmt::format("the run was trained on other windows than {} x {} of {} bands, which sound files give",
                                        data::kLongs, data::kShorts, data::kMelBands)};
-    std::unique_ptr<Detector> made(new Detector);
-    made->source_ = std::make_unique<data::ResidentRecordings>(placeholders(stored));
-    MILLRACE_LET(config, leak_cnn_config(request.recipe, made->source_->fields()));
-    made->model_ = std::make_unique<LeakCnn>(std::move(config));
-    MILLRACE_LET(backend, ops::make_backend(request.device, backend_options(request.recipe, request.device, request.precision)));
-    made->backend_ = std::move(backend);
-    made->device_ = fmt::format("{}: {}", ops::name_of(request.device), made->backend_->description());
-    tape::StoreOptions store_options;
-    store_options.members = static_cast<int>(request.checkpoint.members.size());
-    store_options.precision = request.precision;
-    store_options.ring_capacity = 1;
-    store_options.first_moment = store_options.second_moment = false;
-    made->store_ = std::make_unique<tape::Store>(*made->backend_, store_options);
-    tape::Store& store = *made->store_;
-    MILLRACE_TRY(made->model_->declare(store));
-    MILLRACE_TRY(made->source_->declare(store));
+    Detector made;
+    made.source = std::make_unique<data::ResidentRecordings>(placeholders(stored));
+    MILLRACE_LET(config, leak_cnn_config(request.recipe, made.source->fields()));
+    auto detecting = std::make_unique<LeakCnn>(std::move(config));
+    LeakCnn& model = *detecting;
     constexpr auto windows = static_cast<std::int32_t>(kBatch * data::kLongs * data::kShorts);
-    if (request.device == ops::DeviceKind::cuda)
-        made->samples_ = store.add_data("samples", tensor::DType::f32, windows, data::kShortWindow);
-    MILLRACE_TRY(store.allocate());
-    store.initialize(std::vector<std::uint64_t>(request.checkpoint.members.size(), 1));
-    MILLRACE_TRY(made->source_->upload(store));
-    MILLRACE_TRY(load_weights(store, request.checkpoint, false, made->model_->attachments()));
-
-    tape::BuildOptions build;
-    build.training = false;
-    tape::Builder builder(store, build);
-    if (made->samples_.present())
-        builder.append(tape::record_of(&ops::mel_bands::kDef, ops::MelBandsParams{}, "mel",
-                                       {made->samples_, made->source_->features(data::Part::test)}));
-    made->kept_ = made->model_->build(builder, *made->source_, data::Part::test, windows).kept;
-    for (tensor::View& view : made->kept_) {
+    const auto declare = [&](tape::Store& store) {
+        if (request.device == ops::DeviceKind::cuda)
+            made.samples = store.add_data("samples", tensor::DType::f32, windows, data::kShortWindow);
+        return made.source->declare(store);
+    };
+    const auto build = [&](tape::Builder& builder) {
+        if (made.samples.present())
+            builder.append(tape::record_of(&ops::mel_bands::kDef, ops::MelBandsParams{}, "mel",
+                                           {made.samples, made.source->features(data::Part::test)}));
+        made.kept = model.build(builder, *made.source, data::Part::test, windows).kept;
+    };
+    MILLRACE_SET(made.trained, TrainedModel::create(request, std::move(detecting), "classify", declare, build));
+    MILLRACE_TRY(made.source->upload(made.trained->store()));
+    for (tensor::View& view : made.kept) {
         view.offset += static_cast<std::int64_t>(request.member) * view.stride_k;
         view.k = 1;
     }
-    made->arena_ = std::make_unique<tape::Arena>(*made->backend_);
-    made->program_ = std::make_unique<tape::Program>("classify", store, std::move(builder), *made->arena_);
-    MILLRACE_TRY(made->arena_->allocate());
-    MILLRACE_TRY(made->program_->prepare());
-    made->rules_ = made->model_->rules(data::Part::test, static_cast<int>(request.member));
+    made.rules = model.rules(data::Part::test, static_cast<int>(request.member));
     return made;
 }
 
-Batch Detector::batch() const {
-    if (samples_.present()) return {std::vector<float>(kBatch * data::kSoundSamples), {}};
-    return {{}, std::vector<std::uint16_t>(kBatch * data::kRecordingMels)};
-}
-
-std::vector<double> Detector::votes(const Batch& batch) {
-    if (samples_.present())
-        store_->write(samples_, batch.samples.data(), batch.samples.size() * sizeof(float));
+/// The votes of every recording, one after the other.
+std::vector<double> votes_by(const Detector& detector, const Batch& batch) {
+    if (detector.samples.present())
+        detector.trained->store().write(detector.samples, batch.samples);
     else
-        source_->write_features(*store_, data::Part::test, batch.features);
-    program_->run();
-    const std::vector<double> logits = program_->read(kept_[0]), leak = program_->read(kept_[1]);
+        detector.source->write_features(detector.trained->store(), data::Part::test, batch.features);
+    tape::Program& program = detector.trained->program();
+    program.run();
+    const std::vector<double> logits = program.read(detector.kept[0]), leak = program.read(detector.kept[1]);
     const std::size_t classes = logits.size() / leak.size();
     std::vector<double> windows;
     for (std::size_t i = 0; i < leak.size(); ++i)
-        windows.push_back(window_probability(logits.data() + i * classes, classes, leak[i], rules_));
-    return votes_of(windows, rules_);
+        windows.push_back(window_probability(logits.data() + i * classes, classes, leak[i], detector.rules));
+    return votes_of(windows, detector.rules);
 }
 
 /// The row of a recording that was read.
 std::vector<io::Cell> row_of(const std::string& path, const double* votes, const Detector& detector, const Heard& heard,
                              bool& found) {
-    const auto count = static_cast<std::size_t>(detector.rules().votes);
-    const double threshold = *detector.rules().threshold;
+    const auto count = static_cast<std::size_t>(detector.rules.votes);
+    const double threshold = *detector.rules.threshold;
     found = decides(votes, count, threshold);
     double sum = 0;
     std::string each;
@@ -212,19 +173,21 @@ std::vector<io::Cell> row_of(const std::string& path, const double* votes, const
 base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
     MILLRACE_LET(files, data::find_files(request.in, data::kSoundEndings, "WAV or FLAC file"));
     MILLRACE_LET(stored, stored_recordings(request.checkpoint));
-    MILLRACE_LET(detector, Detector::create(request, stored));
+    MILLRACE_LET(detector, make_detector(request, stored));
     ClassifyReport report;
-    report.device = detector->device();
+    report.device = detector.trained->device();
     const auto begin = std::chrono::steady_clock::now();
     data::Resamplers resamplers(data::kSoundRate);
-    Batch batch = detector->batch();
+    const bool sounds = detector.samples.present();
+    Batch batch{std::vector<float>(sounds ? kBatch * data::kSoundSamples : 0),
+                std::vector<std::uint16_t>(sounds ? 0 : kBatch * data::kRecordingMels)};
     std::uint64_t positives = 0;
     MILLRACE_TRY(request.rows.begin(columns_of(stored.classes), files.size(), 1));
     for (std::size_t first = 0; first < files.size(); first += kBatch) {
         std::vector<Heard> heard(std::min(kBatch, files.size() - first));
         hear(files, first, resamplers, stored.classes.repeats, heard, batch);
-        const std::vector<double> votes = detector->votes(batch);
-        MILLRACE_TRY(detector->check());
+        const std::vector<double> votes = votes_by(detector, batch);
+        MILLRACE_TRY(detector.trained->check());
         for (std::size_t i = 0; i < heard.size(); ++i) {
             const std::string path = files[first + i].string();
             const std::span own = std::span(votes).subspan(i * data::kLongs, data::kLongs);
@@ -232,7 +195,7 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
                 heard[i].error = "the model's answer is not a number; samples far beyond full scale have no finite features";
             bool found = false;
             std::vector<io::Cell> row{path, {}, {}, {}, {}, "error: " + heard[i].error};
-            if (heard[i].error.empty()) row = row_of(path, own.data(), *detector, heard[i], found);
+            if (heard[i].error.empty()) row = row_of(path, own.data(), detector, heard[i], found);
             const auto* mean = std::get_if<double>(&row[2]);
             const float value = mean != nullptr ? static_cast<float>(*mean) : std::numeric_limits<float>::quiet_NaN();
             MILLRACE_TRY(request.rows.add(row, std::span(&value, 1)));
@@ -245,7 +208,7 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     report.summary = fmt::format(
         "{} of {} recordings are {} (half of {} votes at {:.2f} or more)", positives, files.size() - report.failed,
-        stored.classes.names[static_cast<std::size_t>(stored.classes.positive)], data::kLongs, *detector->rules().threshold);
+        stored.classes.names[static_cast<std::size_t>(stored.classes.positive)], data::kLongs, *detector.rules.threshold);
     return report;
 }
 

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 
-#include "models/class_weights.h"
-#include "models/leak_cnn/ops/lines.h"
-#include "models/leak_cnn/ops/weighted.h"
-#include "models/leak_cnn/stored.h"
+#include "models/leak_cnn/leak_cnn.h"
+#include "models/leak_cnn/ops/sounds.h"
+#include "models/task.h"
 #include "nn/losses.h"
 #include "nn/slot_target.h"
 
@@ -55,9 +54,6 @@ std::vector<double> class_weights(const LeakCnnConfig& config, std::size_t membe
 }
 
 base::Status LeakCnn::declare(tape::Store& store) {
-    // A static library's object is linked only where another one uses it.
-    for (const ops::Rewrite* rewrite : {&ops::line_forward_rewrite::kRewrite, &ops::line_backward_rewrite::kRewrite})
-        MILLRACE_ASSERT(rewrite->fused != nullptr, "a rewrite is not registered");
     store_ = &store;
     convs_.clear();
     std::int32_t bands = config_.bands, in = 1;

@@ -1,4 +1,4 @@
-#include "models/leak_cnn/voting.h"
+#include "models/leak_cnn/leak_cnn.h"
 
 #include <fmt/format.h>
 

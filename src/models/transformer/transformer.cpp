@@ -2,29 +2,32 @@
 
 #include <fmt/format.h>
 
-#include "models/families.h"
-#include "models/go_on.h"
+#include "models/language_model.h"
+#include "models/registry.h"
 
 namespace millrace::models {
 namespace {
 
+struct TransformerChoice {
+    LanguageConfig language;
+    std::int32_t depth = 4;
+};
+
+void transformer_keys(Keys& keys, TransformerChoice& choice) {
+    language_keys(keys, choice.language);
+    keys.add("depth", choice.depth, "layers").between(1, 256);
+}
+
 base::Schema transformer_schema(const std::string& preset) {
-    base::Schema keys;
-    add_language_keys(keys);
-    keys.integer("depth", 4, "layers").between(1, 256);
-    if (preset == "debug") {
-        keys.at("width").initial = std::int64_t{32};
-        keys.at("inner").initial = std::int64_t{64};
-        keys.at("depth").initial = std::int64_t{2};
-    }
-    return keys;
+    const TransformerChoice debug{.language = {.width = 32, .inner = 64}, .depth = 2};
+    return schema_of(transformer_keys, preset == "debug" ? debug : TransformerChoice{});
 }
 
 base::Result<std::unique_ptr<Model>> make_transformer(const base::Recipe& recipe, const data::Fields& fields) {
-    LanguageConfig config = language_config(recipe, fields);
-    MILLRACE_TRY(check(config));
-    return std::unique_ptr<Model>(
-        std::make_unique<Transformer>(std::move(config), static_cast<std::int32_t>(recipe.integer("model.depth"))));
+    TransformerChoice choice = read_keys(transformer_keys, recipe);
+    take_fields(choice.language, fields);
+    MILLRACE_TRY(check(choice.language));
+    return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(choice.language), choice.depth));
 }
 
 }  // namespace
@@ -54,7 +57,6 @@ Family transformer_family() {
     family.presets = {"debug", "base"};
     family.schema = transformer_schema;
     family.make = make_transformer;
-    family.go_on = [](const PromptRequest& request) { return go_on(request, make_transformer); };
     return family;
 }
 

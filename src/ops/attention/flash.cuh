@@ -5,7 +5,7 @@
 
 #include "ops/attention/attention.cuh"
 #include "ops/cuda/async_copy.cuh"
-#include "ops/tile/mma.cuh"
+#include "ops/tile/element.cuh"
 
 namespace millrace::ops::cuda {
 

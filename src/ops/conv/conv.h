@@ -7,7 +7,6 @@
 
 namespace millrace::ops {
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// A map of height x width positions with C channels is a row of a matrix, channels last: column (h * width + w) * C + c.

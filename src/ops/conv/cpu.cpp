@@ -1,14 +1,11 @@
 #include <algorithm>
 
 #include "ops/conv/cpu_product.h"
-#include "ops/conv/pool_loops.h"
 #include "ops/cpu/kernel.h"
-#include "ops/cpu/random_mask.h"
 
 namespace millrace::ops::cpu {
 namespace {
 
-using tensor::DType;
 using tensor::Operand;
 
 constexpr int kPieces = 32;  ///< of a batch, each with weight gradients of its own: fixed, so that threads leave no trace
@@ -30,13 +27,6 @@ void drop(const SimdKernels& simd, const ConvParams& p, const Operand& state, co
     for (int col = 0; col < y.cols && places != nullptr; ++col) places[col] = factors[col] == 0 ? kNothingChosen : places[col];
 }
 
-/// Rows of y in the order of the contract from rows with channels last, and back.
-void channels_first(const SimdKernels& simd, int positions, int channels, const float* in, float* out) {
-    simd.transpose(positions, channels, in, channels, out, positions);
-}
-void channels_last(const SimdKernels& simd, int positions, int channels, const float* in, float* out) {
-    simd.transpose(channels, positions, in, positions, out, channels);
-}
 void transpose_bytes(int rows, int cols, const std::uint8_t* in, std::uint8_t* out) {
     for (int r = 0; r < rows; ++r)
         for (int c = 0; c < cols; ++c) out[c * rows + r] = in[r * cols + c];
@@ -90,15 +80,14 @@ private:
         const float* shift = b_[bias].present() ? b_[bias].at<float>(member) : nullptr;
         const PoolWindow window{
             p_.out, p_.pool_h, p_.pool_w, product_.row_pitch() * product_.result_stride(), product_.result_stride(), p_.relu};
-        const PoolLoops& loops = MILLRACE_ISA_PICK(pool_loops, context_.simd.vector_bytes);
         for (int at = 0; at < positions; ++at) {
             const std::int64_t first = std::int64_t{at / p_.pooled_w()} * p_.pool_h * product_.row_pitch() +
                                        std::int64_t{at % p_.pooled_w()} * p_.pool_w;
-            loops.forward(window, u + first * product_.result_stride(), shift, values + std::int64_t{at} * p_.out,
-                          bytes != nullptr ? bytes + std::int64_t{at} * p_.out : nullptr);
+            context_.simd.pool_forward(window, u + first * product_.result_stride(), shift, values + std::int64_t{at} * p_.out,
+                                       bytes != nullptr ? bytes + std::int64_t{at} * p_.out : nullptr);
         }
         if (p_.channels_first) {
-            channels_first(context_.simd, positions, p_.out, values, out);
+            context_.simd.transpose(positions, p_.out, values, p_.out, out, positions);
             if (places != nullptr) transpose_bytes(positions, p_.out, bytes, places);
         }
         if (p_.dropout > 0) drop(context_.simd, p_, b_[state], b_[y], member, row, ordered, places);
@@ -196,7 +185,7 @@ private:
         }
         if (p_.channels_first) {
             float* last = ordered + p_.out_columns();
-            channels_last(context_.simd, positions, p_.out, values, last);
+            context_.simd.transpose(p_.out, positions, values, positions, last, p_.out);
             values = last;
             if (places != nullptr) {
                 auto* bytes = reinterpret_cast<std::uint8_t*>(last + p_.out_columns());
@@ -207,13 +196,12 @@ private:
         std::fill_n(dz, back_.padded_floats(), 0.0f);
         float* inside = dz + back_.first_inside();
         const PoolWindow window{p_.out, p_.pool_h, p_.pool_w, std::ptrdiff_t{back_.row_pitch()} * p_.out, p_.out, p_.relu};
-        const PoolLoops& loops = MILLRACE_ISA_PICK(pool_loops, context_.simd.vector_bytes);
         for (int at = 0; at < positions; ++at) {
             const std::int64_t first =
                 std::int64_t{at / p_.pooled_w()} * p_.pool_h * back_.row_pitch() + std::int64_t{at % p_.pooled_w()} * p_.pool_w;
             const std::int64_t from = std::int64_t{at} * p_.out;
             if (places != nullptr)
-                loops.backward(window, values + from, places + from, inside + first * p_.out);
+                context_.simd.pool_backward(window, values + from, places + from, inside + first * p_.out);
             else
                 std::copy_n(values + from, p_.out, inside + first * p_.out);
         }

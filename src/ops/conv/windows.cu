@@ -4,7 +4,6 @@
 
 #include "ops/conv/conv_args.cuh"
 #include "ops/cuda/context.h"
-#include "ops/cuda/run.cuh"
 #include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda {
@@ -285,12 +284,6 @@ KernelPtr make_pass(Context& c, void (*kernel)(ConvArgs<T>, Mat<M>, Chunk), cons
 }
 
 template <class T>
-KernelPtr make_order(Context& c, const ConvArgs<T>& a, const Operand& ordered) {
-    return make_launch(c, order_kernel<T>, grid_of(a, std::int64_t{ordered.rows} * ordered.cols), dim3(kThreads), 0, a, ordered,
-                       Chunk{});
-}
-
-template <class T>
 KernelResult make_forward(Context& c, const Bound& b) {
     using namespace conv_forward;
     auto a = conv_forward_args<T>(b);
@@ -303,7 +296,7 @@ KernelResult make_forward(Context& c, const Bound& b) {
             sums = matrix_of(DType::f32, a.members, at_once * positions, p.out);
     MILLRACE_LET(memory, lend_matrices(c, {&ordered, &windows, &sums}));
     Kernels steps;
-    steps.push_back(make_order(c, a, ordered));
+    steps.push_back(make_pass(c, order_kernel<T>, a, ordered, Chunk{0, p.out}, cols));
     MILLRACE_TRY(for_each_chunk(a.rows, at_once, [&](const Chunk& chunk) -> base::Status {
         const Operand left = of_chunk(windows, p, chunk), out = of_chunk(sums, p, chunk);
         steps.push_back(make_pass(c, windows_kernel<T>, a, left, chunk, positions * (cols / kRun<T>)));
@@ -332,7 +325,7 @@ KernelResult make_backward(Context& c, const Bound& b) {
             back = matrix_of(DType::f32, a.members, needs_dx ? at_once * positions : 0, cols);
     MILLRACE_LET(memory, lend_matrices(c, {&ordered, &dw_ordered, &windows, &gradients, &back}));
     Kernels steps;
-    if (needs_dx) steps.push_back(make_order(c, a, ordered));
+    if (needs_dx) steps.push_back(make_pass(c, order_kernel<T>, a, ordered, Chunk{0, p.out}, cols));
     MILLRACE_TRY(for_each_chunk(a.rows, at_once, [&](const Chunk& chunk) -> base::Status {
         const Operand dz = of_chunk(gradients, p, chunk), in = of_chunk(windows, p, chunk);
         const bool later = chunk.first > 0;

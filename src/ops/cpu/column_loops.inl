@@ -1,6 +1,6 @@
-// Loops over blocks of columns and over flat arenas, written so that the compiler vectorises them. Included by simd_*.cpp inside
-// namespace millrace::ops::cpu after gemm_tiles.inl. No functions of the standard library with inline bodies: those would be
-// shared between files compiled for different instruction sets.
+// Loops over blocks of columns and over flat arenas, written so that the compiler vectorises them. Included by kernels.simd.cpp
+// inside namespace millrace::ops::cpu after gemm_tiles.inl. No functions of the standard library with inline bodies: those would
+// be shared between files compiled for different instruction sets.
 
 namespace {
 
@@ -105,29 +105,34 @@ inline void apply_slope(std::uint8_t kind, int cols, const float* __restrict u, 
     }
 }
 
-void column_sums(int rows, int cols, const float* x, std::int64_t stride, float* sums) {
-    for (int c = 0; c < cols; ++c) sums[c] = 0;
+/// N sums over rows per column, kSumRows of them at a time: add(row, parts) adds what a row gives.
+template <int N, class Add>
+inline __attribute__((always_inline)) void sum_rows(int rows, int cols, float (&sums)[N][kMaxColumns], Add add) {
     for (int begin = 0; begin < rows; begin += kSumRows) {
         const int end = begin + kSumRows < rows ? begin + kSumRows : rows;
-        float part[kMaxColumns] = {};
-        for (int r = begin; r < end; ++r, x += stride) {
-            for (int c = 0; c < cols; ++c) part[c] += x[c];
+        float parts[N][kMaxColumns] = {};
+        for (int r = begin; r < end; ++r) add(r, parts);
+        for (int i = 0; i < N; ++i) {
+            for (int c = 0; c < cols; ++c) sums[i][c] += parts[i][c];
         }
-        for (int c = 0; c < cols; ++c) sums[c] += part[c];
     }
 }
 
-void column_squares(int rows, int cols, const float* x, std::int64_t stride, const float* __restrict mean,
-                    float* __restrict sums) {
-    for (int c = 0; c < cols; ++c) sums[c] = 0;
-    for (int begin = 0; begin < rows; begin += kSumRows) {
-        const int end = begin + kSumRows < rows ? begin + kSumRows : rows;
-        float part[kMaxColumns] = {};
-        for (int r = begin; r < end; ++r, x += stride) {
-            for (int c = 0; c < cols; ++c) part[c] += (x[c] - mean[c]) * (x[c] - mean[c]);
-        }
-        for (int c = 0; c < cols; ++c) sums[c] += part[c];
-    }
+void column_sums(int rows, int cols, const float* x, std::int64_t stride, float* sums) {
+    float sum[1][kMaxColumns] = {};
+    sum_rows(rows, cols, sum, [=](int r, float(&part)[1][kMaxColumns]) {
+        for (int c = 0; c < cols; ++c) part[0][c] += x[r * stride + c];
+    });
+    for (int c = 0; c < cols; ++c) sums[c] = sum[0][c];
+}
+
+void column_squares(int rows, int cols, const float* x, std::int64_t stride, const float* __restrict mean, float* sums) {
+    float sum[1][kMaxColumns] = {};
+    sum_rows(rows, cols, sum, [=](int r, float(&part)[1][kMaxColumns]) {
+        const float* row = x + r * stride;
+        for (int c = 0; c < cols; ++c) part[0][c] += (row[c] - mean[c]) * (row[c] - mean[c]);
+    });
+    for (int c = 0; c < cols; ++c) sums[c] = sum[0][c];
 }
 
 /// y = act-output u under the mask of `words`.
@@ -191,36 +196,30 @@ void column_backward(const ColumnBackward& pass) {
     const ColumnBackward p = pass;  // a copy that no store can alias
     RowWords random;
     const int cols = p.cols;
-    float u[kMaxColumns], d[kMaxColumns], sum[kMaxColumns] = {}, sum_saved[kMaxColumns] = {};
-    for (int begin = 0; begin < p.rows; begin += kSumRows) {
-        const int end = begin + kSumRows < p.rows ? begin + kSumRows : p.rows;
-        float part[kMaxColumns] = {}, part_saved[kMaxColumns] = {};
-        for (int r = begin; r < end; ++r) {
-            const float* saved = p.saved != nullptr ? p.saved + r * p.saved_stride : nullptr;
-            const float* input = saved;
-            if (p.gamma != nullptr) {
-                for (int c = 0; c < cols; ++c) u[c] = p.gamma[c] * saved[c] + p.beta[c];
-                input = u;
-            }
-            const std::uint64_t element = p.element + static_cast<std::uint64_t>(r) * p.element_stride;
-            const std::uint32_t* words =
-                p.threshold != 0 ? random.row(p.random, element, p.element_stride, cols, p.rows - r) : nullptr;
-            row_backward(p, p.dy + r * p.dy_stride, input, words, d);
-            if (p.sum_saved != nullptr) {
-                for (int c = 0; c < cols; ++c) part_saved[c] += d[c] * saved[c];
-            }
-            float* du = p.du + r * p.du_stride;
-            for (int c = 0; c < cols; ++c) {
-                du[c] = d[c];
-                part[c] += d[c];
-            }
+    float u[kMaxColumns], d[kMaxColumns], sums[2][kMaxColumns] = {};
+    sum_rows(p.rows, cols, sums, [&](int r, float(&parts)[2][kMaxColumns]) {
+        const float* saved = p.saved != nullptr ? p.saved + r * p.saved_stride : nullptr;
+        const float* input = saved;
+        if (p.gamma != nullptr) {
+            for (int c = 0; c < cols; ++c) u[c] = p.gamma[c] * saved[c] + p.beta[c];
+            input = u;
         }
-        for (int c = 0; c < cols; ++c) sum[c] += part[c];
-        for (int c = 0; c < cols; ++c) sum_saved[c] += part_saved[c];
-    }
-    for (int c = 0; c < cols; ++c) p.sum[c] = sum[c];
+        const std::uint64_t element = p.element + static_cast<std::uint64_t>(r) * p.element_stride;
+        const std::uint32_t* words =
+            p.threshold != 0 ? random.row(p.random, element, p.element_stride, cols, p.rows - r) : nullptr;
+        row_backward(p, p.dy + r * p.dy_stride, input, words, d);
+        if (p.sum_saved != nullptr) {
+            for (int c = 0; c < cols; ++c) parts[1][c] += d[c] * saved[c];
+        }
+        float* du = p.du + r * p.du_stride;
+        for (int c = 0; c < cols; ++c) {
+            du[c] = d[c];
+            parts[0][c] += d[c];
+        }
+    });
+    for (int c = 0; c < cols; ++c) p.sum[c] = sums[0][c];
     if (p.sum_saved != nullptr) {
-        for (int c = 0; c < cols; ++c) p.sum_saved[c] = sum_saved[c];
+        for (int c = 0; c < cols; ++c) p.sum_saved[c] = sums[1][c];
     }
 }
 
@@ -262,19 +261,6 @@ void sgd(std::int64_t n, const SgdStep& step, float* __restrict p, const float* 
             p[i] -= s.rate * m[i];
         }
     }
-}
-
-double sum_of_squares(std::int64_t n, const float* x) {
-    constexpr int kLanes = 16;  // a fixed number of chains, so that the sum does not depend on the vector width
-    double lane[kLanes] = {};
-    std::int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-        for (int j = 0; j < kLanes; ++j) lane[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
-    }
-    for (int j = 0; i < n; ++i, ++j) lane[j] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    double sum = 0;
-    for (double part : lane) sum += part;
-    return sum;
 }
 
 void pixels(std::int64_t n, const std::uint8_t* __restrict in, float scale, float shift, float* __restrict out) {

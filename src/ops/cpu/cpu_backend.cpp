@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "ops/check.h"
-#include "ops/cpu/context.h"
-#include "ops/cpu/tables.h"
+#include "ops/cpu/kernel.h"
 #include "ops/host_backend.h"
 
 namespace millrace::ops::cpu {
@@ -19,7 +19,7 @@ constexpr tensor::DType kReals[] = {tensor::DType::f32};
 class CpuBackend final : public HostBackend {
 public:
     CpuBackend(const BackendOptions& options, const SimdKernels& table)
-        : context_(options.threads, table, options.group), off_(options.rewrites_off) {}
+        : HostBackend(options), context_(options.threads, table, options.group) {}
 
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cpu; }
     [[nodiscard]] base::Status check() override { return std::exchange(context_.group_error, base::ok()); }
@@ -33,35 +33,44 @@ public:
     }
     [[nodiscard]] WorkingMemory measure_shared(std::span<const Bound> records) override {
         const Scratch::Wanted before = context_.scratch.want({});
-        for (const Bound& record : records)
-            if (record.record->op->cpu != nullptr && check_record(*record.record, kReals).ok())
-                (void)record.record->op->cpu(context_, record);
+        for (const Bound& record : records) (void)make(record);
         return context_.scratch.memory(context_.scratch.want(before));
-    }
-    [[nodiscard]] base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
-                                                                             std::span<const Section> sections,
-                                                                             std::span<std::byte> /*scratch*/) override {
-        std::vector<std::unique_ptr<Kernel>> kernels;
-        kernels.reserve(records.size());
-        for (std::size_t i = 0; i < records.size(); ++i) {
-            const OpDef& op = *records[i].record->op;
-            if (op.cpu == nullptr) return missing_operator(op, DeviceKind::cpu);
-            MILLRACE_TRY(check_record(*records[i].record, kReals));
-            MILLRACE_LET(kernel, op.cpu(context_, records[i]));
-            kernel->first = i;
-            kernels.push_back(std::move(kernel));
-        }
-        MILLRACE_TRY(context_.scratch.allocate());
-        gather_regions(records, sections, kernels);
-        return kernels;
     }
 
 private:
+    [[nodiscard]] KernelResult make(const Bound& bound) override {
+        const OpDef& op = *bound.record->op;
+        if (op.cpu == nullptr) return missing_operator(op, DeviceKind::cpu);
+        MILLRACE_TRY(check_record(*bound.record, kReals));
+        return op.cpu(context_, bound);
+    }
+    [[nodiscard]] base::Status finish() override { return context_.scratch.allocate(); }
+
     Context context_;
-    std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
 };
 
 }  // namespace
+
+std::vector<const SimdKernels*> tables() {
+    std::vector<const SimdKernels*> all;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) all.push_back(&avx512::simd_kernels);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&avx2::simd_kernels);
+#endif
+    all.push_back(&portable::simd_kernels);
+    return all;
+}
+
+base::Result<const SimdKernels*> find_table(std::string_view id) {
+    const std::vector<const SimdKernels*> all = tables();
+    if (id.empty()) return all.front();
+    std::string ids;
+    for (const SimdKernels* table : all) {
+        if (id == table->id) return table;
+        ids += (ids.empty() ? "" : ", ") + std::string(table->id);
+    }
+    return base::Error{fmt::format("this machine has no CPU kernels '{}'; it can run {}", id, ids)};
+}
 
 base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options) {
     constexpr int kMostThreads = 1024;

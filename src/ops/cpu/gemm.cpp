@@ -56,35 +56,23 @@ const float* ForwardProduct::panel(int member, int group, int panel_index, int d
     return context_.scratch.shared() + shared_offset_ + ((matrix * panels_ + panel_index) * x_.cols + depth) * context_.simd.nr;
 }
 
-void ForwardProduct::pack() const noexcept {
-    const int nr = context_.simd.nr;
-    const int tasks = packed_members_ * packed_groups_ * panels_;
-    const bool parallel = parallel_ && x_.count() >= kParallelElements;
-    context_.pool.for_each_if(parallel, tasks, [&](int task, int) {
-        const int p = task % panels_, group = task / panels_ % packed_groups_, member = task / panels_ / packed_groups_;
-        const int rows = std::min(nr, x_.rows - p * nr);
-        context_.simd.pack_transposed(x_.cols, x_.at<float>(member, group, std::int64_t{p} * nr), x_.stride_row, rows, nr,
-                                      const_cast<float*>(panel(member, group, p, 0)));
-    });
-}
-
 void ForwardProduct::pack(const std::int32_t* rows, const std::int32_t* counts) const noexcept {
-    const int nr = context_.simd.nr;
-    context_.pool.for_each_if(parallel_ && x_.count() >= kParallelElements, x_.k * panels_, [&](int task, int worker) {
-        const int p = task % panels_, member = task / panels_;
-        const int here = std::min(nr, counts[member] - p * nr);
+    const int nr = context_.simd.nr, tasks = packed_members_ * packed_groups_ * panels_;
+    context_.pool.for_each_if(parallel_ && x_.count() >= kParallelElements, tasks, [&](int task, int worker) {
+        const int p = task % panels_, group = task / panels_ % packed_groups_, member = task / panels_ / packed_groups_;
+        const int here = std::min(nr, (rows != nullptr ? counts[member] : x_.rows) - p * nr);
         if (here <= 0) return;
-        const std::int32_t* row = rows + std::int64_t{member} * x_.rows + p * nr;
-        float* gathered = context_.scratch.worker(worker);
-        const float* from = x_.at<float>(member, 0, row[0]);
+        const std::int32_t* row = rows != nullptr ? rows + std::int64_t{member} * x_.rows + p * nr : nullptr;
+        const float* from = x_.at<float>(member, group, row != nullptr ? row[0] : std::int64_t{p} * nr);
         std::int64_t stride = x_.stride_row;
-        if (row[here - 1] - row[0] != here - 1) {
+        if (row != nullptr && row[here - 1] - row[0] != here - 1) {
+            float* gathered = context_.scratch.worker(worker);
             for (int i = 0; i < here; ++i)
-                std::copy_n(x_.at<float>(member, 0, row[i]), x_.cols, gathered + std::int64_t{i} * x_.cols);
+                std::copy_n(x_.at<float>(member, group, row[i]), x_.cols, gathered + std::int64_t{i} * x_.cols);
             from = gathered;
             stride = x_.cols;
         }
-        context_.simd.pack_transposed(x_.cols, from, stride, here, nr, const_cast<float*>(panel(member, 0, p, 0)));
+        context_.simd.pack_transposed(x_.cols, from, stride, here, nr, const_cast<float*>(panel(member, group, p, 0)));
     });
 }
 
@@ -160,23 +148,16 @@ void GradProduct::pack_a() const noexcept {
     const Blocks parts(c_.rows, mr, parallel_ && a_.count() >= kParallelElements ? context_.pool.threads() : 1);
     context_.pool.for_each_if(parts.count > 1, c_.k * c_.g * parts.count, [&](int index, int) {
         const int part = index % parts.count, batch = index / parts.count, row = parts.begin(part);
-        pack_a(batch / c_.g, batch % c_.g, row, parts.end(part) - row, 0, depth_,
-               context_.scratch.shared() + batch * a_panel_floats_ + std::int64_t{row} * depth_);
+        pack(a_, mr, batch / c_.g, batch % c_.g, row, parts.end(part) - row, 0, depth_,
+             context_.scratch.shared() + batch * a_panel_floats_ + std::int64_t{row} * depth_);
     });
 }
 
-void GradProduct::pack_a(int member, int group, int row, int rows, int depth, int kc, float* panels) const noexcept {
-    const int mr = context_.simd.mr;
-    for (int r = 0; r < rows; r += mr)
-        context_.simd.pack_rows(kc, a_.at<float>(member, group, depth) + row + r, a_.stride_row, std::min(mr, c_.rows - row - r),
-                                mr, panels + std::int64_t{r} * kc);
-}
-
-void GradProduct::pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept {
-    const int nr = context_.simd.nr;
-    for (int c = 0; c < cols; c += nr)
-        context_.simd.pack_rows(kc, b_.at<float>(member, group, depth) + col + c, b_.stride_row, std::min(nr, c_.cols - col - c),
-                                nr, panels + std::int64_t{c} * kc);
+void GradProduct::pack(const Operand& from, int unit, int member, int group, int first, int count, int depth, int kc,
+                       float* panels) const noexcept {
+    for (int at = 0; at < count; at += unit)
+        context_.simd.pack_rows(kc, from.at<float>(member, group, depth) + first + at, from.stride_row,
+                                std::min(unit, count - at), unit, panels + std::int64_t{at} * kc);
 }
 
 void GradProduct::task(int index, int worker) const noexcept {
@@ -189,10 +170,10 @@ void GradProduct::task(int index, int worker) const noexcept {
     int k = 0;
     do {
         const int kc = std::min(kDepth, depth_ - k);
-        if (packs_a_by_task_) pack_a(member, group, first, last - first, k, kc, a_piece);
+        if (packs_a_by_task_) pack(a_, simd.mr, member, group, first, last - first, k, kc, a_piece);
         for (int col = columns_.begin(cb); col < columns_.end(cb); col += width) {
             const int cols = std::min(width, columns_.end(cb) - col);
-            pack_b(member, group, col, cols, k, kc, b);
+            pack(b_, simd.nr, member, group, col, cols, k, kc, b);
             for (int row = first; row < last; row += simd.mr) {
                 const float* a = packs_a_by_task_ ? a_piece + std::int64_t{row - first} * kc
                                                   : a_whole + std::int64_t{row} * depth_ + std::int64_t{k} * simd.mr;

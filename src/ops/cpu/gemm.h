@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ops/cpu/context.h"
+#include "ops/cpu/kernel.h"
 #include "tensor/view.h"
 
 namespace millrace::ops::cpu {
@@ -20,11 +20,9 @@ public:
 
     [[nodiscard]] int blocks() const { return x_.k * w_.g * columns_.count * rows_.count; }
     [[nodiscard]] bool parallel() const { return parallel_; }
-    /// Before the blocks of a run: packs x.
-    void pack() const noexcept;
-    /// The same with row i of member m being rows[m * x.rows + i], i < counts[m], of x: the blocks then run over those. `x` must
-    /// have one matrix per member.
-    void pack(const std::int32_t* rows, const std::int32_t* counts) const noexcept;
+    /// Before the blocks of a run: packs x. With `rows` row i of member m is rows[m * x.rows + i], i < counts[m], of x: the
+    /// blocks then run over those. `x` must have one matrix per member.
+    void pack(const std::int32_t* rows = nullptr, const std::int32_t* counts = nullptr) const noexcept;
     /// Moves the packed x behind `floats` of the shared scratch, which another product uses at the same time.
     void place_behind(std::size_t floats);
     [[nodiscard]] std::size_t packed_floats() const;
@@ -61,8 +59,9 @@ public:
 
 private:
     void pack_a() const noexcept;
-    void pack_a(int member, int group, int row, int rows, int depth, int kc, float* panels) const noexcept;
-    void pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept;
+    /// Columns [first, first + count) of rows [depth, depth + kc) of `from`, in panels of `unit` columns.
+    void pack(const tensor::Operand& from, int unit, int member, int group, int first, int count, int depth, int kc,
+              float* panels) const noexcept;
     void task(int index, int worker) const noexcept;
     /// a: the panel of the tile's rows, when transposed.
     void tile(int member, int group, int row, int col, int depth, int kc, const float* a, const float* b,

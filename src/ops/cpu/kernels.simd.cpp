@@ -6,15 +6,13 @@ namespace millrace::ops::cpu::MILLRACE_ISA {
 
 #include "ops/cpu/gemm_tiles.inl"
 
-#include "ops/cpu/elementary.inl"
-
 #include "ops/cpu/column_loops.inl"
 
 #include "ops/cpu/row_loops.inl"
 
-#include "ops/cpu/gru_loops.inl"
-
 #include "ops/cpu/text_loops.inl"
+
+#include "ops/conv/pool_loops.inl"
 
 namespace {
 
@@ -56,6 +54,8 @@ constexpr SimdKernels simd_kernels = {.id = kId,
                                       .exp_sum = exp_sum,
                                       .attention_forward = attention_forward_head,
                                       .attention_backward = attention_backward_head,
+                                      .pool_forward = pool_forward,
+                                      .pool_backward = pool_backward,
                                       .adam = adam,
                                       .sgd = sgd,
                                       .sum_of_squares = sum_of_squares,

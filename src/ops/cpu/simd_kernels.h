@@ -76,22 +76,24 @@ struct GruGates {
 };
 
 /// One head of attention over one sequence (ops/attention/attention.h): pointers to its columns at position 0.
-struct AttentionHead {
+template <class T>
+struct AttentionHeadOf {
     std::int32_t width, positions, filled, prefix;
     bool causal;
-    float scale;  ///< 1 / sqrt(width)
-    const float *q, *k, *v;
+    T scale;  ///< 1 / sqrt(width)
+    const T *q, *k, *v;
     std::int64_t stride;  ///< of q, k, v
-    float* logsumexp;     ///< written forward, read backward
+    T* logsumexp;         ///< written forward, read backward
     std::int64_t logsumexp_stride;
-    float* out;  ///< the same
+    T* out;  ///< the same
     std::int64_t out_stride;
-    const float* dout;
+    const T* dout;
     std::int64_t dout_stride;
-    float *dq, *dk, *dv;
+    T *dq, *dk, *dv;
     std::int64_t gradient_stride;
     float* scratch;  ///< attention_floats()
 };
+using AttentionHead = AttentionHeadOf<float>;
 
 /// What layer norm found of a row.
 struct RowNorm {
@@ -104,6 +106,13 @@ struct LayerNormSums {
     const float *dy, *x, *mean, *inv_std;
     std::int64_t dy_stride, x_stride, mean_stride, inv_std_stride;  ///< from row to row
     float *sum, *sum_hat;                                           ///< per column
+};
+
+/// A window of pooling, `height` x `width` positions; position (i, j) begins i * row_stride + j * stride behind the first.
+struct PoolWindow {
+    int channels, height, width;
+    std::ptrdiff_t row_stride, stride;
+    bool relu;
 };
 
 struct SimdKernels {
@@ -156,6 +165,11 @@ struct SimdKernels {
     float (*exp_sum)(int n, const float* x, float top, float* out);
     void (*attention_forward)(const AttentionHead& head);
     void (*attention_backward)(const AttentionHead& head);
+
+    /// y = the largest of u + bias (bias may be null), and where it lies (chosen may be null).
+    void (*pool_forward)(const PoolWindow& window, const float* u, const float* bias, float* y, std::uint8_t* chosen);
+    /// dz of all positions of the window: dy where it was chosen, else 0.
+    void (*pool_backward)(const PoolWindow& window, const float* dy, const std::uint8_t* chosen, float* dz);
 
     void (*adam)(std::int64_t n, const AdamStep& step, float* p, const float* g, float* m, float* v);
     void (*sgd)(std::int64_t n, const SgdStep& step, float* p, const float* g, float* m);

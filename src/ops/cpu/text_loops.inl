@@ -1,20 +1,20 @@
 // Loops of the text bridge: softmax of a row, one head of attention over one sequence, on the tiles of the products. Included by
-// simd_*.cpp inside namespace millrace::ops::cpu after gemm_tiles.inl and elementary.inl.
+// kernels.simd.cpp inside namespace millrace::ops::cpu after gemm_tiles.inl, vector.inl and row_loops.inl.
 
 namespace {
 
-constexpr int kSoftmaxLanes = 16;  ///< chains of a sum, the same for all vector widths
+inline int at_most(int a, int b) { return a < b ? a : b; }
 
 int largest_at(int n, const float* x) {
-    float lane[kSoftmaxLanes];
-    for (int j = 0; j < kSoftmaxLanes; ++j) lane[j] = -__builtin_inff();
+    float lane[kChains];
+    for (int j = 0; j < kChains; ++j) lane[j] = -__builtin_inff();
     int i = 0;
-    for (; i + kSoftmaxLanes <= n; i += kSoftmaxLanes) {
-        for (int j = 0; j < kSoftmaxLanes; ++j) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (; i + kChains <= n; i += kChains) {
+        for (int j = 0; j < kChains; ++j) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
     }
     float top = -__builtin_inff();
     for (; i < n; ++i) top = x[i] > top ? x[i] : top;
-    for (int j = 0; j < kSoftmaxLanes; ++j) top = lane[j] > top ? lane[j] : top;
+    for (int j = 0; j < kChains; ++j) top = lane[j] > top ? lane[j] : top;
     for (int at = 0; at < n; ++at) {
         if (x[at] == top) return at;
     }
@@ -24,28 +24,14 @@ int largest_at(int n, const float* x) {
 /// Adds e^(x - top); kept in out unless that is null.
 template <bool Keep>
 inline float exp_sum_of(int n, const float* x, float top, float* out) {
-    constexpr int kPiece = 64 * kSoftmaxLanes;  // long rows go in pieces
+    constexpr int kPiece = 64 * kChains;  // long rows go in pieces
     float sum = 0;
-    for (int begin = 0; begin < n; begin += kPiece) {
-        const int end = n - begin < kPiece ? n : begin + kPiece;
-        float lane[kSoftmaxLanes] = {};
-        int i = begin;
-        for (; i + kSoftmaxLanes <= end; i += kSoftmaxLanes) {
-            for (int j = 0; j < kSoftmaxLanes; ++j) {
-                const float e = exp_of(x[i + j] - top);
-                if constexpr (Keep) out[i + j] = e;
-                lane[j] += e;
-            }
-        }
-        for (int j = 0; i < end; ++i, ++j) {
-            const float e = exp_of(x[i] - top);
-            if constexpr (Keep) out[i] = e;
-            lane[j] += e;
-        }
-        float part = 0;
-        for (int j = 0; j < kSoftmaxLanes; ++j) part += lane[j];
-        sum += part;
-    }
+    for (int begin = 0; begin < n; begin += kPiece)
+        sum += sum_of_chains<float>(at_most(n - begin, kPiece), [=](std::int64_t i) {
+            const float e = exp_of(x[begin + i] - top);
+            if constexpr (Keep) out[begin + i] = e;
+            return e;
+        });
     return sum;
 }
 
@@ -53,7 +39,6 @@ float exp_sum(int n, const float* x, float top, float* out) {
     return out == nullptr ? exp_sum_of<false>(n, x, top, out) : exp_sum_of<true>(n, x, top, out);
 }
 
-inline int at_most(int a, int b) { return a < b ? a : b; }
 inline int up_to(int size, int unit) { return (size + unit - 1) / unit * unit; }
 
 /// in [rows, cols] as panels of kTileColumns rows each, transposed: the right side of a product with in^T.
@@ -135,15 +120,7 @@ void attention_forward_head(const AttentionHead& head) {
 }
 
 inline float row_dot(int n, const float* a, const float* b) {
-    float lane[kSoftmaxLanes] = {};
-    int i = 0;
-    for (; i + kSoftmaxLanes <= n; i += kSoftmaxLanes) {
-        for (int l = 0; l < kSoftmaxLanes; ++l) lane[l] += a[i + l] * b[i + l];
-    }
-    for (int l = 0; i < n; ++i, ++l) lane[l] += a[i] * b[i];
-    float sum = 0;
-    for (int l = 0; l < kSoftmaxLanes; ++l) sum += lane[l];
-    return sum;
+    return sum_of_chains<float>(n, [=](std::int64_t i) { return a[i] * b[i]; });
 }
 
 /// One row of weights from its scores and of the scores' gradients from those of the weights, both in place; zeros in

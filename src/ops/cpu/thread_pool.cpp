@@ -5,7 +5,6 @@
 
 #include "base/processors.h"
 #include "base/result.h"
-#include "ops/cpu/denormals.h"
 
 namespace millrace::ops::cpu {
 namespace {

@@ -10,6 +10,10 @@ base::Error cuda_error(cudaError_t code, const std::string& what) {
     return base::Error{fmt::format("{} failed: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code))};
 }
 
+base::Status check_cuda(cudaError_t code, const std::string& what) {
+    return code == cudaSuccess ? base::ok() : base::Status(cuda_error(code, what));
+}
+
 bool writes_elements(const Bound& b) {
     for (int slot = 0; slot < b.record->slot_count(); ++slot)
         if (b.record->writes(slot) && b[slot].present() && b[slot].count() > 0) return true;
@@ -40,8 +44,7 @@ base::Status raise_shared_memory(const Context& c, const void* kernel) {
     const std::size_t bytes = c.shared_limit - (std::max<std::size_t>(declared.sharedSizeBytes, 1024) - 1024);
     if (code == cudaSuccess)
         code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-    if (code != cudaSuccess) return cuda_error(code, fmt::format("raising a kernel's shared memory to {} bytes", bytes));
-    return base::ok();
+    return check_cuda(code, fmt::format("raising a kernel's shared memory to {} bytes", bytes));
 }
 
 namespace {
@@ -60,6 +63,28 @@ private:
     std::byte* data_;
     std::size_t size_;
     cudaError_t (*release_)(void*);
+};
+
+class CudaUploader final : public Uploader {
+public:
+    CudaUploader(cudaStream_t stream, cudaEvent_t done) : stream_(stream), done_(done) {}
+    ~CudaUploader() override {
+        (void)cudaStreamDestroy(stream_);
+        (void)cudaEventDestroy(done_);
+    }
+    CudaUploader(const CudaUploader&) = delete;
+    CudaUploader& operator=(const CudaUploader&) = delete;
+
+    base::Status copy(std::byte* device, const std::byte* host, std::size_t bytes) override {
+        cudaError_t code = cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_);
+        if (code == cudaSuccess) code = cudaEventRecord(done_, stream_);
+        if (code == cudaSuccess) code = cudaEventSynchronize(done_);
+        return check_cuda(code, "copying data to the device");
+    }
+
+private:
+    cudaStream_t stream_;
+    cudaEvent_t done_;
 };
 
 constexpr std::size_t kTableAlign = 256;
@@ -116,9 +141,8 @@ base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::
     MILLRACE_LET(table, allocate_table(c, bytes));
     if (c.measures || bytes == 0) return table;
     // On the compute stream, which does not wait for the legacy one.
-    if (auto code = cudaMemcpyAsync(table.get(), host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess)
-        return cuda_error(code, "copying a table");
-    if (auto code = cudaStreamSynchronize(c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
+    MILLRACE_TRY(check_cuda(cudaMemcpyAsync(table.get(), host, bytes, cudaMemcpyHostToDevice, c.stream), "copying a table"));
+    MILLRACE_TRY(check_cuda(cudaStreamSynchronize(c.stream), "copying a table"));
     return table;
 }
 
@@ -133,9 +157,19 @@ base::Result<DeviceTable> lend_table(const Context& c, std::size_t bytes) {
 base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes) {
     MILLRACE_LET(table, allocate_table(c, bytes));
     if (c.measures || bytes == 0) return table;
-    if (auto code = cudaMemsetAsync(table.get(), 0, bytes, c.stream); code != cudaSuccess)
-        return cuda_error(code, "clearing a kernel's memory");
+    MILLRACE_TRY(check_cuda(cudaMemsetAsync(table.get(), 0, bytes, c.stream), "clearing a kernel's memory"));
     return table;
+}
+
+base::Result<std::unique_ptr<Uploader>> make_cuda_uploader() {
+    cudaStream_t stream = nullptr;
+    cudaEvent_t done = nullptr;
+    MILLRACE_TRY(check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream for copies"));
+    if (auto code = cudaEventCreateWithFlags(&done, cudaEventBlockingSync | cudaEventDisableTiming); code != cudaSuccess) {
+        (void)cudaStreamDestroy(stream);
+        return cuda_error(code, "creating an event for copies");
+    }
+    return std::unique_ptr<Uploader>(std::make_unique<CudaUploader>(stream, done));
 }
 
 }  // namespace millrace::ops::cuda

@@ -119,10 +119,16 @@ base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes);
 base::Result<DeviceTable> lend_table(const Context& c, std::size_t bytes);
 
 base::Error cuda_error(cudaError_t code, const std::string& what);
+/// That error, unless the call was a success.
+base::Status check_cuda(cudaError_t code, const std::string& what);
 /// All device memory of a backend: counted, not cleared.
 base::Result<std::unique_ptr<Memory>> allocate_memory(const Context& c, std::size_t bytes);
 /// Pinned memory of the host that the device addresses, too.
 base::Result<std::unique_ptr<Memory>> allocate_pinned(const Context& c, std::size_t bytes);
+/// Copies on a stream of its own; the calling thread sleeps meanwhile.
+base::Result<std::unique_ptr<Uploader>> make_cuda_uploader();
+/// Events on `stream`, which must outlive the time line.
+base::Result<std::unique_ptr<Timeline>> make_timeline(cudaStream_t stream, std::size_t marks);
 
 /// Whether the device and the compiled code know clusters and dependent launches (device.cuh).
 bool dependent_launches();
@@ -143,16 +149,13 @@ KernelPtr make_biased_product(Context&, const tensor::Operand& x, const tensor::
                               const tensor::Operand& z);
 /// How many launches of the library a product takes: it goes over groups at once, or over members where there is one group.
 inline int library_launches(const tensor::Operand& out) { return out.g == 1 ? 1 : out.k; }
+/// A kernel that writes both operands of a product in strict f32 as numbers of bf16; the product of `a_parts` and `b_parts`, of
+/// the same kind, is theirs. The memory is lent: of the kernels that follow, only that product may read it.
+KernelResult make_parts(Context&, Product, const tensor::Operand& a, const tensor::Operand& b, tensor::Operand& a_parts,
+                        tensor::Operand& b_parts);
 void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                           bool accumulate);
 
-/// Whether it is of a layer with at most four outputs over very many rows, and the gradient of such a layer's input, in any
-/// precision.
-bool is_narrow(const Context&, const tensor::Operand& dz);
-KernelResult make_narrow_dgrad(Context&, const tensor::Operand& dz, const tensor::Operand& w, const tensor::Operand& dx,
-                               bool accumulate);
-
-// Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.
 base::Status raise_shared_memory(const Context&, const void* kernel);
 

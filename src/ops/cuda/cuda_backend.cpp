@@ -14,8 +14,6 @@
 #include "ops/cuda/late_sums.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/squares.h"
-#include "ops/cuda/timeline.h"
-#include "ops/cuda/uploader.h"
 #include "ops/peak.h"
 
 namespace millrace::ops {
@@ -76,7 +74,7 @@ public:
     base::Result<std::unique_ptr<Uploader>> make_uploader() override { return make_cuda_uploader(); }
     void synchronize() override { (void)cudaStreamSynchronize(context_.stream); }
     base::Status check() override {
-        if (auto code = cudaGetLastError(); code != cudaSuccess) return cuda_error(code, "the device");
+        MILLRACE_TRY(check_cuda(cudaGetLastError(), "the device"));
         // Faults inside kernels show up when the stream is asked, not before.
         if (auto code = cudaStreamQuery(context_.stream); code != cudaSuccess && code != cudaErrorNotReady)
             return cuda_error(code, "the device");
@@ -134,9 +132,8 @@ private:
 base::Status CudaBackend::start(const BackendOptions& options) {
     cudaDeviceProp properties{};
     int device = 0;
-    if (auto code = cudaGetDevice(&device); code != cudaSuccess) return cuda_error(code, "choosing a CUDA device");
-    if (auto code = cudaGetDeviceProperties(&properties, device); code != cudaSuccess)
-        return cuda_error(code, "reading the device's properties");
+    MILLRACE_TRY(check_cuda(cudaGetDevice(&device), "choosing a CUDA device"));
+    MILLRACE_TRY(check_cuda(cudaGetDeviceProperties(&properties, device), "reading the device's properties"));
     description_ = fmt::format("{}, {} SMs, {:.0f} GiB", properties.name, properties.multiProcessorCount,
                                static_cast<double>(properties.totalGlobalMem) / (1u << 30));
     capability_ = fmt::format("{}.{}", properties.major, properties.minor);
@@ -157,8 +154,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     off_ = options.rewrites_off;
     context_.fuse = std::find(off_.begin(), off_.end(), "all") == off_.end();
     context_.fused_rows = dependent_launches() ? 256 : 64;
-    if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess)
-        return cuda_error(code, "creating a stream");
+    MILLRACE_TRY(check_cuda(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
     std::size_t total = 0;
     (void)cudaMemGetInfo(&before_, &total);
     MILLRACE_LET(cublas, load_cublas());
@@ -180,8 +176,7 @@ base::Status CudaBackend::join(comm::Group& group) {
 
 base::Result<std::unique_ptr<Memory>> CudaBackend::allocate(std::size_t bytes) {
     MILLRACE_LET(memory, allocate_memory(context_, bytes));
-    if (auto code = cudaMemsetAsync(memory->data(), 0, bytes, context_.stream); code != cudaSuccess)
-        return cuda_error(code, "clearing memory");
+    MILLRACE_TRY(check_cuda(cudaMemsetAsync(memory->data(), 0, bytes, context_.stream), "clearing memory"));
     return memory;
 }
 
@@ -312,8 +307,7 @@ base::Status CudaBackend::prepare_region(std::size_t first, std::size_t end, std
 base::Result<std::unique_ptr<Replay>> CudaBackend::capture(const std::function<void()>& enqueue) {
     (void)cudaStreamSynchronize(context_.stream);
     if (auto status = check(); !status.ok()) return status.error();
-    if (auto code = cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal); code != cudaSuccess)
-        return cuda_error(code, "beginning a capture");
+    MILLRACE_TRY(check_cuda(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal), "beginning a capture"));
     context_.capture_error = cudaSuccess;
     enqueue();
     cudaGraph_t graph = nullptr;
@@ -322,13 +316,13 @@ base::Result<std::unique_ptr<Replay>> CudaBackend::capture(const std::function<v
         if (graph != nullptr) (void)cudaGraphDestroy(graph);
         return cuda_error(context_.capture_error, "capturing a region");
     }
-    if (ended != cudaSuccess) return cuda_error(ended, "ending a capture");
+    MILLRACE_TRY(check_cuda(ended, "ending a capture"));
     std::size_t nodes = 0;
     (void)cudaGraphGetNodes(graph, nullptr, &nodes);
     cudaGraphExec_t exec = nullptr;
     const cudaError_t code = cudaGraphInstantiate(&exec, graph, 0);
     (void)cudaGraphDestroy(graph);
-    if (code != cudaSuccess) return cuda_error(code, "instantiating a graph");
+    MILLRACE_TRY(check_cuda(code, "instantiating a graph"));
     (void)cudaGraphUpload(exec, context_.stream);
     return std::unique_ptr<Replay>(std::make_unique<GraphReplay>(exec, context_.stream, nodes));
 }

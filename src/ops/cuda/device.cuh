@@ -130,10 +130,23 @@ __device__ inline float activation_slope(float u, Activation a) {
     return 1;
 }
 
+constexpr float kLog2E = 1.44269504f;
+// The plain instructions: those of the language are longer, for arguments that do not occur.
+__device__ inline float reciprocal_fast(float x) {
+    float y = 0;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float exp2_fast(float x) {
+    float y = 0;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /// GELU and its slope from one exponential: for x >= 0, erfc(x) = exp(-x^2) t P(t) with t = 1 / (1 + x / 2), P within 5e-8 of the
 /// quotient up to x = 9, behind which the exponential has vanished. Relative, so that the left tail keeps its digits.
 __device__ inline void gelu_and_slope(float u, float& value, float& slope) {
-    float t, e;  // the plain instructions: quotient and exponential of the language are longer, for arguments that do not occur
+    float t, e;  // by functions the kernels of a neuron are scheduled otherwise
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(0.5f * 0.70710678f, fabsf(u), 1.0f)));
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(-0.72134752f * u * u));
     float p = -0.029320537f;  // P / 2

@@ -53,7 +53,7 @@ inline double plain_product_time(const Context& c, const tensor::Operand& out, d
 }
 /// Of a pass over memory.
 inline double pass_time(double bytes) { return 2.0 + bytes / 3.6e6; }
-/// As six products of bf16 (product_parts.h), which a pass prepares: 4 bytes read and 12 written of each element.
+/// As six products of bf16 (product_kernels.cu), which a pass prepares: 4 bytes read and 12 written of each element.
 inline double parts_product_time(const Context& c, const tensor::Operand& out, double summed) {
     const double elements = 1.0 * out.k * out.g * (1.0 * out.rows + out.cols) * summed;
     return pass_time(16 * elements) + plain_product_time(c, out, 6 * summed, tensor::DType::bf16);

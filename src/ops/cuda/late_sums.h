@@ -2,8 +2,8 @@
 // Second stages of sums over rows. What no record reads soon, such as the gradients of a norm's parameters, waits: all that do
 // are one launch in front of the first record that reads or writes one of them, or at the end of the section.
 
-#include "ops/box.h"
 #include "ops/cuda/context.h"
+#include "ops/uses.h"
 
 namespace millrace::ops::cuda {
 

@@ -1,5 +1,8 @@
 // Matrix products through cuBLASLt: descriptors and algorithm are chosen once, the run only enqueues.
 
+#include <dlfcn.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -7,13 +10,45 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublas.h"
 #include "ops/cuda/forms.h"
-#include "ops/cuda/product_parts.h"
 
 namespace millrace::ops::cuda {
 namespace {
 
 using tensor::DType;
 using tensor::Operand;
+
+base::Result<const CublasLt*> load() {
+    const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        const char* reason = dlerror();
+        return base::Error{fmt::format("cuBLASLt could not be loaded: {}; LD_LIBRARY_PATH may name its folder",
+                                       reason != nullptr ? reason : name)};
+    }
+    static CublasLt all;
+    const char* missing = nullptr;
+    const auto find = [&](auto& function, const char* symbol) {
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
+        if (function == nullptr && missing == nullptr) missing = symbol;
+    };
+    find(all.create, "cublasLtCreate");
+    find(all.destroy, "cublasLtDestroy");
+    find(all.status_string, "cublasLtGetStatusString");
+    find(all.matmul, "cublasLtMatmul");
+    find(all.layout_destroy, "cublasLtMatrixLayoutDestroy");
+    find(all.desc_destroy, "cublasLtMatmulDescDestroy");
+    find(all.layout_create, "cublasLtMatrixLayoutCreate");
+    find(all.layout_set, "cublasLtMatrixLayoutSetAttribute");
+    find(all.desc_create, "cublasLtMatmulDescCreate");
+    find(all.desc_set, "cublasLtMatmulDescSetAttribute");
+    find(all.preference_create, "cublasLtMatmulPreferenceCreate");
+    find(all.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+    find(all.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    find(all.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    if (missing != nullptr)
+        return base::Error{fmt::format("{} has no {}; another version of CUDA would be right", name, missing)};
+    return &all;
+}
 
 /// Loaded by the backend before it makes a kernel.
 const CublasLt& cublas() { return **load_cublas(); }
@@ -149,6 +184,11 @@ bool multiplies_parts(const Context& c, Product kind, const Operand& a, const Op
 }
 
 }  // namespace
+
+base::Result<const CublasLt*> load_cublas() {
+    static const auto* loaded = new base::Result<const CublasLt*>(load());
+    return *loaded;
+}
 
 KernelPtr make_biased_product(Context& c, const Operand& x, const Operand& w, const Operand& bias, const Operand& z) {
     if (multiplies_parts(c, Product::forward, x, w, z)) return {};

@@ -86,10 +86,8 @@ private:
 
 base::Result<std::unique_ptr<RegionStream>> RegionStream::make() {
     auto made = std::make_unique<RegionStream>();
-    if (auto code = cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking); code != cudaSuccess)
-        return cuda_error(code, "creating a stream");
-    if (auto code = cudaEventCreateWithFlags(&made->event_, cudaEventDisableTiming); code != cudaSuccess)
-        return cuda_error(code, "creating an event");
+    MILLRACE_TRY(check_cuda(cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking), "creating a stream"));
+    MILLRACE_TRY(check_cuda(cudaEventCreateWithFlags(&made->event_, cudaEventDisableTiming), "creating an event"));
     return base::Result<std::unique_ptr<RegionStream>>(std::move(made));
 }
 

@@ -9,7 +9,6 @@
 // times as long on an H200: the blocks then wait for each other in every stage.)
 
 #include "ops/cuda/context.h"
-#include "ops/tile/cursor.cuh"
 #include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda {
@@ -175,11 +174,7 @@ __device__ void multiply_units(const TileArgs& a, const typename Work::Args& wor
     tile::Cursor ring;
     for (int number = static_cast<int>(blockIdx.x); number < units; number += static_cast<int>(gridDim.x)) {
         const Unit u = unit(a, number);
-        float sums[Plan::kSums][32];
-#pragma unroll
-        for (int g = 0; g < Plan::kSums; ++g)
-#pragma unroll
-            for (int i = 0; i < 32; ++i) sums[g][i] = 0;
+        float sums[Plan::kSums][32] = {};
         int row[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {

@@ -1,5 +1,3 @@
-#include "ops/cuda/timeline.h"
-
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -22,7 +20,7 @@ public:
     base::Status create(std::size_t marks) {
         for (std::size_t i = 0; i < marks; ++i) {
             cudaEvent_t event = nullptr;
-            if (auto code = cudaEventCreate(&event); code != cudaSuccess) return cuda_error(code, "creating an event");
+            MILLRACE_TRY(check_cuda(cudaEventCreate(&event), "creating an event"));
             events_.push_back(event);
         }
         return base::ok();
@@ -37,10 +35,10 @@ public:
     }
 
     base::Result<double> milliseconds(std::size_t from, std::size_t to) override {
-        if (auto code = cudaEventSynchronize(events_[to]); code != cudaSuccess) return cuda_error(code, "waiting for an event");
+        MILLRACE_TRY(check_cuda(cudaEventSynchronize(events_[to]), "waiting for an event"));
         float milliseconds = 0;
-        if (auto code = cudaEventElapsedTime(&milliseconds, events_[from], events_[to]); code != cudaSuccess)
-            return cuda_error(code, "reading the time between two events");
+        MILLRACE_TRY(
+            check_cuda(cudaEventElapsedTime(&milliseconds, events_[from], events_[to]), "reading the time between two events"));
         return static_cast<double>(milliseconds);
     }
 

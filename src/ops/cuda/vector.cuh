@@ -85,4 +85,20 @@ inline bool whole_runs(const tensor::Operand& o) {
            (o.g <= 1 || whole(o.stride_g)) && (o.k <= 1 || whole(o.stride_k));
 }
 
+/// Consecutive elements as they are stored, in one access: until they are needed as float, bf16 takes half the registers.
+template <class T, int V>
+struct alignas(V * sizeof(T)) Run {
+    T v[V];
+};
+
+/// Memory that begins at a multiple of V elements.
+template <int V, class T>
+__device__ Run<T, V> load_as_stored(const T* from) {
+    return *reinterpret_cast<const Run<T, V>*>(from);
+}
+template <class T, int V>
+__device__ void store_as_stored(T* to, const Run<T, V>& run) {
+    *reinterpret_cast<Run<T, V>*>(to) = run;
+}
+
 }  // namespace millrace::ops::cuda

@@ -3,7 +3,6 @@
 // on the shape of one matrix alone, so that members do not change each other's bits.
 
 #include "ops/cuda/late_sums.h"
-#include "ops/cuda/run.cuh"
 #include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda::column_sums {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "ops/cpu/gemm.h"
 #include "ops/cpu/kernel.h"
-#include "ops/cpu/random_mask.h"
 #include "ops/dense/dense.h"
 
 namespace millrace::ops::cpu {
@@ -108,6 +108,70 @@ KernelResult make_batch_moments_backward(Context& context, const Bound& bound) {
 }
 KernelResult make_batch_apply_backward(Context& context, const Bound& bound) {
     return make_columns(context, bound, backward_columns, bound[batch_apply_backward::sums]);
+}
+
+static tensor::Operand first_columns(tensor::Operand operand, int cols) {
+    operand.cols = cols;
+    return operand;
+}
+
+KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
+                               bool transposed, bool accumulate) {
+    return make_kernel([product = GradProduct(context, a, b, c, transposed, accumulate)]() noexcept { product.run(); });
+}
+
+KernelResult make_linear_dgrad(Context& context, const Bound& bound) {
+    namespace at = linear_dgrad;
+    const tensor::Operand& weight = bound[at::w];
+    const tensor::Operand out = first_columns(bound[at::dx], weight.cols);
+    if (bound[at::dx].cols == weight.cols || bound.accumulates(at::dx))
+        return make_grad_product(context, bound[at::dz], weight, out, false, bound.accumulates(at::dx));
+    MILLRACE_LET(product, make_grad_product(context, bound[at::dz], weight, out, false, false));
+    return make_kernel([wide = bound[at::dx], from = weight.cols, product = std::move(product)]() noexcept {
+        product->run();
+        for (int k = 0; k < wide.k; ++k)
+            for (int g = 0; g < wide.g; ++g)
+                for (int row = 0; row < wide.rows; ++row) std::fill_n(wide.at<float>(k, g, row) + from, wide.cols - from, 0.0f);
+    });
+}
+
+/// Slot `out` gets the sums of `from` over its rows.
+static KernelResult make_sums(Context& context, const Bound& bound, const tensor::Operand& from, int out) {
+    return make_kernel([&context, b = bound, from, out]() noexcept {
+        for_each_columns(context, from, [&](int member, int group, int col, int cols) {
+            float sums[kMaxColumns];
+            context.simd.column_sums(from.rows, cols, from.at<float>(member, group) + col, from.stride_row, sums);
+            put_columns(b, out, member, group, col, cols, sums);
+        });
+    });
+}
+
+KernelResult make_linear_wgrad(Context& context, const Bound& bound) {
+    namespace at = linear_wgrad;
+    const tensor::Operand& out = bound[at::dw];
+    MILLRACE_LET(product, make_grad_product(context, bound[at::dz], first_columns(bound[at::x], out.cols), out, true,
+                                            bound.accumulates(at::dw)));
+    if (!bound[at::dbias].present()) return KernelResult(std::move(product));
+    MILLRACE_LET(sums, make_sums(context, bound, bound[at::dz], at::dbias));
+    return make_kernel([product = std::move(product), sums = std::move(sums)]() noexcept {
+        product->run();
+        sums->run();
+    });
+}
+
+KernelResult make_column_sum(Context& context, const Bound& bound) {
+    using namespace column_sum;
+    std::vector<std::unique_ptr<Kernel>> sums;
+    for (int slot = out; slot <= third; ++slot) {
+        if (!bound[slot].present()) continue;
+        tensor::Operand columns = first_columns(bound[in], bound[slot].cols);
+        columns.data = bound[in].at<float>(0) + bound.params<ColumnSumParams>().from[slot - out];
+        MILLRACE_LET(made, make_sums(context, bound, columns, slot));
+        sums.push_back(std::move(made));
+    }
+    return make_kernel([sums = std::move(sums)]() noexcept {
+        for (const auto& sum : sums) sum->run();
+    });
 }
 
 }  // namespace millrace::ops::cpu

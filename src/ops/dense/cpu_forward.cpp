@@ -3,7 +3,6 @@
 
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/kernel.h"
-#include "ops/cpu/random_mask.h"
 #include "ops/dense/dense.h"
 
 namespace millrace::ops::cpu {

@@ -1,9 +1,9 @@
 // From the gradient of the layer above (dz w) through dropout, activation and batch norm to this layer's dz, in one kernel.
 
-#include "ops/cuda/context.h"
-#include "ops/dense/fused.h"
+#include "ops/cuda/cluster.cuh"
+#include "ops/dense/forms.h"
 #include "ops/dense/layer_args.cuh"
-#include "ops/tile/mma.cuh"
+#include "ops/tile/element.cuh"
 #include "ops/tile/strip.cuh"
 
 namespace millrace::ops::cuda {
@@ -208,8 +208,6 @@ struct BackwardKernels {
     }
 };
 
-bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
-
 std::size_t shared_bytes(const Shape& shape, int summed, int size) {
     if (summed == 0) return shape.partial_bytes();
     return shape.partial_bytes() + std::size_t{8} * static_cast<std::size_t>(size * shape.tiles * staged_stride(summed, size));
@@ -234,28 +232,6 @@ bool is_one_element(const Bound* d, const Bound* b) {
     return tile::has_element(type) && (!b || (*b)[dense_backward::dz].dtype == type);
 }
 
-}  // namespace
-
-bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
-    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
-    if (!is_one_element(d, b) || shape.rows > c.fused_rows || shape.rows == 0) return false;
-    if (d) {
-        if (shape.cols != (*d)[linear_dgrad::w].cols) return false;
-        const int summed = (*d)[linear_dgrad::dz].cols;
-        if (shared_bytes(backward_shape(c, shape, b != nullptr, summed, false), summed, size_of(shape)) > c.shared_limit)
-            return false;
-    }
-    if (d && b) {
-        const Operand &dx = (*d)[linear_dgrad::dx], &dy = (*b)[dense_backward::dy];
-        if (dx.data != dy.data || dx.k != dy.k || dx.rows != dy.rows || dx.g * dx.cols != dy.g * dy.cols) return false;
-        if (dx.stride_row != dy.stride_row || (dx.k > 1 && dx.stride_k != dy.stride_k)) return false;
-        if (!side_by_side(dx) || !side_by_side(dy)) return false;
-    }
-    return true;
-}
-
-namespace {
-
 wide::Covering<Shape> cover_backward(const Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
@@ -273,6 +249,18 @@ wide::Covering<Shape> cover_backward(const Context& c, const Bound* d, const Bou
 
 }  // namespace
 
+bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
+    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
+    if (!is_one_element(d, b) || shape.rows > c.fused_rows || shape.rows == 0) return false;
+    if (d) {
+        if (shape.cols != (*d)[linear_dgrad::w].cols) return false;
+        const int summed = (*d)[linear_dgrad::dz].cols;
+        if (shared_bytes(backward_shape(c, shape, b != nullptr, summed, false), summed, size_of(shape)) > c.shared_limit)
+            return false;
+    }
+    return !d || !b || reads_product(*d, *b);
+}
+
 double strips_backward_time(const Context& c, const Bound* d, const Bound* b) {
     constexpr double kLaunch = 4.1, kStatistics = 1, kBytesPerMicrosecond = 60e3;
     const std::int64_t summed = d ? (*d)[linear_dgrad::dz].cols * size_of((*d)[linear_dgrad::dz]) : 0;  // bytes
@@ -281,31 +269,18 @@ double strips_backward_time(const Context& c, const Bound* d, const Bound* b) {
            (batch ? kStatistics : 0);
 }
 
-namespace {
-
-template <class E>
-KernelResult make_strips(Context& c, const Bound* d, const Bound* b, const Shape& tiling) {
-    const BackwardArgs<tile::Stored<E>> a{fused_backward<tile::Stored<E>>(c, d, b, tiling.row_tile, tiling.row_tiles),
-                                          d && aligned16((*d)[linear_dgrad::w])};
-    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
-    const auto kernel = kernel_for<BackwardKernels, E>(tiling, !d || aligned16((*d)[linear_dgrad::dz]));
-    const std::size_t bytes = shared_bytes(tiling, a.summed, size_of(shape));
-    if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), shape.g, shape.k * tiling.row_tiles);
-    const dim3 block(tiling.threads());
-    const auto cluster = static_cast<unsigned>(tiling.cluster ? tiling.row_tiles : 1);
-    return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
-}
-
-}  // namespace
-
 KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     if (shape.count() == 0) return make_kernel([] {});
     const auto by = cover_backward(c, d, b);
     if (by.tiling.columns > 0) return make_wide_backward(c, *d, b, by.tiling);
-    return tile::by_element(shape.dtype, c.tf32 && !c.deterministic,
-                            [&]<class E>(E) { return make_strips<E>(c, d, b, by.strips); });
+    return tile::by_element(shape.dtype, c.tf32 && !c.deterministic, [&]<class E>(E) {
+        using T = tile::Stored<E>;
+        const auto kernel = kernel_for<BackwardKernels, E>(by.strips, !d || aligned16((*d)[linear_dgrad::dz]));
+        const BackwardArgs<T> a{fused_backward<T>(c, d, b, by.strips.row_tile, by.strips.row_tiles),
+                                d && aligned16((*d)[linear_dgrad::w])};
+        return make_strips(c, kernel, by.strips, shape, shared_bytes(by.strips, a.summed, size_of(shape)), a);
+    });
 }
 
 }  // namespace millrace::ops::cuda

@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "ops/cuda/context.h"
-#include "ops/dense/fused.h"
+#include "ops/cuda/cluster.cuh"
+#include "ops/dense/forms.h"
 #include "ops/dense/layer_args.cuh"
-#include "ops/tile/mma.cuh"
+#include "ops/tile/element.cuh"
 #include "ops/tile/strip.cuh"
 
 namespace millrace::ops::cuda {
@@ -165,18 +165,6 @@ struct ForwardKernels {
     }
 };
 
-}  // namespace
-
-const char* refuses_strips(const Context& c, const Bound& b) {
-    using namespace dense_forward;
-    const tensor::DType type = b[y].dtype;
-    const bool one_type = tile::has_element(type) && b[x].dtype == type && b[w].dtype == type;
-    const bool few_rows = b.params<DenseParams>().norm != Norm::batch_train || b[y].rows <= c.fused_rows;
-    return one_type && few_rows && b[y].count() > 0 ? nullptr : "types differ, or more rows than blocks can sum over";
-}
-
-namespace {
-
 bool reads_pieces(const Bound& b) { return aligned16(b[dense_forward::x]) && aligned16(b[dense_forward::w]); }
 
 wide::Covering<Shape> cover(const Context& c, const Bound& b) {
@@ -194,6 +182,14 @@ wide::Covering<Shape> cover(const Context& c, const Bound& b) {
 }
 
 }  // namespace
+
+const char* refuses_strips(const Context& c, const Bound& b) {
+    using namespace dense_forward;
+    const tensor::DType type = b[y].dtype;
+    const bool one_type = tile::has_element(type) && b[x].dtype == type && b[w].dtype == type;
+    const bool few_rows = b.params<DenseParams>().norm != Norm::batch_train || b[y].rows <= c.fused_rows;
+    return one_type && few_rows && b[y].count() > 0 ? nullptr : "types differ, or more rows than blocks can sum over";
+}
 
 double strips_forward_time(const Context& c, const Bound& b) {
     constexpr double kLaunch = 2.6, kStatistics = 1.6, kErrorFunctions = 72e3;  // a microsecond
@@ -213,23 +209,6 @@ double strips_forward_time(const Context& c, const Bound& b) {
            (p.norm == Norm::batch_train ? kStatistics : 0);
 }
 
-namespace {
-
-template <class E>
-KernelResult make_strips(Context& c, const Bound& b, const Shape& shape) {
-    const Operand& oy = b[dense_forward::y];
-    const auto a = fused_forward<tile::Stored<E>>(c, b, shape.row_tile, shape.row_tiles);
-    const auto kernel = kernel_for<ForwardKernels, E>(shape, reads_pieces(b));
-    const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), oy.g, oy.k * shape.row_tiles);
-    const dim3 block(shape.threads());
-    const auto cluster = static_cast<unsigned>(shape.cluster ? shape.row_tiles : 1);
-    const std::size_t bytes = shape.partial_bytes();
-    if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
-}
-
-}  // namespace
-
 KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     const Operand& y = b[dense_forward::y];
     if (y.count() == 0) return make_kernel([] {});
@@ -239,7 +218,11 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
         return base::Error{"a batch of " + std::to_string(y.rows) + " rows for " + std::to_string(y.k) +
                            " members is more than a launch takes; use a smaller eval.batch"};
     if (by.tiling.columns > 0) return make_wide_forward(c, b, by.tiling);
-    return tile::by_element(y.dtype, c.tf32 && !c.deterministic, [&]<class E>(E) { return make_strips<E>(c, b, by.strips); });
+    return tile::by_element(y.dtype, c.tf32 && !c.deterministic, [&]<class E>(E) {
+        const auto kernel = kernel_for<ForwardKernels, E>(by.strips, reads_pieces(b));
+        const auto a = fused_forward<tile::Stored<E>>(c, b, by.strips.row_tile, by.strips.row_tiles);
+        return make_strips(c, kernel, by.strips, y, by.strips.partial_bytes(), a);
+    });
 }
 
 }  // namespace millrace::ops::cuda

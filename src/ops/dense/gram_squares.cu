@@ -5,16 +5,13 @@
 // norm cost 0.03 % of the norm on an H200. Where it would lose more, the rows of x are nearly one, and dw itself is computed, 64
 // x 64 elements at a time.
 
-#include "ops/dense/gram_squares.h"
-
 #include <vector>
 
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/squares.h"
-#include "ops/dense/dense.h"
-#include "ops/tile/mma.cuh"
-#include "ops/tile/multiply.cuh"
-#include "ops/tile/warpgroup_product.cuh"
+#include "ops/dense/forms.h"
+#include "ops/tile/element.cuh"
+#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -188,18 +185,6 @@ __global__ void __launch_bounds__(kThreads, 1) gram_squares_kernel(const Unit<T>
     }
 }
 
-}  // namespace
-
-bool takes_gram_squares(const Context& c, const Bound& b) {
-    using namespace linear_wgrad;
-    const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
-    return has_tile_products() && c.shared_limit >= kBytes && tensor::size_of(oz.dtype) == 2 && ox.dtype == oz.dtype &&
-           aligned16(oz) && aligned16(ox) && oz.rows > 0 && oz.rows <= kRows &&
-           std::int64_t{kRows} * (ow.rows + ow.cols) < std::int64_t{ow.rows} * ow.cols;
-}
-
-namespace {
-
 template <class T>
 KernelResult make_squares(Context& c, std::span<const Bound> wgrads) {
     using namespace linear_wgrad;
@@ -224,6 +209,14 @@ KernelResult make_squares(Context& c, std::span<const Bound> wgrads) {
 }
 
 }  // namespace
+
+bool takes_gram_squares(const Context& c, const Bound& b) {
+    using namespace linear_wgrad;
+    const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
+    return has_tile_products() && c.shared_limit >= kBytes && tensor::size_of(oz.dtype) == 2 && ox.dtype == oz.dtype &&
+           aligned16(oz) && aligned16(ox) && oz.rows > 0 && oz.rows <= kRows &&
+           std::int64_t{kRows} * (ow.rows + ow.cols) < std::int64_t{ow.rows} * ow.cols;
+}
 
 KernelResult make_gram_squares(Context& c, std::span<const Bound> wgrads) {
     const bool half = wgrads.front()[linear_wgrad::x].dtype == tensor::DType::f16;

@@ -28,9 +28,9 @@ struct LayerBackward {
     Mat<const float> gamma, beta, inv_std;
     Mat<T> dz;
     Mat<float> dgamma, dbeta, dbias;
-    bool add_dgamma, add_dbeta, add_dbias;
-    States state;
-    DenseParams p;
+    bool add_dgamma = false, add_dbeta = false, add_dbias = false;
+    States state = {};
+    DenseParams p = {};
 
     /// The gradients of one column's parameters from the sums of du and of du * xhat over all rows.
     __device__ void put_gradients(int k, int g, int column, float sum, float dot) const {
@@ -44,20 +44,13 @@ struct LayerBackward {
 template <class T>
 LayerBackward<T> layer_backward(const Bound& b) {
     using namespace dense_backward;
-    return {b[dy],
-            b[saved],
-            b[gamma],
-            b[beta],
-            b[inv_std],
-            b[dz],
-            b[dgamma],
-            b[dbeta],
-            b[dbias],
-            b.accumulates(dgamma),
-            b.accumulates(dbeta),
-            b.accumulates(dbias),
-            b[state],
-            b.params<DenseParams>()};
+    LayerBackward<T> a{b[dy], b[saved], b[gamma], b[beta], b[inv_std], b[dz], b[dgamma], b[dbeta], b[dbias]};
+    a.add_dgamma = b.accumulates(dgamma);
+    a.add_dbeta = b.accumulates(dbeta);
+    a.add_dbias = b.accumulates(dbias);
+    a.state = b[state];
+    a.p = b.params<DenseParams>();
+    return a;
 }
 
 /// A layer with its product in one kernel; blocks own `row_tile` rows.
@@ -71,15 +64,8 @@ struct FusedForward : LayerForward<T> {
 template <class T>
 FusedForward<T> fused_forward(const Context& c, const Bound& b, int row_tile, int row_tiles) {
     using namespace dense_forward;
-    return {layer_forward<T>(b),
-            b[x],
-            b[w],
-            b[y].rows,
-            b[x].cols,
-            b[y].cols,
-            row_tile,
-            row_tiles,
-            c.reads_early({&b[w], &b[bias], &b[gamma], &b[beta]})};
+    const bool early = c.reads_early({&b[w], &b[bias], &b[gamma], &b[beta]});
+    return {layer_forward<T>(b), b[x], b[w], b[y].rows, b[x].cols, b[y].cols, row_tile, row_tiles, early};
 }
 
 /// The same of linear_dgrad of the layer above and dense_backward. Without the layer `dz` is null and dx is written; without the

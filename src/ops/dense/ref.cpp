@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "ops/dense/dense.h"
-#include "ops/ref/activation.h"
 #include "ops/ref/kernels.h"
 
 namespace millrace::ops::ref {

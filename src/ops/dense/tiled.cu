@@ -1,14 +1,13 @@
-#include "ops/dense/tiled.h"
+// Dense layers as products of ops/tile, with what follows a product in its epilogue.
 
-#include <type_traits>
 #include <vector>
 
-#include "ops/cuda/forms.h"
 #include "ops/cuda/late_sums.h"
 #include "ops/cuda/squares.h"
 #include "ops/cuda/vector.cuh"
-#include "ops/dense/backward_epilogue.cuh"
-#include "ops/tile/launch.cuh"
+#include "ops/dense/epilogues.cuh"
+#include "ops/dense/forms.h"
+#include "ops/tile/product.cuh"
 
 namespace millrace::ops::cuda::tiled {
 namespace {
@@ -60,30 +59,34 @@ constexpr TileShape kWithColumns = TileShape::turns;
 
 bool whole_columns(const Operand& o) { return o.cols % 8 == 0 && whole_runs(o); }
 
+/// The product of one record, whose `extent` was planned for.
+template <class T, bool kRightRows, class Epilogue>
+KernelResult make_one(Context& c, const Operand& left, const Operand& right, Extent extent, const Plan& plan,
+                      const typename Epilogue::Args& args) {
+    extent.members = left.k;
+    const Factors<typename Epilogue::Args> f{left, right, extent, args};
+    return tile::make_products<T, false, kRightRows, Epilogue>(c, std::span(&f, 1), plan, c.reads_early({&right}));
+}
+
 template <class T>
 KernelResult make_batch_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
     Operand z;
     MILLRACE_LET(memory, batch_norm::make_product_memory(c, b[y], z));
-    const Plan plan = plan_one(c, forward_extent(c, b), kWithColumns);
+    const Extent extent = forward_extent(c, b);
+    const Plan plan = plan_one(c, extent, kWithColumns);
     batch_norm::Chunks chunks{};
     MILLRACE_LET(table, batch_norm::make_chunks(c, z, tile::rows_of(plan.shape), chunks));
-    Extent extent = forward_extent(c, b);
-    extent.members = z.k;
-    const Factors<MomentsEpilogue::Args> f{b[x], b[w], extent, {z, chunks, z.cols % 8 == 0}};
-    MILLRACE_LET(product,
-                 (tile::make_products<T, false, false, MomentsEpilogue>(c, std::span(&f, 1), plan, c.reads_early({&b[w]}))));
+    MILLRACE_LET(product, (make_one<T, false, MomentsEpilogue>(c, b[x], b[w], extent, plan, {z, chunks, z.cols % 8 == 0})));
     return in_order({std::move(product), batch_norm::make_apply_forward(c, b, z, chunks)}, memory, table);
 }
 
 template <class T, class Out>
 KernelResult make_plain_dgrad(Context& c, const Bound& d) {
     using namespace linear_dgrad;
-    Extent extent = dgrad_extent(c, d);
-    const Plan plan = plan_one(c, extent);
-    extent.members = d[dx].k;
-    const Factors<typename GradientEpilogue<Out>::Args> f{d[dz], d[w], extent, {d[dx], d.accumulates(dx), whole_columns(d[dx])}};
-    return tile::make_products<T, false, true, GradientEpilogue<Out>>(c, std::span(&f, 1), plan, c.reads_early({&d[w]}));
+    const Extent extent = dgrad_extent(c, d);
+    return make_one<T, true, GradientEpilogue<Out>>(c, d[dz], d[w], extent, plan_one(c, extent),
+                                                    {d[dx], d.accumulates(dx), whole_columns(d[dx])});
 }
 
 template <class T>
@@ -92,18 +95,15 @@ KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
     using Epilogue = BackwardEpilogue<T>;
     const Operand& out = b[dz];
     const bool batch = b.params<DenseParams>().norm == Norm::batch_train;
-    Extent extent = dgrad_extent(c, d, &b);
+    const Extent extent = dgrad_extent(c, d, &b);
     const Plan plan = plan_one(c, extent, kWithColumns);
-    extent.members = out.k;
     batch_norm::Chunks chunks{};
     MILLRACE_LET(table, batch_norm::make_chunks(c, out, tile::rows_of(plan.shape), chunks));
     const bool sums = batch || b[dbias].present();
     const typename Epilogue::Args args{
         layer_backward<T>(b), d[linear_dgrad::dx], sums ? chunks.values.data : nullptr, out.rows, out.cols, out.g,
         extent.cols,          chunks.count,        d.accumulates(linear_dgrad::dx)};
-    const Factors<typename Epilogue::Args> f{d[linear_dgrad::dz], d[linear_dgrad::w], extent, args};
-    MILLRACE_LET(product, (tile::make_products<T, false, true, Epilogue>(c, std::span(&f, 1), plan,
-                                                                         c.reads_early({&d[linear_dgrad::w]}))));
+    MILLRACE_LET(product, (make_one<T, true, Epilogue>(c, d[linear_dgrad::dz], d[linear_dgrad::w], extent, plan, args)));
     if (!batch) {
         const ChunkSums bias{b[dbias], chunks.values.data, chunks.count, out.cols, b.accumulates(dbias), table};
         return with_sums(c, in_order({std::move(product)}, table), std::span(&bias, 1));
@@ -113,8 +113,6 @@ KernelResult make_pair(Context& c, const Bound& d, const Bound& b) {
 
 /// Weight gradients of one launch.
 constexpr std::size_t kMostWgrads = 24;
-
-bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
 
 }  // namespace
 
@@ -136,9 +134,7 @@ const char* refuses_wgrad(const Context&, const Bound& w) {
 const char* refuses_pair(const Context& c, const Bound& d, const Bound& b) {
     using namespace dense_backward;
     const Operand &dx = d[linear_dgrad::dx], &above = b[dy];
-    if (dx.data != above.data || dx.dtype != above.dtype || dx.dtype != d[linear_dgrad::w].dtype || dx.k != above.k ||
-        dx.rows != above.rows || dx.g * dx.cols != above.g * above.cols || dx.stride_row != above.stride_row ||
-        (dx.k > 1 && dx.stride_k != above.stride_k) || !side_by_side(dx) || !side_by_side(above))
+    if (!reads_product(d, b) || dx.dtype != above.dtype || dx.dtype != d[linear_dgrad::w].dtype)
         return "the product is not the layer's gradient";
     if (dx.cols % 8 != 0 || above.cols % 8 != 0 || !whole_runs(dx) || !whole_runs(b[dz]) || !whole_runs(b[saved]))
         return "rows are not whole runs of 16 bytes";
@@ -150,13 +146,10 @@ KernelResult make_forward(Context& c, const Bound& b) {
     const auto& p = b.params<DenseParams>();
     return by_half(b[y].dtype, [&]<class T>(T) -> KernelResult {
         if (p.norm == Norm::batch_train) return make_batch_forward<T>(c, b);
-        using Epilogue = ForwardEpilogue<T>;
-        Extent extent = forward_extent(c, b);
-        const Plan plan = plan_one(c, extent);
-        extent.members = b[y].k;
+        const Extent extent = forward_extent(c, b);
         const bool whole = whole_columns(b[y]) && (!b[saved].present() || whole_columns(b[saved]));
-        const Factors<typename Epilogue::Args> f{b[x], b[w], extent, {layer_forward<T>(b), b[y].rows, b[y].cols, whole}};
-        return tile::make_products<T, false, false, Epilogue>(c, std::span(&f, 1), plan, c.reads_early({&b[w]}));
+        return make_one<T, false, ForwardEpilogue<T>>(c, b[x], b[w], extent, plan_one(c, extent),
+                                                      {layer_forward<T>(b), b[y].rows, b[y].cols, whole});
     });
 }
 
@@ -191,8 +184,7 @@ KernelResult make_wgrads(Context& c, std::span<const Bound> wgrads) {
         Kernels steps;
         for (std::size_t i = 0; i < all.size(); i += kMostWgrads) {
             const auto some = std::span<const Factors<Epilogue::Args>>(all).subspan(i, std::min(kMostWgrads, all.size() - i));
-            MILLRACE_LET(made, (tile::make_products<T, true, true, Epilogue, kMostWgrads>(c, some, plan)));
-            steps.emplace_back(std::move(made));
+            MILLRACE_SET(steps.emplace_back(), (tile::make_products<T, true, true, Epilogue, kMostWgrads>(c, some, plan)));
         }
         return in_order(std::move(steps), held);
     });

@@ -1,11 +1,9 @@
 // linear_dgrad and dense_backward in wide tiles (wide_tile.cuh): dz of the layer above times its weights, then dropout,
 // activation and batch norm of this layer in reverse.
 
-#include "ops/cuda/context.h"
-#include "ops/dense/fused.h"
+#include "ops/dense/forms.h"
 #include "ops/dense/layer_args.cuh"
 #include "ops/dense/wide_tile.cuh"
-#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda {
 namespace {

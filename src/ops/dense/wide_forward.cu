@@ -1,10 +1,8 @@
 // dense_forward in wide tiles (wide_tile.cuh).
 
-#include "ops/cuda/context.h"
-#include "ops/dense/fused.h"
+#include "ops/dense/forms.h"
 #include "ops/dense/layer_args.cuh"
 #include "ops/dense/wide_tile.cuh"
-#include "ops/tile/mma.cuh"
 
 namespace millrace::ops::cuda {
 namespace {

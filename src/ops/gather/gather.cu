@@ -3,7 +3,6 @@
 #include <cuda_fp16.h>
 
 #include "ops/cuda/context.h"
-#include "ops/cuda/run.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/gather/gather.h"
 #include "ops/gather/windows.cuh"

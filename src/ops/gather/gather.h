@@ -6,7 +6,6 @@
 
 namespace millrace::ops {
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// gather_images. Row b of member m takes sample number q = first_row + b of the pass, where first_row is state.position

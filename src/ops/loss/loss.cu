@@ -7,7 +7,6 @@
 namespace millrace::ops::cuda {
 namespace {
 
-using tensor::DType;
 using tensor::Operand;
 
 /// Largest logit of a row with its index (the lowest on ties), by the row's kLanes threads.

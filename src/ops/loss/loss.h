@@ -6,7 +6,6 @@
 
 namespace millrace::ops {
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// cross_entropy. Per row: loss = log(sum exp(l - max)) - (l[label] - max), in stat. state.loss += sum over rows (ascending),

@@ -5,7 +5,6 @@
 
 namespace millrace::ops {
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// layernorm_forward: over the cols of each row of x, or of sum = x + residual (real; both or neither; sum is written). Saves mean and inv_std, stat

@@ -5,7 +5,6 @@
 // block are read again for every use, piece by piece.
 
 #include "ops/cuda/async_copy.cuh"
-#include "ops/cuda/run.cuh"
 #include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda::norm_rows {

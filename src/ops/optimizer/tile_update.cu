@@ -6,9 +6,8 @@
 // has been read. Gradients that were stored come in place of the products.
 
 #include "ops/cuda/async_copy.cuh"
-#include "ops/optimizer/wgrad_update.cuh"
-#include "ops/tile/multiply.cuh"
-#include "ops/tile/warpgroup_product.cuh"
+#include "ops/optimizer/update.cuh"
+#include "ops/tile/hopper.cuh"
 
 namespace millrace::ops::cuda {
 namespace {

@@ -1,11 +1,81 @@
 #pragma once
-// The update of one element and the end of a step, for the kernels that update parameters.
+// What the norm of the gradients and the updates share on the device: groups of elements, the norm from its slices, the update of
+// one element, the end of a step.
 
+#include <vector>
+
+#include "ops/cuda/device.cuh"
 #include "ops/cuda/squares.h"
-#include "ops/optimizer/norm.cuh"
+#include "ops/optimizer/optimizer.h"
 #include "ops/step/step.h"
 
 namespace millrace::ops::cuda {
+
+/// The segment of an element that only moves on, or only back. No kernel writes segments, so one may stand before begin_kernel.
+struct Cursor {
+    int at = 0, begin;  ///< number of the segment, its first element
+    Segment now;
+
+    __device__ Cursor(const Segments& segments, std::int64_t i) {
+        for (int beyond = segments.count - 1; at < beyond;) {  // the first segment that ends beyond i, or the last
+            const int middle = (at + beyond) / 2;
+            if (i < segments.data[middle].end)
+                beyond = middle;
+            else
+                at = middle + 1;
+        }
+        now = segments.data[at];
+        begin = begin_of(segments);
+    }
+    /// To element i, which lies before the end of the last segment.
+    __device__ void move(const Segments& segments, std::int64_t i) {
+        while (i >= now.end) now = segments.data[++at];
+    }
+    /// To element i from a later one.
+    __device__ void move_back(const Segments& segments, std::int64_t i) {
+        while (i < begin) {
+            now = segments.data[--at];
+            begin = begin_of(segments);
+        }
+    }
+
+private:
+    __device__ int begin_of(const Segments& segments) const { return at > 0 ? segments.data[at - 1].end : 0; }
+};
+
+/// What follows from the sum of the squares of a member's gradients.
+__device__ inline void set_norm(MemberState& m, float squares) {
+    const float norm = sqrtf(squares) / m.loss_scale;
+    m.grad_norm = norm;
+    m.clip_scale = (m.clip_norm > 0 ? fminf(1.0f, m.clip_norm / (norm + 1e-6f)) : 1.0f) / m.loss_scale;
+    if (!isfinite(norm)) m.nonfinite = 1;
+}
+/// The norm of a member from its slices, by a block of kNormBlocks threads.
+__device__ inline void finish_norm(MemberState& m, const float* slices, float* shared) {
+    set_norm(m, block_sum(slices[threadIdx.x], shared));
+}
+/// The same by a warp, for all its lanes; the sums are in another order.
+__device__ inline void finish_norm_in_warp(MemberState& m, const float* slices) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kNormBlocks; i += 32) sum += slices[i + threadIdx.x % 32];
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    set_norm(m, sum);
+}
+
+/// Whether four neighbours of an arena may be read at once; an absent one does not matter.
+inline bool quads(const tensor::Operand& o) {
+    return !o.present() ||
+           (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
+}
+
+/// What a `segments` slot holds, for the host.
+base::Result<std::vector<ops::Segment>> read_segments(const Context& c, const tensor::Operand& segments);
+/// Fills the slot `scratch` of a grad_norm: kNormBlocks sums of squares that make up those of the gradients of trainable groups.
+KernelResult make_norm_slices(Context& c, const Bound& grad_norm);
+/// micro_end, if it stands there, grad_norm, optimizer and metrics_push as two launches.
+Match match_fused_update(const Context& c, const Window& records);
+KernelResult make_fused_update(Context& c, std::span<const Bound> records);
 
 /// The gradient of which only flagged rows are there, elements [begin, begin + size) of a member; the others are zeros.
 struct FlaggedRows {
@@ -166,5 +236,30 @@ __device__ inline float update(const Rates& s, OptimizerKind kind, float p, floa
     v = s.beta2 * v + (1 - s.beta2) * g * g;
     return p - s.step_size * __fdividef(m, root_of(v) * s.inverse_root2 + s.epsilon);  // within two units of the change
 }
+
+// Tables of the kernel that computes weight gradients and applies them at once (tile_update.cu).
+
+constexpr int kUpdateOutputs = 32, kUpdateInputs = 800, kUpdateDepth = 128;                ///< of a tile, at most
+constexpr int kUpdateElements = kUpdateOutputs * kUpdateInputs, kUpdateStored = 8 * 1024;  ///< the latter of stored gradients
+
+/// Parameters of one group: rows of dw = dz^T x, whole ones unless these are longer than a tile, or neighbours whose gradients
+/// were stored.
+struct alignas(16) UpdateTile {
+    const float* stored;          ///< the gradients; null: dw
+    const std::uint16_t *dz, *x;  ///< bits of bf16 or f16, as the copy has; first column of the tile, row 0; rows begin at
+                                  ///< multiples of 16 bytes
+    std::int32_t ld_dz, ld_x;     ///< elements from row to row
+    std::int32_t rows;            ///< of the batch
+    std::int32_t outputs, inputs;
+    std::uint32_t at;    ///< first parameter in the arenas of all members
+    std::int32_t count;  ///< how many there are, a multiple of 4
+    std::int32_t gap;    ///< elements between the end of a row and the next one
+    std::int32_t member, group;
+};
+
+/// Blocks of the kernel that run at once; 0: this GPU has not got the shared memory.
+int tile_update_blocks(const Context& c);
+/// Finishes the norm, updates what the tiles cover, reports and closes the step. The kernel holds `held`.
+KernelResult make_tile_update(Context& c, const UpdateArgs& a, const std::vector<UpdateTile>& tiles, const DeviceTable& held);
 
 }  // namespace millrace::ops::cuda

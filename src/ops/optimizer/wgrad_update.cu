@@ -2,8 +2,6 @@
 // squares come from the inner products of the batch's rows (dense/gram_squares.cu), and each tile is computed where it is applied
 // (tile_update.cu). That is 26 bytes a parameter instead of 38. Small gradients are stored and read as usual.
 
-#include "ops/optimizer/wgrad_update.cuh"
-
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -11,10 +9,8 @@
 #include <utility>
 
 #include "ops/cuda/late_sums.h"
-#include "ops/cuda/squares.h"
-#include "ops/dense/dense.h"
-#include "ops/dense/fused.h"
-#include "ops/dense/gram_squares.h"
+#include "ops/dense/forms.h"
+#include "ops/optimizer/update.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -190,19 +186,14 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         inside.push_back({b, begin, end, segment->group});
     }
     Kernels parts;
-    const auto add = [&](KernelResult made) -> base::Status {
-        if (!made.ok()) return made.error();
-        parts.emplace_back(std::move(made).value());
-        return base::ok();
-    };
-    if (!taken.empty()) MILLRACE_TRY(add(make_gram_squares(c, taken)));
-    if (!stored.empty()) MILLRACE_TRY(add(make_grouped_wgrad(c, stored)));
+    if (!taken.empty()) MILLRACE_SET(parts.emplace_back(), make_gram_squares(c, taken));
+    if (!stored.empty()) MILLRACE_SET(parts.emplace_back(), make_grouped_wgrad(c, stored));
     MILLRACE_LET(sums, take_late_sums(c));  // the norm below reads them
     if (sums) parts.emplace_back(std::move(sums));
     if (taken.empty()) {
-        MILLRACE_TRY(add(make_fused_update(c, closing)));
+        MILLRACE_SET(parts.emplace_back(), make_fused_update(c, closing));
     } else {
-        MILLRACE_TRY(add(make_norm_slices(c, norm)));
+        MILLRACE_SET(parts.emplace_back(), make_norm_slices(c, norm));
         DeviceTable blocks_done;
         MILLRACE_LET(args, closing_args(c, closing, blocks_done));
         std::vector<UpdateTile> tiles;
@@ -216,7 +207,7 @@ KernelResult make_wgrad_update(Context& c, std::span<const Bound> records) {
         std::stable_sort(tiles.begin() + products, tiles.end(),
                          [](const UpdateTile& a, const UpdateTile& b) { return a.count > b.count; });
         tiles = balance_tiles(tiles, blocks, arena.at<const float>(0));
-        MILLRACE_TRY(add(make_tile_update(c, args, tiles, blocks_done)));
+        MILLRACE_SET(parts.emplace_back(), make_tile_update(c, args, tiles, blocks_done));
     }
     return in_order(std::move(parts));
 }

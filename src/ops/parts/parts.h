@@ -21,7 +21,6 @@ constexpr std::int32_t part_words(std::int32_t width) {
 /// A running statistic that no micro-batch has moved: adding m * x to it gives m * x, to the bit.
 constexpr float kUnmoved = -0.0f;
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// part_end. Moves the sums of state, and `running` stat [K,1,1,W] where there are statistics, into the row of `table` that is micro-batch number state.micro

@@ -6,7 +6,6 @@
 
 namespace millrace::ops {
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// fill. out = value, for real, stat and i32.

@@ -1,6 +1,7 @@
 #pragma once
 // What the kernels of a recurrent layer share: which rows take part in a step, and what they save and read of V columns of a row.
 
+#include "ops/cuda/context.h"
 #include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda {
@@ -54,5 +55,11 @@ __device__ __forceinline__ void gates_back(bool live, const float (&d)[V], const
     store_gates<V>(back, width, hn, old, n, r);
     store_run<V>(target, kept);
 }
+
+/// In bf16 with products and gates in one kernel, where shapes and device allow.
+bool tiles_gru_forward(const Context&, const Bound&);
+KernelResult make_tiled_gru_forward(Context&, const Bound&);
+bool tiles_gru_backward(const Context&, const Bound&);
+KernelResult make_tiled_gru_backward(Context&, const Bound&);
 
 }  // namespace millrace::ops::cuda

@@ -6,7 +6,6 @@
 #include "ops/cuda/weight_copies.h"
 #include "ops/recurrent/gates.cuh"
 #include "ops/recurrent/gru.h"
-#include "ops/recurrent/gru_tile.h"
 
 namespace millrace::ops::cuda {
 namespace {

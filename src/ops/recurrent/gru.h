@@ -5,7 +5,6 @@
 
 namespace millrace::ops {
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// gru_forward. r = sigma(W_ir x + b_ir + W_hr h + b_hr), z likewise, hn = W_hn h + b_hn, n = tanh(W_in x + b_in + r hn),

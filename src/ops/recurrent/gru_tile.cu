@@ -1,13 +1,11 @@
 // The recurrent layer in bf16 on tensor cores: products and gates in one kernel.
 
-#include "ops/recurrent/gru_tile.h"
-
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/cuda/weight_copies.h"
 #include "ops/recurrent/gates.cuh"
 #include "ops/recurrent/gru.h"
-#include "ops/tile/multiply.cuh"
+#include "ops/tile/hopper.cuh"
 
 // Before Hopper the kernel of tile_product.cuh is empty, so that nothing uses what follows.
 #ifndef MILLRACE_HOPPER

@@ -1,11 +1,6 @@
-#include "ops/ref/ref_backend.h"
-
 #include <memory>
 
-#include <fmt/format.h>
 #include "ops/check.h"
-
-#include "ops/fused.h"
 #include "ops/host_backend.h"
 
 namespace millrace::ops::ref {
@@ -23,31 +18,22 @@ private:
     void (*function_)(const Bound&);
 };
 
-class RefBackend : public HostBackend {
+class RefBackend final : public HostBackend {
 public:
-    explicit RefBackend(const BackendOptions& options) : off_(options.rewrites_off) {}
-    DeviceKind kind() const override { return DeviceKind::ref; }
-    std::string description() const override { return "reference, one thread, f64"; }
-
+    explicit RefBackend(const BackendOptions& options) : HostBackend(options) {}
+    [[nodiscard]] DeviceKind kind() const override { return DeviceKind::ref; }
+    [[nodiscard]] std::string description() const override { return "reference, one thread, f64"; }
     [[nodiscard]] Match match(const Rewrite& rewrite, const Window& window) const override {
         return rewrite.ref == nullptr || is_off(rewrite, off_) ? Match{} : rewrite.ref(window);
     }
-    base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records, std::span<const Section> sections,
-                                                               std::span<std::byte> /*scratch*/) override {
-        std::vector<std::unique_ptr<Kernel>> kernels;
-        for (std::size_t i = 0; i < records.size(); ++i) {
-            const Record& record = *records[i].record;
-            if (record.op->ref == nullptr) return missing_operator(*record.op, DeviceKind::ref);
-            MILLRACE_TRY(check_record(record, kReals));
-            kernels.push_back(std::make_unique<RefKernel>(records[i], record.op->ref));
-            kernels.back()->first = i;
-        }
-        gather_regions(records, sections, kernels);
-        return kernels;
-    }
 
 private:
-    std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
+    [[nodiscard]] KernelResult make(const Bound& bound) override {
+        const OpDef& op = *bound.record->op;
+        if (op.ref == nullptr) return missing_operator(op, DeviceKind::ref);
+        MILLRACE_TRY(check_record(*bound.record, kReals));
+        return std::unique_ptr<Kernel>(std::make_unique<RefKernel>(bound, op.ref));
+    }
 };
 
 }  // namespace

@@ -3,9 +3,9 @@
 // over sequences.
 
 #include "ops/cuda/late_sums.h"
-#include "ops/cuda/vector.cuh"
+#include "ops/norm/layernorm.h"
 #include "ops/sequence/backward_phases.cuh"
-#include "ops/sequence/chain.h"
+#include "ops/sequence/sequence.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void finish(const RowsProduct<T, kParts>& product, co
             __syncthreads();  // the product has read what is changed
             add_old<kParts>(a.dx, at, room.residual());
         }
-        sequence::meet<kParts>();
+        meet<kParts>();
         attention_back(a, at, room);
     } else {  // the residual's part is what the norm gave
         add_product(product, task == tasks.widen ? room.d() : room.residual());

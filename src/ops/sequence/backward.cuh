@@ -4,15 +4,12 @@
 // cluster. Everything there is a tile: rows of kWidth columns, kPitch elements apart.
 
 #include "ops/attention/flash_backward.cuh"
-#include "ops/cuda/activation.cuh"
-#include "ops/cuda/async_copy.cuh"
-#include "ops/cuda/vector.cuh"
-#include "ops/tile/mma.cuh"
+#include "ops/sequence/layer.cuh"
 
 namespace millrace::ops::cuda::layer_back {
 
-constexpr int kRows = 64;
-constexpr int kWidth = 128, kHeadWidth = 32, kHeads = kWidth / kHeadWidth, kProjected = 3 * kWidth;
+using sequence::kHeads, sequence::kHeadWidth, sequence::kRows, sequence::kWidth, sequence::Matrices;
+constexpr int kProjected = 3 * kWidth;
 constexpr int kPitch = kWidth + 8;  ///< eight rows of a fragment lie in different banks
 
 /// A block that has a multiprocessor for itself has as many warps as two that share one.
@@ -125,10 +122,7 @@ struct RowsProduct {
             for (int m = 0; m < kTiles; ++m) load_matrices(a[m], left + 16 * m * kPitch + k);
 #pragma unroll
             for (int n = 0; n < kBlocks / 2; ++n) load_transposed(b[n], weights + k * kPitch + 16 * n);
-#pragma unroll
-            for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-                for (int n = 0; n < kBlocks; ++n) mma16<T>(sums[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+            multiply_fragments<T>(sums, a, b);
         }
     }
 };

@@ -2,13 +2,8 @@
 // The way back through a layer, step by step: what a block of layer_backward_kernel reads, holds and writes.
 
 #include "ops/sequence/backward.cuh"
-#include "ops/sequence/cluster.cuh"
-#include "ops/sequence/dropout.cuh"
-#include "ops/sequence/layer.cuh"
 
 namespace millrace::ops::cuda::layer_back {
-
-using sequence::Matrices;
 
 template <class T>
 struct NormArgs {
@@ -265,15 +260,14 @@ __device__ void put_dout(const RowsProduct<T, kParts>& product, const LayerArgs<
                 sum = fmaf(low_of<T>(d), low_of<T>(o), fmaf(high_of<T>(d), high_of<T>(o), sum));
                 T* place = room.dout() + at.first * kPitch + product.place(self, m, half, n);
                 *reinterpret_cast<std::uint32_t*>(place) = d;
-                if (to_first_block) sequence::put_at(0, place, d);
+                if (to_first_block) put_at(0, place, d);
             }
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            sum = quad_sum(sum);
             if (self.lane % 4 != 0) continue;
             if constexpr (kBlocks == kHeadWidth / 8) {
                 float* to = room.deltas + product.strip(self) * kRows + row;
                 *to = sum;
-                if (to_first_block) sequence::put_at(0, to, __float_as_uint(sum));
+                if (to_first_block) put_at(0, to, __float_as_uint(sum));
             } else {  // two warps share a head
                 room.stats()[product.strip(self) * kOwn<kParts> + product.row(self, m, half)] = sum;
             }
@@ -287,7 +281,7 @@ __device__ void put_dout(const RowsProduct<T, kParts>& product, const LayerArgs<
         const float sum = parts[0] + parts[kOwn<kParts>];
         float* to = room.deltas + head * kRows + at.first + row;
         *to = sum;
-        if (to_first_block) sequence::put_at(0, to, __float_as_uint(sum));
+        if (to_first_block) put_at(0, to, __float_as_uint(sum));
     }
 }
 

@@ -3,10 +3,8 @@
 #include <utility>
 
 #include "ops/attention/attention.h"
-#include "ops/dense/dense.h"
 #include "ops/norm/layernorm.h"
 #include "ops/sequence/forward.cuh"
-#include "ops/sequence/operands.h"
 #include "ops/sequence/sequence.h"
 #include "ops/text/sequences.cuh"
 

@@ -4,10 +4,7 @@
 // memory. Between the products the rows stay there; what later records read goes to global memory on the way, rounded where the
 // separate kernels round. Sums run in the same order either way.
 
-#include "ops/sequence/attend.cuh"
-#include "ops/sequence/cluster.cuh"
-#include "ops/sequence/forward_args.cuh"
-#include "ops/sequence/product.cuh"
+#include "ops/sequence/forward_parts.cuh"
 
 namespace millrace::ops::cuda::sequence {
 
@@ -124,23 +121,17 @@ struct Forward {
     [[nodiscard]] __device__ auto few_strips() const {
         return [this](int t) { return part * kPart + 8 * (t / Few::kStrip * Few::kStrip); };
     }
-    __device__ void begin_in(InWeights& ring, int pass) {
+    /// Weights from row `first` on: alone through the warp's ring, else from `tile` tiles behind `offset` on.
+    template <class W>
+    __device__ void begin(W& w, Operands which, int first, int offset, int tile) {
         if constexpr (kParts == 1)
-            ring.begin(weights + warp * kRingBytes, rows_of<const T>(in_weights), in_first(pass));
+            w.begin(weights + warp * kRingBytes, rows_of<const T>(which), first);
         else
-            ring.memory = weights + in_first(pass) / 8 * kTileBytes;
+            w.memory = weights + offset + tile * kTileBytes;
     }
-    __device__ void begin_few(FewWeights& ring, Operands which, int offset) {
-        if constexpr (kParts == 1)
-            ring.begin(weights + warp * kRingBytes, rows_of<const T>(which), few_first());
-        else
-            ring.memory = weights + offset + warp / kRowWarps * kFewTiles * kTileBytes;
-    }
-    __device__ void begin_widen(WidenWeights& ring) {
-        if constexpr (kParts == 1)
-            ring.begin(weights + warp * kRingBytes, rows_of<const T>(widen_weights), widen_first());
-        else
-            ring.memory = weights + kWidenWeights + warp / kRowWarps * kWidenTiles * kTileBytes;
+    __device__ void begin_in(InWeights& w, int pass) { begin(w, in_weights, in_first(pass), 0, in_first(pass) / 8); }
+    __device__ void begin_few(FewWeights& w, Operands which, int offset) {
+        begin(w, which, few_first(), offset, warp / kRowWarps * kFewTiles);
     }
     /// Parameters: what the first product needs, those in the middle, the last one; a block alone fetches as it goes.
     __device__ void fetch_first(InWeights& w) {
@@ -370,7 +361,7 @@ struct Forward {
             add_few(few, second == 0 ? kAttended / kRun : 0, (second == 0 ? kWidth : kInner) / kChunk,
                     second == 0 ? out_bias : narrow_bias, a.dropout[second]);
             WidenWeights wide;
-            if (second == 0) begin_widen(wide);
+            if (second == 0) begin(wide, widen_weights, widen_first(), kWidenWeights, warp / kRowWarps * kWidenTiles);
             meet<kParts>([&] {
                 if (kParts > 1 && second == 0) store_attended();
             });

@@ -7,7 +7,6 @@
 namespace millrace::ops::cuda {
 namespace {
 
-using tensor::DType;
 using tensor::Operand;
 
 __device__ double schedule_factor(const MemberState& p, std::uint32_t s) {

@@ -5,7 +5,6 @@
 
 namespace millrace::ops {
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// step_begin. state[K]: step += 1, micro = rank, position += first, nonfinite = 0, rows = correct = 0, loss = penalty = 0; lr by the member's schedule at step s

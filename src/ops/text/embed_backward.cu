@@ -2,8 +2,8 @@
 // the runs of equal ids, kSpan tokens at a time. All sums have an order that follows from ids, lengths and the shape alone. Rows
 // of ids that have no token become zeros, or are left out and have no flag.
 
-#include "ops/cuda/run.cuh"
 #include "ops/cuda/squares.h"
+#include "ops/cuda/vector.cuh"
 #include "ops/text/text.h"
 #include "ops/text/token_share.cuh"
 

@@ -1,9 +1,9 @@
 #pragma once
-// How many positions of a sequence are filled, and what the losses of tokens add up to (ops/text/text.h), on the host.
+// What all operators over sequences share (ops/text/text.h): how many positions are filled, on the host, and rules.
 
 #include <algorithm>
 
-#include "ops/loss/loss.h"
+#include "ops/check.h"
 #include "ops/text/text.h"
 
 namespace millrace::ops {
@@ -18,59 +18,20 @@ inline int positions_of(const tensor::Operand& value, const tensor::Operand& len
     return lengths.rows == 0 ? 0 : value.rows / lengths.rows;
 }
 
-/// Tokens of all sequences of a member.
-inline std::int64_t tokens_in(const tensor::Operand& lengths, int member, int most) {
-    std::int64_t sum = 0;
-    for (int b = 0; b < lengths.rows; ++b) sum += tokens_of(lengths, member, b, most);
-    return sum;
+/// One length per sequence, and `value` has whole sequences of at least `least` positions.
+inline Checker& check_positions(Checker& c, int value, int lengths, int least) {
+    const Shape all = c.shape(value);
+    const int sequences = c.shape(lengths).rows, positions = sequences == 0 ? 0 : all.rows / sequences;
+    c.require({lengths}, Type::i32, {all.k, 1, sequences, 1});
+    c.that(positions * sequences == all.rows, "the rows are not the same number of positions for every sequence");
+    return c.that(positions >= least || sequences == 0, "a sequence has too few positions for the prefix and its tokens");
 }
 
-/// The tokens that the loss of a member is a mean over, and the sequences: of the whole step where `total` is present.
-template <class Stat>
-LossTotal token_total(const tensor::Operand& total, const tensor::Operand& lengths, int member, int most) {
-    return total_of<Stat>(total, member, static_cast<double>(tokens_in(lengths, member, most)), lengths.rows);
+/// The same, and token t of `ids` belongs to position first + t.
+inline Checker& check_tokens(Checker& c, int value, int ids, int lengths, int first) {
+    const Shape tokens = c.shape(ids);
+    c.require({ids}, Type::i32, {c.shape(value).k, 1, c.shape(lengths).rows, tokens.cols});
+    return check_positions(c, value, lengths, first + tokens.cols).that(first >= 0, "the first position is below 0");
 }
-
-/// What a loss finds for one token.
-struct FoundToken {
-    double loss = 0;
-    bool right = false, bad = false;
-};
-
-/// The sums over the tokens of one member; sequences are added in order.
-struct TokenSums {
-    double values[kTallyColumns] = {};
-    bool bad = false;
-
-    /// found(t): of token t.
-    template <class Found>
-    void add_sequence(int tokens, Found&& found) {
-        int right = 0;
-        for (int t = 0; t < tokens; ++t) {
-            const FoundToken token = found(t);
-            values[tally::loss] += token.loss;
-            right += token.right ? 1 : 0;
-            bad = bad || token.bad;
-        }
-        values[tally::tokens] += tokens;
-        values[tally::right] += right;
-        values[tally::whole] += tokens > 0 && right == tokens ? 1 : 0;
-    }
-    /// Into the member's state and, unless that is null, its tally.
-    template <class Stat>
-    void put(const TokenLossParams& params, int sequences, const LossTotal& over, MemberState& state, Stat* tally,
-             bool add) const {
-        const double mean = over.divisor > 0 ? values[tally::loss] / over.divisor : 0;
-        if (params.as_loss) {
-            state.loss += over.rows * mean;
-            state.rows += static_cast<std::uint32_t>(sequences);
-        } else {
-            state.penalty += params.scale * mean;
-        }
-        if (bad) state.nonfinite = 1;
-        for (int c = 0; tally != nullptr && c < kTallyColumns; ++c)
-            tally[c] = static_cast<Stat>(add ? static_cast<double>(tally[c]) + values[c] : values[c]);
-    }
-};
 
 }  // namespace millrace::ops

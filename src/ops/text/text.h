@@ -11,7 +11,6 @@
 
 namespace millrace::ops {
 
-// Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
 /// token_embed. y[b][p] = prefix[b][p] + position[p] for p < P, y[b][P + t] = table[ids[b][t]] + position[P + t] for t < length, zeros elsewhere. An id

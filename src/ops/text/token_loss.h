@@ -3,36 +3,19 @@
 
 #include <cmath>
 
+#include "ops/loss/loss.h"
 #include "ops/text/sequences.h"
 
 namespace millrace::ops {
 
-/// Loops over a row as cpu::SimdKernels has them, in double.
-struct PlainRows {
-    static void add_rows(int n, const double* a, const double* b, double* y, bool add) {
-        for (int i = 0; i < n; ++i) y[i] = (add ? y[i] : 0) + a[i] + (b != nullptr ? b[i] : 0);
-    }
-    static void scale_row(int n, double factor, double* y) {
-        for (int i = 0; i < n; ++i) y[i] *= factor;
-    }
-    static int largest(int n, const double* x) {
-        int best = 0;
-        for (int i = 1; i < n; ++i)
-            if (x[i] > x[best] || std::isnan(x[best])) best = i;
-        return std::isnan(x[best]) ? 0 : best;
-    }
-    static double exp_sum(int n, const double* x, double top, double* out) {
-        double sum = 0;
-        for (int i = 0; i < n; ++i) {
-            const double e = std::exp(x[i] - top);
-            if (out != nullptr) out[i] = e;
-            sum += e;
-        }
-        return sum;
-    }
+/// What a loss finds for one token.
+struct FoundToken {
+    double loss = 0;
+    bool right = false, bad = false;
 };
 
-/// Of a row of `count` logits about token `id`. gradient: null, or gets that of the loss times `share`; it may be the logits.
+/// Of a row of `count` logits about token `id`, by host::Loops<T>. gradient: null, or gets that of the loss times `share`; it may
+/// be the logits.
 template <class T, class Loops>
 FoundToken token_loss(const Loops& loops, int count, const T* logits, std::int32_t id, double share, T* gradient) {
     if (id < 0 || id >= count) {
@@ -61,18 +44,21 @@ template <class T>
 struct TokenRows {
     const Bound& b;
     TokenSlots at;
-    int member, positions;
+    int member, sequences, positions;
     TokenLossParams params;
-    LossTotal over;
-    double share;  ///< of a token's gradient
+    LossTotal over;  ///< tokens and sequences
+    double share;    ///< of a token's gradient
 
     TokenRows(const Bound& bound, const TokenSlots& slots, int m)
         : b(bound),
           at(slots),
           member(m),
+          sequences(bound[slots.lengths].rows),
           positions(positions_of(bound[slots.value], bound[slots.lengths])),
-          params(bound.params<TokenLossParams>()),
-          over(token_total<T>(bound[slots.total], bound[slots.lengths], m, bound[slots.ids].cols)) {
+          params(bound.params<TokenLossParams>()) {
+        std::int64_t own = 0;
+        for (int s = 0; s < sequences; ++s) own += tokens(s);
+        over = total_of<T>(b[at.total], m, static_cast<double>(own), sequences);
         const auto scale = static_cast<double>(state_of(b[at.state], m).loss_scale);
         share = over.divisor > 0 ? params.scale / over.divisor * scale : 0;
     }
@@ -84,12 +70,31 @@ struct TokenRows {
     /// Adds found(row, id) of all rows, in order, to state and tally.
     template <class Found>
     void add_up(Found&& found) const {
-        TokenSums sums;
-        const int sequences = b[at.lengths].rows;
-        for (int s = 0; s < sequences; ++s)
-            sums.add_sequence(tokens(s), [&](int t) -> FoundToken { return found(row(s, t), id(s, t)); });
-        sums.put(params, sequences, over, state_of(b[at.state], member),
-                 b[at.tally].present() ? b[at.tally].at<T>(member) : nullptr, b.accumulates(at.tally));
+        double sums[kTallyColumns] = {};
+        MemberState& state = state_of(b[at.state], member);
+        for (int s = 0; s < sequences; ++s) {
+            const int count = tokens(s);
+            int right = 0;
+            for (int t = 0; t < count; ++t) {
+                const FoundToken token = found(row(s, t), id(s, t));
+                sums[tally::loss] += token.loss;
+                right += token.right ? 1 : 0;
+                if (token.bad) state.nonfinite = 1;
+            }
+            sums[tally::tokens] += count;
+            sums[tally::right] += right;
+            sums[tally::whole] += count > 0 && right == count ? 1 : 0;
+        }
+        const double mean = over.divisor > 0 ? sums[tally::loss] / over.divisor : 0;
+        if (params.as_loss) {
+            state.loss += over.rows * mean;
+            state.rows += static_cast<std::uint32_t>(sequences);
+        } else {
+            state.penalty += params.scale * mean;
+        }
+        T* out = b[at.tally].present() ? b[at.tally].at<T>(member) : nullptr;
+        for (int c = 0; out != nullptr && c < kTallyColumns; ++c)
+            out[c] = static_cast<T>(b.accumulates(at.tally) ? static_cast<double>(out[c]) + sums[c] : sums[c]);
     }
 };
 

@@ -55,14 +55,16 @@ __device__ inline void fragment_step(float (&c)[4], std::uint32_t a0, std::uint3
 }
 #undef MILLRACE_FRAGMENT_STEP
 
-/// Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. Transposed: of their
-/// transposes.
-__device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
-    const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+/// Four 8 x 8 matrices of 16-bit elements at an address in shared memory; lane l gives that of row l % 8 of matrix l / 8.
+/// Transposed: of their transposes.
+__device__ inline void load_matrices(std::uint32_t (&to)[4], std::uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(at)
                  : "memory");
+}
+__device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
+    load_matrices(to, static_cast<std::uint32_t>(__cvta_generic_to_shared(row)));
 }
 __device__ inline void load_transposed(std::uint32_t (&to)[4], const void* row) {
     const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
@@ -167,3 +169,55 @@ __device__ inline void multiply_pieces(float (&sums)[4], const Factor<E>& upper,
 }
 
 }  // namespace millrace::ops::cuda::tile
+
+namespace millrace::ops::cuda {
+
+using tile::load_matrices;
+using tile::load_transposed;
+
+/// Whether every row begins at a multiple of 16 bytes.
+inline bool aligned16(const tensor::Operand& o) {
+    const auto piece = 16 / static_cast<std::int64_t>(tensor::size_of(o.dtype));
+    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % piece == 0 && o.stride_g % piece == 0 &&
+           o.stride_k % piece == 0;
+}
+
+/// c += a b of m16n8k16: 16 rows of a, 8 columns of b (b0: the first eight of the summed index).
+template <class T>
+__device__ inline void mma16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+    tile::fragment_step<T>(c, a[0], a[1], a[2], a[3], b0, b1);
+}
+
+/// The same for all tiles of a warp; b: two tiles of columns each.
+template <class T, int kTiles, int kColumns>
+__device__ inline void multiply_fragments(float (&sums)[kTiles][kColumns][4], const std::uint32_t (&a)[kTiles][4],
+                                          const std::uint32_t (&b)[kColumns / 2][4]) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) mma16<T>(sums[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+}
+
+template <int kTiles, int kColumns>
+__device__ inline void clear(float (&sums)[kTiles][kColumns][4]) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0;
+}
+
+/// Over the four lanes that share a row.
+__device__ inline float quad_sum(float value) {
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+__device__ inline float quad_max(float value) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+
+/// The row and the column that number i of four of sums (m, n) belongs to, of a warp's sums[m][n][4].
+__device__ inline int row_of(int m, int i) { return 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8; }
+__device__ inline int column_of(int n, int i) { return 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
+
+}  // namespace millrace::ops::cuda

@@ -19,8 +19,8 @@
 // - Where it has them, wants_rows(args) and put_row(args, k, g, row, sum): of the sums of the left operand's rows.
 
 #include "ops/cuda/vector.cuh"
-#include "ops/tile/problem.cuh"
-#include "ops/tile/warpgroup_product.cuh"
+#include "ops/tile/hopper.cuh"
+#include "ops/tile/plan.cuh"
 
 namespace millrace::ops::cuda::tile {
 
@@ -43,7 +43,7 @@ __device__ inline void await_team() {
     hopper::await_turn<Shape::kTeam>(kTeamBarrier + team);
 }
 
-/// What a thread has of a tile's sums (multiply.cuh).
+/// What a thread has of a tile's sums (hopper.cuh).
 template <class Shape>
 using Sums = float[Shape::kHigh][Shape::kWide / 64][32];
 

@@ -4,9 +4,11 @@
 // devices compiles to nothing and is never launched (tile_product.cuh asks first).
 //
 // Operands lie in shared memory as rows of 64 bf16 (128 bytes), 16-byte piece c of row r at place c ^ (r & 7) of the row, eight
-// rows after another: the 128-byte swizzle, K-major.
+// rows after another: the 128-byte swizzle, K-major. Either may have the summed index along its rows instead of its columns, and
+// the left one may lie in registers.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cuda/device.cuh"
 
@@ -87,10 +89,52 @@ __device__ inline void take_registers() {
     MILLRACE_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+/// Until the others of kThreads have given these threads their turn, with the same number, as many times as these have waited;
+/// where all of them wait, until all have come.
+template <int kThreads = 256>
+__device__ inline void await_turn(int number) {
+    MILLRACE_ASM("bar.sync %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+template <int kThreads = 256>
+__device__ inline void give_turn(int number) {
+    MILLRACE_ASM("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+
 /// Rows from `address` on (a multiple of 1,024 bytes, plus 32 for each 16 columns to the right).
 __device__ inline std::uint64_t operand(std::uint32_t address) {
     constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62, kEightRows = std::uint64_t{1024 >> 4} << 32;
     return kSwizzle128 | kEightRows | std::uint64_t{1} << 16 | (address >> 4 & 0x3fff);
+}
+
+/// Rows from `address` on (a multiple of 1,024 bytes) as the summed index, 16 of them for one product (2,048 bytes on for the
+/// next ones). 64 columns lie in the 128 bytes of a row, the next 64 are `next` bytes further: the 128-byte swizzle, MN-major.
+__device__ inline std::uint64_t summed_rows(std::uint32_t address, std::uint32_t next) {
+    constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62, kEightRows = std::uint64_t{1024 >> 4} << 32;
+    return kSwizzle128 | kEightRows | std::uint64_t{next >> 4} << 16 | (address >> 4 & 0x3fff);
+}
+
+/// The same of rows of 32 columns, 64 bytes: 16-byte piece c of row r at place c ^ (r / 2 & 3), from a multiple of 512 bytes on.
+/// The next 16 rows are 1,024 bytes on.
+__device__ inline std::uint64_t summed_short_rows(std::uint32_t address) {
+    constexpr std::uint64_t kSwizzle64 = std::uint64_t{2} << 62, kEightRows = std::uint64_t{512 >> 4} << 32;
+    return kSwizzle64 | kEightRows | std::uint64_t{1} << 16 | (address >> 4 & 0x3fff);
+}
+
+/// Begins copies of kRows rows of kColumns columns for summed_rows, by kThreads threads: zeros from row `rows` and column `cols`
+/// on. 64 columns are a part, the next part lies behind the rows of this one. Rows begin at multiples of 16 bytes.
+template <int kThreads, int kRows, int kColumns, class T>
+requires(sizeof(T) == 2) __device__ void stage_columns(const T* from, int ld, int rows, int cols, std::uint32_t to) {
+    constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;
+    static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
+    const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
+    const int bytes = min(16, 2 * (cols - 8 * piece)), limit = bytes > 0 ? rows : 0;
+    to += piece / 8 * (kRows * 128) + row * 128 + ((piece % 8 ^ (row & 7)) << 4);
+    from += bytes > 0 ? 8 * piece : 0;
+#pragma unroll
+    for (int i = 0; i < kRows; i += kStep) {
+        const bool there = row + i < limit;
+        copy16(to + 128 * i, from + std::int64_t{there ? row + i : 0} * ld, there ? bytes : 0);
+    }
 }
 
 // clang-format off
@@ -120,5 +164,95 @@ __device__ inline void multiply(float (&a)[32], float (&b)[32], float (&c)[32], 
                  : MILLRACE_SUMS(a), MILLRACE_SUMS(b), MILLRACE_SUMS(c)
                  : "l"(left), "l"(right), "r"(1));
 }
-// clang-format on
+
+/// `begin` and `end` of an instruction around its types, which T says, and its operands.
+#define MILLRACE_PRODUCT(begin, end, ...) \
+    if constexpr (std::is_same_v<T, bf16>) \
+        MILLRACE_ASM("{ .reg .pred p; " begin ".f32.bf16.bf16 " end "; }" : __VA_ARGS__); \
+    else \
+        MILLRACE_ASM("{ .reg .pred p; " begin ".f32.f16.f16 " end "; }" : __VA_ARGS__)
+#define MILLRACE_ALONG(shape, registers, left, right, ...) \
+    MILLRACE_PRODUCT("setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned." shape, "{" registers "}, {" left "}, " right ", p, 1, 1, 1", \
+                     __VA_ARGS__ : "r"(from_left[0]), "r"(from_left[1]), "r"(from_left[2]), "r"(from_left[3]), "l"(from_right))
+#define MILLRACE_STEP(shape, registers, left, right, left_rows, right_rows, more, ...) \
+    MILLRACE_PRODUCT("setp.ne.b32 p, " more ", 0; wgmma.mma_async.sync.aligned." shape, \
+                     "{" registers "}, " left ", " right ", p, 1, 1, " left_rows ", " right_rows, \
+                     __VA_ARGS__ : "l"(from_left), "l"(from_right), "n"(kLeftRows ? 1 : 0), "n"(kRightRows ? 1 : 0), "r"(add))
+
+/// Sums += 64 x 16 numbers in registers times 16 rows at `from_right` (summed_rows), 64 columns for each array. Thread t has rows
+/// 16 (t / 32) + t % 32 / 4 (in from_left[0] and [2], + 8 in the others) and columns 2 (t % 4) and the next one (+ 8 in [2] and [3]).
+template <class T>
+__device__ inline void multiply_along(float (&sums)[2][32], const std::uint32_t (&from_left)[4], std::uint64_t from_right) {
+    MILLRACE_ALONG("m64n128k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1, "%64, %65, %66, %67", "%68",
+                   MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]));
+}
+template <class T>
+__device__ inline void multiply_along(float (&sums)[3][32], const std::uint32_t (&from_left)[4], std::uint64_t from_right) {
+    MILLRACE_ALONG("m64n192k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 ", " MILLRACE_REGISTERS_2,
+                   "%96, %97, %98, %99", "%100", MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]));
+}
+template <class T>
+__device__ inline void multiply_along(float (&sums)[4][32], const std::uint32_t (&from_left)[4], std::uint64_t from_right) {
+    MILLRACE_ALONG("m64n256k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 ", " MILLRACE_REGISTERS_2 ", " MILLRACE_REGISTERS_3,
+                   "%128, %129, %130, %131", "%132",
+                   MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]), MILLRACE_SUMS(sums[3]));
+}
 }  // namespace millrace::ops::cuda::hopper
+
+namespace millrace::ops::cuda::tile {
+
+/// One step: 64 rows times kWide, over 16 summed elements. Thread t of the warpgroup holds of sums[g] those of rows 16 (t / 32) + t % 32 / 4 (+ 8) and columns 64 g + 8 j + 2 (t % 4)
+/// (+ 1): numbers 4 j (+ 1), 4 j + 2 (+ 1). add: 0 where the sums begin.
+template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[32], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n64k16", MILLRACE_REGISTERS_0, "%32", "%33", "%34", "%35", "%36", MILLRACE_SUMS(sums));
+}
+template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[1][32], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    multiply_step<T, kLeftRows, kRightRows>(sums[0], from_left, from_right, add);
+}
+template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[2][32], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n128k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1, "%64", "%65", "%66", "%67", "%68",
+                  MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]));
+}
+template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[4][32], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n256k16", MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 ", " MILLRACE_REGISTERS_2 ", " MILLRACE_REGISTERS_3,
+                  "%128", "%129", "%130", "%131", "%132",
+                  MILLRACE_SUMS(sums[0]), MILLRACE_SUMS(sums[1]), MILLRACE_SUMS(sums[2]), MILLRACE_SUMS(sums[3]));
+}
+/// The same of 32 columns, and of eight: numbers 0 (+ 1) and 2 (+ 1).
+template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[16], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n32k16", "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "%16", "%17", "%18", "%19", "%20",
+                  "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]),
+                  "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]));
+}
+template <class T, bool kLeftRows, bool kRightRows>
+__device__ inline void multiply_step(float (&sums)[4], std::uint64_t from_left, std::uint64_t from_right, int add) {
+    MILLRACE_STEP("m64n8k16", "%0, %1, %2, %3", "%4", "%5", "%6", "%7", "%8", "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]));
+}
+#undef MILLRACE_STEP
+#undef MILLRACE_ALONG
+#undef MILLRACE_PRODUCT
+// clang-format on
+
+/// Where a role stands in a ring of stages.
+struct Cursor {
+    int stage = 0;
+    std::uint32_t phase = 0;
+    template <int kStages>
+    __device__ void advance(int by = 1) {
+        stage += by;
+        if (by > 1) {
+            phase ^= stage / kStages & 1;
+            stage %= kStages;
+        } else if (stage == kStages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+}  // namespace millrace::ops::cuda::tile

@@ -2,9 +2,8 @@
 // The stages that a block's copies fill and its teams read, in turns. Blocks of a cluster have the same columns and slices: each
 // copies its part of the right operand to all of them.
 
-#include "ops/tile/cursor.cuh"
-#include "ops/tile/problem.cuh"
-#include "ops/tile/warpgroup_product.cuh"
+#include "ops/tile/hopper.cuh"
+#include "ops/tile/plan.cuh"
 
 namespace millrace::ops::cuda::tile {
 

@@ -165,4 +165,14 @@ auto kernel_for(const Shape& s, bool vector) {
                           : kernel_of_split<Kernels, E, 2>(s.tiles, vector);
 }
 
+/// Launches it over the columns of all groups and members of `out`.
+template <class Args>
+KernelResult make_strips(Context& c, void (*kernel)(Args), const Shape& shape, const tensor::Operand& out, std::size_t bytes,
+                         const Args& a) {
+    if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    const dim3 grid(blocks_for(out.cols, 8 * shape.tiles), out.g, out.k * shape.row_tiles), block(shape.threads());
+    const auto cluster = static_cast<unsigned>(shape.cluster ? shape.row_tiles : 1);
+    return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
+}
+
 }  // namespace millrace::ops::cuda::strips

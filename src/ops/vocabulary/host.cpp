@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ops/cpu/gemm.h"
-#include "ops/cpu/kernel.h"
+#include "ops/host_kernels.h"
 #include "ops/ref/kernels.h"
 #include "ops/text/token_loss.h"
 #include "ops/vocabulary/vocabulary.h"
@@ -61,8 +61,8 @@ void run_vocabulary_loss(const Bound& bound) {
         const TokenRows<double> rows(bound, kTokenSlots, m);
         rows.add_up([&](int row, std::int32_t id) {
             for (int v = 0; double& value : logits) value = logit(bound, m, row, v++);
-            const FoundToken found =
-                token_loss(PlainRows{}, bound[at::weight].rows, logits.data(), id, rows.share, trains ? logits.data() : nullptr);
+            const FoundToken found = token_loss(host::PlainLoops{}, bound[at::weight].rows, logits.data(), id, rows.share,
+                                                trains ? logits.data() : nullptr);
             *bound[at::losses].at<double>(m, 0, row) = found.loss;
             for (int v = 0; trains && v < bound[at::weight].rows; ++v)
                 add_gradients(bound, m, row, v, logits[static_cast<std::size_t>(v)]);

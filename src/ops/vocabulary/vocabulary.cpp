@@ -1,7 +1,7 @@
 #include "ops/vocabulary/vocabulary.h"
 
 #include "ops/kernels.h"
-#include "ops/text/sequence_rule.h"
+#include "ops/text/sequences.h"
 
 namespace millrace::ops {
 namespace {

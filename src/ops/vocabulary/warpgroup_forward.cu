@@ -48,9 +48,7 @@ __device__ inline void raise(Carried& carried, const float (&largest)[2], const 
                              bool exact) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float most = largest[half];
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+        const float most = quad_max(largest[half]);
         const float before = carried.top[half], now = fmaxf(before, most);
         if (exact) {
             int entry = kRows;
@@ -131,7 +129,7 @@ struct ForwardWork {
     [[nodiscard]] __device__ int tiles(int number) const {
         if (number == 0 || !fixed) return number == 0 ? count : 0;
         const auto fits = [&](int half) {
-            const float sum = row_sum(carried.sum[half]);
+            const float sum = quad_sum(carried.sum[half]);
             return rows.target[row + 8 * half] < 0 || fits_reference<T>(sum, count * kRows);
         };
         const bool first = fits(0), second = fits(1);
@@ -209,16 +207,14 @@ __device__ inline void meet() {
 /// Leaves what follows from the numbers that all parts have found about a row, in the block whose share it is. Each of the row's
 /// four lanes has those of two parts. Returns what this part's sums of exponentials times weights are multiplied by.
 __device__ inline float join_row(const Args& a, const Rows& rows, const float4 (&found)[2], int k, int begin, int at, int part) {
-    float top = fmaxf(found[0].x, found[1].x);
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    const float top = quad_max(fmaxf(found[0].x, found[1].x));
     const auto entry = [&](int i) { return found[i].x == top ? __float_as_int(found[i].w) : INT_MAX; };
     int best = min(entry(0), entry(1));
     best = min(best, __shfl_xor_sync(0xffffffffu, best, 1));
     best = min(best, __shfl_xor_sync(0xffffffffu, best, 2));
     const auto scale_of = [&](float reference) { return exp2_fast((reference - top) * kLog2E); };
-    const float sum = row_sum(scale_of(found[0].x) * found[0].y + scale_of(found[1].x) * found[1].y),
-                chosen = row_sum(found[0].z + found[1].z);
+    const float sum = quad_sum(scale_of(found[0].x) * found[0].y + scale_of(found[1].x) * found[1].y),
+                chosen = quad_sum(found[0].z + found[1].z);
     const bool mine = at >= kRows * part / a.parts && at < kRows * (part + 1) / a.parts;
     if (mine && threadIdx.x % 4 == 0) put_row(a, k, begin + at, rows.target[at], top, sum, chosen, best);
     return scale_of(rows.found[at].x) / sum * rows.share;
@@ -276,7 +272,7 @@ __device__ inline void join(const Args& a, Rows& rows, Sums<kChunks>& sums, cons
     const int group_begin = (static_cast<int>(threadIdx.x) / 128 - 1) * 64;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const float sum = row_sum(carried.sum[half]), top = fixed ? kReference<T> / kLog2E : carried.top[half];
+        const float sum = quad_sum(carried.sum[half]), top = fixed ? kReference<T> / kLog2E : carried.top[half];
         const int at = group_begin + row_of(half);
         if (threadIdx.x % 4 == 0) rows.found[at] = make_float4(top, sum, rows.chosen[at], __int_as_float(rows.best[at]));
     }
@@ -358,7 +354,7 @@ int active_clusters(const Context& c, int parts) {
     return tile::clusters_at_once(kernel, warpgroups::kThreads, warpgroups::kBytes, static_cast<unsigned>(parts));
 }
 
-KernelResult make_forward(Context& c, const Args& args, const warpgroups::Maps& maps, tensor::DType type) {
+KernelResult make_forward(Context& c, const Args& args, const Maps& maps, tensor::DType type) {
     return by_half(type, [&]<class T>(T) {
         return by_chunks(args.cols, [&]<int kChunks>(Chunks<kChunks>) { return make<T, kChunks>(c, args, maps); });
     });

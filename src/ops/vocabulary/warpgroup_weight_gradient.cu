@@ -176,7 +176,7 @@ struct WeightWork {
         put_squares(a, p.k, (p.entry + row) / 16, put_sums<kChunks>(sums, target, left, a.cols));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float sum = row_sum(biases[half] * factor[half]);
+            const float sum = quad_sum(biases[half] * factor[half]);
             if (const int at = row_of(half); a.dbias && threadIdx.x % 4 == 0 && at < left)
                 millrace::ops::cuda::put(a.dbias.row(p.k, 0, 0) + group_entry + at, sum * share, a.add_bias);
         }
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1)
 
 }  // namespace
 
-KernelResult make_weight_gradient(Context& c, const Args& a, const warpgroups::Maps& maps, tensor::DType type) {
+KernelResult make_weight_gradient(Context& c, const Args& a, const Maps& maps, tensor::DType type) {
     const auto kernel = by_half(type, [&]<class T>(T) {
         return by_chunks(a.cols, []<int kChunks>(Chunks<kChunks>) { return warpgroup_weight_gradient_kernel<T, kChunks>; });
     });

@@ -1,9 +1,9 @@
 #pragma once
-// The vocabulary head with products of whole warpgroups (compute capability 9.0a), at most 256 columns: what its two kernels
-// share. A block owns 128 rows of one matrix, 64 for each of two warpgroups, while tiles of 128 rows of the other one stream
-// through a ring that a third warpgroup fills. A tile serves two products, as in FlashAttention-3: with the owned rows over its
-// columns, and with what became of the results over its rows. Where registers suffice, the second one runs while the first one
-// of the next tile does; otherwise the other warpgroup's products fill the time in between.
+// The vocabulary head (bf16 and f16), logits in tiles alone, with products of whole warpgroups (compute capability 9.0a), at most
+// 256 columns: what its two kernels share. A block owns 128 rows of one matrix, 64 for each of two warpgroups, while tiles of 128
+// rows of the other one stream through a ring that a third warpgroup fills. A tile serves two products, as in FlashAttention-3:
+// with the owned rows over its columns, and with what became of the results over its rows. Where registers suffice, the second
+// one runs while the first one of the next tile does; otherwise the other warpgroup's products fill the time in between.
 //
 // Tiles lie in shared memory as kChunks of 64 columns, each as hopper.cuh says. The second product reads the same bytes with
 // rows as the summed index.
@@ -11,12 +11,100 @@
 #include <cuda.h>
 
 #include "ops/cuda/async_copy.cuh"
-#include "ops/tile/cursor.cuh"
-#include "ops/tile/multiply.cuh"
-#include "ops/tile/warpgroup_product.cuh"
-#include "ops/vocabulary/tiles.cuh"
+#include "ops/cuda/cluster.cuh"
+#include "ops/text/token_sums.cuh"
+#include "ops/tile/element.cuh"
+#include "ops/tile/hopper.cuh"
+#include "ops/tile/ring.cuh"
+#include "ops/vocabulary/vocabulary.h"
 
-namespace millrace::ops::cuda::vocabulary::warpgroups {
+namespace millrace::ops::cuda::vocabulary {
+
+/// Sums are only rescaled when a logit exceeds the reference by this much (e^6 leaves f32 and bf16 their precision), unless the
+/// largest one is to be found.
+constexpr float kMargin = 6;
+
+using Bits = std::uint16_t;  ///< an element of bf16 or f16
+
+/// What the rows of the batch leave for the gradient of the weights, [K][rows up to a multiple of 128].
+struct RowInfo {
+    float logsumexp;      ///< in units of log 2; infinite unless the row predicts a token of the vocabulary
+    std::int32_t target;  ///< -1: none
+};
+
+/// The id that a row predicts, -1: none, -2: one outside of the vocabulary.
+__device__ inline int target_of(const Mat<const std::int32_t>& ids, const Mat<const std::int32_t>& lengths, int k, int row,
+                                const TokenShape& shape, int first) {
+    const int sequence = row / shape.positions, t = row - sequence * shape.positions - first;
+    if (t < 0 || t >= tokens_of(lengths, k, sequence, shape.tokens)) return -1;
+    const std::int32_t id = ids.row(k, 0, sequence)[t];
+    return id >= 0 && id < shape.vocabulary ? id : -2;
+}
+
+/// What the launches of one vocabulary_loss share.
+struct Args : TokenSums {
+    Mat<const Bits> x, weight;
+    Mat<const float> bias;
+    Mat<const std::int32_t> ids;
+    Mat<float> losses;
+    Mat<Bits> dx;               ///< optional
+    Mat<float> dweight, dbias;  ///< each optional
+    int members = 0, rows = 0, cols = 0;
+    bool exact = false;  ///< the largest logit's entry is wanted
+    bool add_dx = false, add_weight = false, add_bias = false;
+    int parts = 1;                        ///< of the vocabulary for a block of rows
+    int blocks = 1;                       ///< of the kernel for the weights, which share its tiles evenly
+    float* sums = nullptr;                ///< handed over from block to block
+    std::int32_t* handed_over = nullptr;  ///< [blocks][8]: whether they are there, zeros
+    float* shares = nullptr;              ///< [K]: factor of a token's gradients in the mean over the member's, 0 without tokens
+    RowInfo* info = nullptr;
+    float* squares = nullptr;  ///< [K][square_parts]: sums of squares of dweight, for the norm; null: not computed
+    int square_parts = 0;
+
+    [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + 127) / 128 * 128; }
+    [[nodiscard]] __device__ RowInfo* info_of(int k) const { return info + std::int64_t{k} * padded_rows(); }
+};
+
+/// Leaves the share of member k's tokens, times the scale of its loss, and returns it; by all threads of a block, `shared` as in
+/// block_sum.
+__device__ inline float put_share(const Args& a, int k, int* shared) {
+    const double divisor = block_divisor(a, k, shared);
+    const float share = divisor > 0 ? static_cast<float>(a.params.scale / divisor) * a.state[k].loss_scale : 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0) a.shares[k] = share;
+    return share;
+}
+
+/// Leaves what follows from a row's largest logit, the sum of exponentials over it, the target's logit and the entry of the
+/// largest. Rows up to the end of the last tile get their info.
+__device__ inline void put_row(const Args& a, int k, int row, int target, float top, float sum, float logit, int best) {
+    const float log_sum = logf(sum), loss = log_sum - (logit - top);
+    a.info_of(k)[row] = target < 0 ? RowInfo{INFINITY, -1} : RowInfo{(top + log_sum) * kLog2E, target};
+    if (row >= a.rows) return;
+    a.found[std::int64_t{k} * a.rows + row] =
+        target < 0 ? Found{0, 0, target == -2} : Found{loss, best == target, !isfinite(loss)};
+    *a.losses.row(k, 0, row) = target < 0 ? 0 : loss;
+}
+
+/// The sum over a warp is number `part` of member k's sums of squares.
+__device__ inline void put_squares(const Args& a, int k, int part, float sum) {
+    if (a.squares == nullptr) return;
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (threadIdx.x % 32 == 0) a.squares[std::int64_t{k} * a.square_parts + part] = sum;
+}
+
+/// Boxes of 128 rows and 64 columns, laid out as a chunk of a tile.
+struct Maps {
+    CUtensorMap x, weight;
+};
+
+/// How many clusters of `parts` blocks of the forward kernel run at once.
+int active_clusters(const Context& c, int parts);
+/// Logits and their sums: info, found, shares, losses and dx. `type`: of the elements.
+KernelResult make_forward(Context& c, const Args& args, const Maps& maps, tensor::DType type);
+/// dweight and dbias from info; the warps that copy also add up what was found.
+KernelResult make_weight_gradient(Context& c, const Args& args, const Maps& maps, tensor::DType type);
+
+namespace warpgroups {
 
 constexpr int kRows = 128, kThreads = 384, kMostColumns = 256;
 constexpr std::uint32_t kChunkBytes = kRows * 128, kExtraBytes = 8 * kRows;
@@ -37,16 +125,11 @@ auto by_chunks(int cols, F f) {
 /// Floats that a block hands over to the next one: sums, and those of biases.
 constexpr int handed_over_by(int chunks) { return 256 * (32 * chunks + 2); }
 
-using Numbers = float[2][32];  ///< a thread's of 64 x 128: tile/multiply.cuh
+using Numbers = float[2][32];  ///< a thread's of 64 x 128: tile/hopper.cuh
 template <int kChunks>
 using Sums = float[kChunks][32];
 using Weights = std::uint32_t[8][4];  ///< numbers in 16 bits, as the left side of a product over the 128
 using tile::Cursor;
-
-/// Boxes of 128 rows and 64 columns, laid out as a chunk of a tile.
-struct Maps {
-    CUtensorMap x, weight;
-};
 
 /// Shared memory: tiles, what each of them needs besides, and barriers. Slots 0 to kStages - 1 are the ring, kOwned behind them
 /// have owned rows.
@@ -98,7 +181,7 @@ struct Filling {
 #pragma unroll
             for (int c = 0; c < kChunks; ++c) {
                 hopper::barrier_expect(memory.filled(slot, c), kChunkBytes);
-                hopper::tensor_copy(memory.tile(slot) + c * kChunkBytes, &from, 64 * c, row, k, memory.filled(slot, c));
+                tile::copy_box(memory.tile(slot) + c * kChunkBytes, from, 64 * c, row, 0, k, memory.filled(slot, c), 1);
             }
         }
         extras(slot);
@@ -292,4 +375,5 @@ __device__ inline float put_sums(const Sums<kChunks>& sums, const Target& target
     return put_pairs<false, kChunks>(sums, target, rows, cols);
 }
 
-}  // namespace millrace::ops::cuda::vocabulary::warpgroups
+}  // namespace warpgroups
+}  // namespace millrace::ops::cuda::vocabulary

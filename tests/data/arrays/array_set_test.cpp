@@ -1,6 +1,6 @@
 // Arrays: what they become, and what is refused.
 
-#include "data/arrays/array_set.h"
+#include "data/forms.h"
 
 #include <gtest/gtest.h>
 

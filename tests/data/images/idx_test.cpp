@@ -1,4 +1,4 @@
-#include "data/images/idx.h"
+#include "data/images/image_set.h"
 
 #include <gtest/gtest.h>
 

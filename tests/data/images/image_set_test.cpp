@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "data/forms.h"
 #include "temporary_folder.h"
 
 namespace millrace::data {
@@ -26,7 +27,7 @@ protected:
         write_pair(folder.path(), kTestImages, kTestLabels, 13);
     }
     std::string refusal() {
-        const auto set = load_image_set(folder.path());
+        const auto set = load_image_set({folder.path()});
         EXPECT_FALSE(set.ok());
         return set.ok() ? "" : set.error().text();
     }
@@ -35,39 +36,40 @@ protected:
 };
 
 TEST_F(ImageSetFolder, LoadsAndSplitsAndMeasures) {
-    const auto set = load_image_set(folder.path());
+    const auto set = load_image_set({folder.path()});
     ASSERT_TRUE(set.ok()) << set.error().text();
-    EXPECT_EQ(set->train.count, 101u);
-    EXPECT_EQ(set->classes, 10u) << "as the labels say";
-    EXPECT_EQ(set->test.count, 13u);
-    EXPECT_EQ(set->split.validation.size(), 10u);
-    EXPECT_EQ(set->split.training.size(), 91u);
+    EXPECT_EQ(set->count, 101 + 13);
+    EXPECT_EQ(set->preparation.classes, 10) << "as the labels say";
+    EXPECT_EQ(set->part(Part::test).size(), 13u);
+    EXPECT_EQ(set->part(Part::test).front(), 101);
+    EXPECT_EQ(set->part(Part::validation).size(), 10u);
+    EXPECT_EQ(set->part(Part::train).size(), 91u);
     double sum = 0;
-    for (const std::uint32_t index : set->split.training)
-        for (int i = 0; i < 9; ++i) sum += set->train.pixels[index * 9 + static_cast<std::uint32_t>(i)] / 255.0;
-    EXPECT_NEAR(set->pixels.mean, sum / (91 * 9), 1e-12);
+    for (const std::int32_t sample : set->part(Part::train))
+        for (int i = 0; i < 9; ++i) sum += set->bytes[static_cast<std::size_t>(sample * 9 + i)] / 255.0;
+    EXPECT_EQ(set->preparation.mean, std::vector{static_cast<float>(sum / (91 * 9))});
 }
 
 TEST_F(ImageSetFolder, DescriptionDecides) {
     describe(R"({"name": "mine", "mean": 0.25, "std": 0.5, "classes": 11})");
-    const auto set = load_image_set(folder.path());
+    const auto set = load_image_set({folder.path()});
     ASSERT_TRUE(set.ok()) << set.error().text();
     EXPECT_EQ(set->name, "mine");
-    EXPECT_EQ(set->classes, 11u);
-    EXPECT_EQ(set->pixels.mean, 0.25);
-    EXPECT_EQ(set->pixels.deviation, 0.5);
+    EXPECT_EQ(set->preparation.classes, 11);
+    EXPECT_EQ(set->preparation.mean, std::vector{0.25f});
+    EXPECT_EQ(set->preparation.deviation, std::vector{0.5f});
 }
 
 TEST_F(ImageSetFolder, ClassesMayHaveNames) {
     describe(R"({"name": "mine", "class_names": ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"]})");
-    const auto set = load_image_set(folder.path());
+    const auto set = load_image_set({folder.path()});
     ASSERT_TRUE(set.ok()) << set.error().text();
-    EXPECT_EQ(set->classes, 11u);
-    EXPECT_EQ(set->class_names.at(10), "k");
+    EXPECT_EQ(set->preparation.classes, 11);
+    EXPECT_EQ(set->preparation.class_names.at(10), "k");
     describe(R"({"name": "garments"})");
-    EXPECT_EQ(load_image_set(folder.path())->class_names.at(9), "Ankle boot");
+    EXPECT_EQ(load_image_set({folder.path()})->preparation.class_names.at(9), "Ankle boot");
     describe(R"({"name": "mnist"})");
-    EXPECT_TRUE(load_image_set(folder.path())->class_names.empty());
+    EXPECT_TRUE(load_image_set({folder.path()})->preparation.class_names.empty());
     describe(R"({"classes": 11, "class_names": ["a", "b"]})");
     EXPECT_NE(refusal().find("2 names for 11 classes"), std::string::npos);
     for (const char* names : {R"("a")", "[]", R"(["a", 1])", R"(["a\u001b[2J"])", R"({"a": "b"})"}) {
@@ -78,9 +80,9 @@ TEST_F(ImageSetFolder, ClassesMayHaveNames) {
 
 TEST_F(ImageSetFolder, KnownNamesHaveTheirConstants) {
     describe(R"({"name": "fashion-mnist"})");
-    EXPECT_EQ(load_image_set(folder.path())->pixels.mean, 0.2860);
+    EXPECT_EQ(load_image_set({folder.path()})->preparation.mean, std::vector{0.2860f});
     describe(R"({"name": "mnist"})");
-    EXPECT_EQ(load_image_set(folder.path())->pixels.deviation, 0.3081);
+    EXPECT_EQ(load_image_set({folder.path()})->preparation.deviation, std::vector{0.3081f});
 }
 
 TEST_F(ImageSetFolder, BadDescriptionsAreRefused) {
@@ -97,13 +99,11 @@ TEST_F(ImageSetFolder, ThreeClassesStayThree) {
     ASSERT_TRUE(write_idx(folder / kTrainLabels, std::array{101u}, labels).ok());
     labels.resize(13);
     ASSERT_TRUE(write_idx(folder / kTestLabels, std::array{13u}, labels).ok());
-    const auto set = load_image_set(folder.path());
+    const auto set = load_image_set({folder.path()});
     ASSERT_TRUE(set.ok()) << set.error().text();
-    EXPECT_EQ(set->classes, 3u);
-    const SampleSet samples = samples_of(*set);
-    EXPECT_EQ(samples.preparation.classes, 3);
-    EXPECT_EQ(samples.count, 114);
-    EXPECT_EQ(samples.labels[102], 1) << "test images lie behind those for training";
+    EXPECT_EQ(set->preparation.classes, 3);
+    EXPECT_EQ(set->count, 114);
+    EXPECT_EQ(set->labels[102], 1) << "test images lie behind those for training";
 }
 
 TEST_F(ImageSetFolder, LabelOutOfRangeNamesIndexAndValue) {
@@ -133,25 +133,33 @@ TEST_F(ImageSetFolder, MissingFileIsNamed) {
 }
 
 TEST(ImageSet, MissingFolderSaysHowToMakeOne) {
-    const auto set = load_image_set("/nowhere/at/all");
+    const auto set = load_image_set({"/nowhere/at/all"});
     ASSERT_FALSE(set.ok());
     EXPECT_NE(set.error().text().find("millrace data make garments"), std::string::npos);
 }
 
+Parts split(std::int32_t count, double validation = 0.1, std::uint64_t seed = 42) {
+    Parts parts;
+    split_samples(parts, 7, count, validation, 0, seed);
+    return parts;
+}
+
 TEST(Split, IsAPartitionThatDependsOnTheSeedOnly) {
-    for (const std::uint32_t count : {0u, 1u, 9u, 10u, 997u, 60000u}) {
-        const Split split = split_validation(count);
-        EXPECT_EQ(split.validation.size(), count / 10);
-        std::set<std::uint32_t> all(split.training.begin(), split.training.end());
-        all.insert(split.validation.begin(), split.validation.end());
-        EXPECT_EQ(all.size(), count);
+    constexpr std::size_t kTrain = index_of(Part::train), kValidation = index_of(Part::validation);
+    for (const std::int32_t count : {0, 1, 9, 10, 997, 60000}) {
+        const Parts parts = split(count);
+        EXPECT_EQ(parts[kValidation].size(), static_cast<std::size_t>(count / 10));
+        std::set<std::int32_t> all(parts[kTrain].begin(), parts[kTrain].end());
+        all.insert(parts[kValidation].begin(), parts[kValidation].end());
+        EXPECT_EQ(all.size(), static_cast<std::size_t>(count));
         if (count > 0) {
-            EXPECT_EQ(*all.rbegin(), count - 1);
+            EXPECT_EQ(*all.begin(), 7);
+            EXPECT_EQ(*all.rbegin(), 7 + count - 1);
         }
-        EXPECT_EQ(split.training, split_validation(count).training);
+        EXPECT_EQ(parts, split(count));
     }
-    EXPECT_NE(split_validation(997, 0.1, 42).validation, split_validation(997, 0.1, 43).validation);
-    EXPECT_TRUE(split_validation(997, 0).validation.empty());
+    EXPECT_NE(split(997, 0.1, 42)[kValidation], split(997, 0.1, 43)[kValidation]);
+    EXPECT_TRUE(split(997, 0)[kValidation].empty());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "data/forms.h"
 #include "data/images/image_set.h"
 #include "temporary_folder.h"
 
@@ -21,15 +22,15 @@ TEST(MakeGarments, WritesASetThatLoads) {
     ASSERT_TRUE(made.ok()) << made.error().text();
     EXPECT_EQ(*made, MakeOutcome::kWritten);
     EXPECT_EQ(last, 234u);
-    const auto set = load_image_set(folder / "deep/er");
+    const auto set = load_image_set({folder / "deep/er"});
     ASSERT_TRUE(set.ok()) << set.error().text();
     EXPECT_EQ(set->name, "garments");
-    EXPECT_EQ(set->train.count, 203u);
-    EXPECT_EQ(set->test.count, 31u);
-    EXPECT_EQ(set->train.labels[123], 3);
-    const PixelStatistics measured = measure_pixels(set->train, set->split.training);
-    EXPECT_NEAR(set->pixels.mean, measured.mean, 1e-12);
-    EXPECT_NEAR(set->pixels.deviation, measured.deviation, 1e-12);
+    EXPECT_EQ(set->part(Part::train).size() + set->part(Part::validation).size(), 203u);
+    EXPECT_EQ(set->part(Part::test).size(), 31u);
+    EXPECT_EQ(set->labels[123], 3);
+    SampleSet measured = *set;
+    ASSERT_TRUE(measure_channels(measured).ok());
+    EXPECT_EQ(set->preparation, measured.preparation) << "as the description says";
 }
 
 TEST(MakeGarments, SameSetIsLeftAlone) {
@@ -49,7 +50,7 @@ TEST(MakeGarments, InterruptedSetIsCompleted) {
     std::filesystem::remove(folder / kTestImages);
     const auto again = make_garments(folder.path(), kSmall);
     ASSERT_TRUE(again.ok()) << again.error().text();
-    EXPECT_TRUE(load_image_set(folder.path()).ok());
+    EXPECT_TRUE(load_image_set({folder.path()}).ok());
 }
 
 TEST(MakeGarments, OtherSetsAreRefused) {

@@ -1,4 +1,4 @@
-#include "data/pairs/pair_tokens.h"
+#include "data/pairs/resident_pairs.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ protected:
         if (!Tokenizer::available()) GTEST_SKIP() << "this build has no SentencePiece";
         for (std::uint32_t i = 0; i < 40; ++i) set_.texts.push_back(sentence_pair(42, i));
         set_.count = 40;
-        set_.split = split_validation(40, 0.25, 3);
+        split_samples(set_.parts, 0, 40, 0.25, 0, 3);
     }
     PairSet set_;
 };
@@ -21,8 +21,8 @@ protected:
 TEST_F(PairTokensTest, NothingHeldOutIsTrainedOn) {
     const auto texts = training_texts(set_);
     EXPECT_EQ(texts.size(), 60u);
-    for (const std::uint32_t row : set_.split.validation)
-        EXPECT_EQ(std::count(texts.begin(), texts.end(), set_.texts[row].input), 0);
+    for (const std::int32_t row : set_.part(Part::validation))
+        EXPECT_EQ(std::count(texts.begin(), texts.end(), set_.texts[static_cast<std::size_t>(row)].input), 0);
 }
 
 TEST_F(PairTokensTest, RowsAreAsWideAsTheLongestSentence) {

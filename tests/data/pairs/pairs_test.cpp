@@ -57,8 +57,10 @@ TEST_F(Pairs, LoadsWhatWasWritten) {
     EXPECT_EQ(set->targets, targets);
     EXPECT_EQ(set->texts[2].input, "It rains.");
     EXPECT_EQ(set->texts[2].target, "It is wet.");
-    EXPECT_EQ(set->split.validation.size(), 1u);
-    EXPECT_EQ(set->split.validation, split_validation(3, 0.34, 5).validation);
+    EXPECT_EQ(set->part(Part::validation).size(), 1u);
+    Parts parts;
+    split_samples(parts, 0, 3, 0.34, 0, 5);
+    EXPECT_EQ(set->parts, parts);
 }
 
 TEST_F(Pairs, ChecksumTellsSetsApart) {
@@ -209,7 +211,7 @@ TEST(MakePairs, WritesASetThatLoads) {
     EXPECT_EQ(set->teacher, kHashedTeacher);
     EXPECT_EQ(set->count, 113u);
     EXPECT_EQ(set->dimensions, 96u);
-    EXPECT_EQ(set->split.validation.size(), 11u);
+    EXPECT_EQ(set->part(Part::validation).size(), 11u);
     for (const std::size_t row : {0u, 57u, 112u}) {
         EXPECT_EQ(set->texts[row], sentence_pair(3, static_cast<std::uint32_t>(row)));
         const auto input = teach(set->texts[row].input, 96).value(), target = teach(set->texts[row].target, 96).value();

@@ -1,4 +1,4 @@
-#include "data/pairs/sentence_grammar.h"
+#include "data/pairs/pairs.h"
 
 #include <gtest/gtest.h>
 

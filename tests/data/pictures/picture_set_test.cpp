@@ -1,13 +1,12 @@
 // Folders of pictures: what they become, what is kept, and what is refused.
 
-#include "data/pictures/picture_set.h"
+#include "data/forms.h"
 
 #include <algorithm>
 
 #include "data/inputs_of.h"
-#include "data/pictures/find_pictures.h"
 #include "data/pictures/picture_files.h"
-#include "data/pictures/resize.h"
+#include "data/pictures/pictures.h"
 #include "places.h"
 #include "temporary_folder.h"
 
@@ -70,8 +69,8 @@ TEST_F(PictureSet, FoldersAreClassesAndNamesDecideTheParts) {
     write_class("ants", 1, {1, 2, 3});
     const auto after = find_pictures(request);
     ASSERT_TRUE(before.ok() && after.ok());
-    for (const PictureFile& file : before->files)
-        EXPECT_EQ(std::ranges::find(after->files, file.name, &PictureFile::name)->part, file.part) << file.name;
+    for (const ClassFile& file : before->files)
+        EXPECT_EQ(std::ranges::find(after->files, file.name, &ClassFile::name)->part, file.part) << file.name;
     EXPECT_EQ(names_of(set->part(Part::test), *before).empty(), false);
 }
 

@@ -10,8 +10,7 @@
 
 #include "base/half.h"
 #include "data/makers.h"
-#include "data/recordings/load_recordings.h"
-#include "data/sound/folder_source.h"
+#include "data/recordings/recording_set.h"
 #include "io/hdf5.h"
 #include "io/sound_file.h"
 #include "temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "data/sound/split_recordings.h"
+#include "data/sound/sound_set.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "data/stream/streamed_rows.h"
+#include "data/stream/streamed_source.h"
 
 namespace millrace::data {
 namespace {

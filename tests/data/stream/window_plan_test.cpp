@@ -1,6 +1,6 @@
 // The order of streamed rows: every row once per epoch, whatever does not divide.
 
-#include "data/stream/window_plan.h"
+#include "data/stream/window_feed.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,11 @@
 // Tables: what columns become, what is missing, and what is refused.
 
-#include "data/tables/table_set.h"
+#include "data/forms.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "data/tables/answers.h"
 #include "temporary_folder.h"
 
 namespace millrace::data {

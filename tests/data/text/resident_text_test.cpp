@@ -1,4 +1,4 @@
-#include "data/text/resident_text.h"
+#include "data/text/text_set.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,6 @@
 
 #include "captured_log.h"
 #include "data/load.h"
-#include "data/text/resident_text.h"
 #include "data/text/text_files.h"
 #include "temporary_folder.h"
 

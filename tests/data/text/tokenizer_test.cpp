@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "data/pairs/sentence_grammar.h"
+#include "data/pairs/pairs.h"
 
 namespace millrace::data {
 namespace {

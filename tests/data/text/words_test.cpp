@@ -1,4 +1,4 @@
-#include "data/text/words.h"
+#include "data/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 

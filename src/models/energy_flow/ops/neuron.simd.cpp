@@ -7,8 +7,6 @@ namespace millrace::ops::cpu::MILLRACE_ISA {
 
 #include "ops/cpu/vector.inl"
 
-#include "ops/cpu/elementary.inl"
-
 namespace {
 
 constexpr int kTile = kNeuronTile, kFeatures = 64, kHidden = 32, kRowVectors = kTile / kWidth;

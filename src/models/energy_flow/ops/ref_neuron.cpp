@@ -3,7 +3,6 @@
 
 #include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/ops/flow_rule.h"
-#include "ops/ref/activation.h"
 #include "ops/ref/kernels.h"
 
 namespace millrace::ops::ref {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "models/k1/ops/choose.h"
+#include "models/k1/ops/nodes.h"
 
 namespace millrace::ops {
 

@@ -5,7 +5,7 @@
 #include "ops/conv/conv_args.cuh"
 #include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/context.h"
-#include "ops/tile/mma.cuh"
+#include "ops/tile/element.cuh"
 
 namespace millrace::ops::cuda {
 
