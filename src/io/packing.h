@@ -28,6 +28,17 @@ Result<std::unique_ptr<ByteSource>> open_source(const Path& path);
 /// All that open_source() gives. Refuses more than `cap` bytes, and packed files that were cut or damaged.
 Result<std::vector<std::byte>> read_unpacked(const Path& path, std::size_t cap);
 
+/// Keeps what is poured into it.
+class MemorySink final : public ByteSink {
+public:
+    Status write(Bytes more) override {
+        bytes.insert(bytes.end(), more.begin(), more.end());
+        return base::ok();
+    }
+
+    std::vector<std::byte> bytes;
+};
+
 /// Compresses what is poured into it and passes it on to a sink that must outlive it.
 class PackingSink : public ByteSink {
 public:

@@ -72,7 +72,7 @@ void remove_abandoned(const io::Path& parent) {
     for (const io::Path& each : left) fs::remove_all(each, failed);
 }
 
-base::Error no_place(base::Error error) {
+base::Error unavailable(base::Error error) {
     error.exit_status = 3;
     return error;
 }
@@ -104,9 +104,7 @@ base::Result<std::string> find_probe_library(const io::Path& folder) {
         if (!fs::is_regular_file(place, failed)) continue;
         auto checked = check_probe_library(place);
         if (checked.ok()) return checked;
-        base::Error error = checked.error();
-        error.exit_status = 3;
-        return error;
+        return unavailable(checked.error());
     }
     return base::Error{fmt::format("the probe's library, {}, is neither beside this program nor in ../lib or ../lib/millrace; "
                                    "put it there, or name it with --probe FILE",
@@ -122,7 +120,7 @@ base::Result<std::string> find_probe_library() {
 base::Result<ProbeFolder> ProbeFolder::create(const io::Path& fallback) {
     struct rlimit longest {};
     if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur < kMappingBytes)
-        return no_place(
+        return unavailable(
             base::Error{fmt::format("files may have no more than {} bytes here (ulimit -f), but the probe needs one of {} MiB",
                                     longest.rlim_cur, (kMappingBytes >> 20) + 1)});
     const io::Path memory = "/dev/shm";
@@ -130,17 +128,17 @@ base::Result<ProbeFolder> ProbeFolder::create(const io::Path& fallback) {
     remove_abandoned(memory);
     const io::Path parent = is_usable(memory) && has_room(memory, kRoom) ? memory : fs::absolute(fallback, failed);
     if (parent.empty())
-        return no_place(base::Error{"has no room for the probe, and TMPDIR names no folder to use instead", memory.string()});
+        return unavailable(base::Error{"has no room for the probe, and TMPDIR names no folder to use instead", memory.string()});
     if (parent != memory) remove_abandoned(parent);
     std::string pattern = (parent / kBeginning).string() + "XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr)
-        return no_place(io::system_error("cannot create a folder for the probe", parent, errno));
+        return unavailable(io::system_error("cannot create a folder for the probe", parent, errno));
     ProbeFolder folder(pattern);
     MILLRACE_LET(lock, io::open_file(folder.path_ / kProbeLock, O_RDWR | O_CREAT));
     (void)::flock(lock.get(), LOCK_EX);
     folder.lock_ = std::move(lock);
     if (!has_room(parent, kMappingBytes))
-        return no_place(base::Error{
+        return unavailable(base::Error{
             fmt::format("has less than {} MiB free, which the probe needs, as has /dev/shm; set TMPDIR to a folder that has more",
                         (kMappingBytes >> 20) + 1),
             parent.string()});

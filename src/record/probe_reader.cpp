@@ -53,7 +53,6 @@ ProbeReport ProbeReader::report() const {
     ProbeReport report;
     if (broken_ || !still_whole()) return report;
     const ProbeState& state = header_->state;
-    report.pid = state.pid;
     report.fault = static_cast<ProbeFault>(state.fault.load(std::memory_order_acquire));
     report.fault_code = state.fault_code.load(std::memory_order_relaxed);
     report.incumbent = printable(state.incumbent, sizeof state.incumbent);

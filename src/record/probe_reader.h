@@ -26,7 +26,6 @@ struct SiteCalls {
 
 /// What a probe says about itself, copied out of the mapping.
 struct ProbeReport {
-    std::uint32_t pid = 0;
     ProbeFault fault = ProbeFault::kNone;
     std::uint32_t fault_code = 0;
     std::string incumbent;  ///< printable

@@ -34,10 +34,10 @@ RunBytes run_bytes(const ScheduleSettings& settings, std::uint64_t taken, nanose
     return {taken, static_cast<double>(taken) > kTight * allowed};
 }
 
-std::string fault_text(const ProbeReport& report) {
+std::string fault_text(const ProbeReport& report, std::uint32_t pid) {
     const std::string& other = report.incumbent;
     const auto unrecorded = [&](std::string_view why) {
-        return fmt::format("process {}: {}, so kernels and calls are not recorded", report.pid, why);
+        return fmt::format("process {}: {}, so kernels and calls are not recorded", pid, why);
     };
     switch (report.fault) {
         case ProbeFault::kNone: return {};
@@ -50,13 +50,13 @@ std::string fault_text(const ProbeReport& report) {
             return fmt::format(
                 "process {}: the program began to use CUPTI itself{}{}, as torch.profiler does; the probe made way, and kernels "
                 "and calls are recorded up to there",
-                report.pid, other.empty() ? "" : ", by ", other);
+                pid, other.empty() ? "" : ", by ", other);
         case ProbeFault::kUnheard:
             return fmt::format(
                 "process {}: millrace was stopped for so long that the probe left; kernels and calls are recorded up to there",
-                report.pid);
+                pid);
     }
-    return fmt::format("process {}: the probe failed in a way this version does not know", report.pid);
+    return fmt::format("process {}: the probe failed in a way this version does not know", pid);
 }
 
 ProbedProcess::ProbedProcess(ProbeReader reader, const TraceOrigin& origin, const ScheduleSettings& settings, std::uint64_t now)
@@ -65,7 +65,6 @@ ProbedProcess::ProbedProcess(ProbeReader reader, const TraceOrigin& origin, cons
       blocks_(origin.pid),
       schedule_(seeded(settings, origin.pid ^ now), nanoseconds{static_cast<std::int64_t>(now)}) {
     report_ = reader_.report();
-    report_.pid = origin_.pid;
     reader_.keep_alive(now);
     reader_.give(schedule_.order());
 }
@@ -76,7 +75,6 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     const bool in_window = schedule_.in_window();
     drain(in_window || !bytes.tight, trace, events);
     report_ = reader_.report();
-    report_.pid = origin_.pid;
     count_.take(report_);
     if (!counted_ && reader_.lost() > 0) count_.doubt("records of a window were lost");
     say_fault(trace, events);
@@ -145,7 +143,6 @@ void ProbedProcess::finish(std::uint64_t now, TraceWriter& trace, EventWriter& e
     drain(true, trace, events);
     blocks_.abandon();
     report_ = reader_.report();
-    report_.pid = origin_.pid;
     count_.take(report_);
     const bool in_window = schedule_.in_window();
     const Sureness before = schedule_.surest();
@@ -160,13 +157,12 @@ void ProbedProcess::drain(bool keep_all, TraceWriter& trace, EventWriter& events
         kept_.clear();
         for (std::size_t at = 0; at < slots.size();) {
             const Record& record = slots[at];
-            const std::size_t size = 1 + parts_behind(record).value_or(0);
-            take(slots.subspan(at, std::min(size, slots.size() - at)), events);
+            const auto whole = slots.subspan(at, std::min<std::size_t>(1 + parts_behind(record).value_or(0), slots.size() - at));
+            take(whole, events);
             // Pulses are summed up in blocks.
             if (record.kind != RecordKind::kPulse && (keep_all || always_kept(record.kind)))
-                kept_.insert(kept_.end(), slots.begin() + static_cast<std::ptrdiff_t>(at),
-                             slots.begin() + static_cast<std::ptrdiff_t>(std::min(at + size, slots.size())));
-            at += size;
+                kept_.insert(kept_.end(), whole.begin(), whole.end());
+            at += whole.size();
             ++records_;
         }
         (void)trace.records({origin_.pid, origin_.incarnation, lane}, kept_);
@@ -223,7 +219,7 @@ void ProbedProcess::add_pulses(TraceWriter& trace) {
 void ProbedProcess::say_fault(TraceWriter& trace, EventWriter& events) {
     if (said_fault_ || report_.fault == ProbeFault::kNone) return;
     said_fault_ = true;
-    const std::string text = fault_text(report_);
+    const std::string text = fault_text(report_, origin_.pid);
     (void)trace.note(text);
     (void)events.append("probe_fault", text,
                         {{"pid", std::int64_t{origin_.pid}},

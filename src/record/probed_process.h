@@ -80,6 +80,6 @@ private:
 };
 
 /// For people: why a probe records nothing; empty without a fault.
-std::string fault_text(const ProbeReport& report);
+std::string fault_text(const ProbeReport& report, std::uint32_t pid);
 
 }  // namespace millrace::record

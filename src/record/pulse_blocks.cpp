@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
-#include <vector>
 
 namespace millrace::record {
 namespace {
@@ -28,6 +26,15 @@ std::uint32_t pulse_stride(double calls_per_step) {
     return static_cast<std::uint32_t>(std::lround(std::clamp(calls_per_step, 1.0, kMostStride)));
 }
 
+double weighted_median(std::vector<std::pair<double, double>> values) {
+    std::ranges::sort(values);
+    double all = 0, passed = 0;
+    for (const auto& [value, weight] : values) all += weight;
+    for (const auto& [value, weight] : values)
+        if ((passed += weight) >= all / 2) return value;
+    return 0;
+}
+
 bool PulseBlocks::is_long_pause(std::uint64_t nanoseconds) const {
     return nanoseconds > kLongPause && newest_step_ns_ > 0 &&
            static_cast<double>(nanoseconds) > std::max(kLongPauseSteps, run_ahead_steps_) * newest_step_ns_;
@@ -48,11 +55,7 @@ std::optional<TraceBlock> PulseBlocks::add(std::uint64_t time, std::uint64_t num
     if (out_of_order || (open_ && is_long_pause(time - newest_))) ready = close();
     newest_ = time;
     newest_number_ = number;
-    if (!open_) {
-        begin(time, number);
-        unsettled_ = kSettlingSteps;
-        return ready;
-    }
+    if (!open_) unsettled_ = kSettlingSteps + 1;  // with this one
     if (unsettled_ > 0) {
         --unsettled_;
         begin(time, number);
@@ -80,20 +83,12 @@ std::optional<TraceBlock> PulseBlocks::give(std::optional<TraceBlock> block) {
     if (!block) return block;
     const auto length = static_cast<double>(block->end - block->begin);
     newest_step_ns_ = length / block->steps;
-    paces_.push_back({newest_step_ns_, block->steps});
+    paces_.emplace_back(newest_step_ns_, block->steps);
     if (paces_.size() > kPaces) paces_.pop_front();
     seconds_ += length * 1e-9;
     steps_ += block->steps;
-    if (seconds_ < kLeastUnrecordedSeconds || steps_ < kLeastUnrecordedSteps) return block;
-    std::vector<Pace> order(paces_.begin(), paces_.end());
-    std::ranges::sort(order, {}, &Pace::step_ns);
-    double all = 0, passed = 0;
-    for (const Pace& pace : order) all += pace.steps;
-    for (const Pace& pace : order)
-        if ((passed += pace.steps) >= all / 2) {
-            step_ns_ = pace.step_ns;
-            break;
-        }
+    if (seconds_ >= kLeastUnrecordedSeconds && steps_ >= kLeastUnrecordedSteps)
+        step_ns_ = weighted_median({paces_.begin(), paces_.end()});
     return block;
 }
 

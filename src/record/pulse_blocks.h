@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "record/trace_file.h"
 
@@ -24,6 +26,9 @@ constexpr double kWaitingCostNs = 1200;
 
 /// Of so many calls one is timed: one a step.
 std::uint32_t pulse_stride(double calls_per_step);
+
+/// Of (value, weight): the first value up to which half of the weight lies; of none 0.
+double weighted_median(std::vector<std::pair<double, double>> values);
 
 class PulseBlocks {
 public:
@@ -48,9 +53,6 @@ public:
     [[nodiscard]] double step_ns() const { return step_ns_; }
 
 private:
-    struct Pace {
-        double step_ns, steps;
-    };
     std::optional<TraceBlock> give(std::optional<TraceBlock> block);
     [[nodiscard]] std::optional<TraceBlock> block_here() const;
     [[nodiscard]] bool is_long_pause(std::uint64_t nanoseconds) const;
@@ -65,8 +67,8 @@ private:
     std::uint64_t newest_ = 0, newest_number_ = 0;
     std::uint32_t unsettled_ = 0;  ///< steps to pass over before a block begins
     bool open_ = false;
-    std::optional<TraceBlock> full_;  ///< waits for steps that follow it
-    std::deque<Pace> paces_;
+    std::optional<TraceBlock> full_;               ///< waits for steps that follow it
+    std::deque<std::pair<double, double>> paces_;  ///< of a step in nanoseconds, and steps
     double newest_step_ns_ = 0, step_ns_ = 0, seconds_ = 0, steps_ = 0;
 };
 

@@ -27,9 +27,8 @@ struct Cuts {
 std::size_t slack_of(std::size_t length) { return std::max<std::size_t>(2, length / 10); }
 
 bool is_step_name(std::string_view name) {
-    for (const std::string_view prefix : {"ProfilerStep#", "step", "Step", "train_step", "iteration", "Iteration", "batch_"})
-        if (name.starts_with(prefix)) return true;
-    return false;
+    constexpr std::string_view kStepNames[] = {"ProfilerStep#", "step", "Step", "train_step", "iteration", "Iteration", "batch_"};
+    return std::ranges::any_of(kStepNames, [name](std::string_view each) { return name.starts_with(each); });
 }
 
 /// Those of PyTorch's profiler, else the name that covers most time among those that read like a step. What follows a number in a

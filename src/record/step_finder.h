@@ -28,6 +28,8 @@ T median_distance(const std::vector<T>& places) {
     return *middle;
 }
 
+constexpr bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
+
 /// A call of the launching threads, in their order.
 struct Act {
     std::uint64_t begin = 0;

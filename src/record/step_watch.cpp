@@ -39,8 +39,6 @@ bool waits(CallKind kind) {
     return kind == CallKind::kStreamSync || kind == CallKind::kEventSync || kind == CallKind::kDeviceSync;
 }
 
-bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
-
 template <class T>
 void keep_newest(std::vector<T>& entries, std::size_t count) {
     if (entries.size() >= 2 * count) entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(count));

@@ -30,27 +30,14 @@ constexpr int kLevel = 3;
 constexpr std::size_t kWorthPacking = 128;
 using Word = std::uint32_t;
 
-class VectorSink final : public io::ByteSink {
-public:
-    explicit VectorSink(std::vector<std::byte>& out) : out_(out) {}
-    base::Status write(io::Bytes bytes) override {
-        out_.insert(out_.end(), bytes.begin(), bytes.end());
-        return base::ok();
-    }
-
-private:
-    std::vector<std::byte>& out_;
-};
-
 /// Appends the packed content; false when that is no smaller.
 bool pack(io::Bytes content, std::vector<std::byte>& to) {
     if (!io::have_zstd() || content.size() < kWorthPacking) return false;
-    const std::size_t before = to.size();
-    VectorSink out(to);
-    const auto packer = io::pack_zstd(out, kLevel);
-    if (packer->write(content).ok() && packer->finish().ok() && to.size() - before < content.size()) return true;
-    to.resize(before);
-    return false;
+    io::MemorySink packed;
+    const auto packer = io::pack_zstd(packed, kLevel);
+    if (!packer->write(content).ok() || !packer->finish().ok() || packed.bytes.size() >= content.size()) return false;
+    to.insert(to.end(), packed.bytes.begin(), packed.bytes.end());
+    return true;
 }
 
 std::uint32_t sum_of(const std::vector<std::byte>& frame) {

@@ -125,7 +125,8 @@ void TraceKeeper::close(Entry& entry, std::uint64_t now) {
 }
 
 void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
-    if (const std::string text = fault_text(process.report()); !text.empty()) outcome_.notes.push_back(text);
+    if (const std::string text = fault_text(process.report(), process.origin().pid); !text.empty())
+        outcome_.notes.push_back(text);
     const ProbeFault fault = process.report().fault;
     const bool began = fault == ProbeFault::kNone || fault == ProbeFault::kHandedOver || fault == ProbeFault::kUnheard;
     if (began || process.windows() > 0) ++outcome_.probed;

@@ -62,7 +62,9 @@ const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
     if (stopped_) return order_;
     if (view.pulse_step_ns > 0) pulse_step_ns_ = view.pulse_step_ns;
     if (view.pulses != pulses_seen_) pulsed_ = view.now;
-    count_pulses(view);
+    const std::uint64_t grown = view.pulses >= pulses_seen_ ? view.pulses - pulses_seen_ : view.pulses;
+    pulses_seen_ = view.pulses;
+    if (phase_ == Phase::kPause && calls_per_step() > 0) paused_steps_ += static_cast<double>(grown) / calls_per_step();
     switch (phase_) {
         case Phase::kFirst: during_first(view); break;
         case Phase::kPause: during_pause(view); break;
@@ -86,12 +88,6 @@ void WindowSchedule::stop(const ScheduleView& view) {
     order_.mode = ProbeMode::kOff;
 }
 
-void WindowSchedule::count_pulses(const ScheduleView& view) {
-    const std::uint64_t grown = view.pulses >= pulses_seen_ ? view.pulses - pulses_seen_ : view.pulses;
-    pulses_seen_ = view.pulses;
-    if (phase_ == Phase::kPause && calls_per_step_ > 0) paused_steps_ += static_cast<double>(grown) / calls_per_step_;
-}
-
 void WindowSchedule::learn(const ScheduleView& view) {
     if (!view.facts || sureness(*view.facts) > surest_) return;
     const bool surer = sureness(*view.facts) < surest_;
@@ -108,15 +104,6 @@ void WindowSchedule::learn(const ScheduleView& view) {
     if (!surer && counted_.site != 0 && counted_led_ == led && found.site == 0) return;
     counted_ = found;
     counted_led_ = led;
-    calls_per_step_ = found.per_step;
-}
-
-/// What is counted is counted in windows, too.
-void WindowSchedule::order_counting() {
-    order_.pulse_call = counted_.call;
-    order_.pulse_led = counted_led_;
-    order_.pulse_site = counted_.site;
-    order_.pulse_stride = pulse_stride(calls_per_step_);
 }
 
 void WindowSchedule::during_first(const ScheduleView& view) {
@@ -160,8 +147,12 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     paused_steps_ = 0;
     shown_ = view.facts;
     learn(view);
-    order_counting();
-    order_.mode = calls_per_step_ > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
+    // What is counted is counted in windows, too.
+    order_.pulse_call = counted_.call;
+    order_.pulse_led = counted_led_;
+    order_.pulse_site = counted_.site;
+    order_.pulse_stride = pulse_stride(calls_per_step());
+    order_.mode = calls_per_step() > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
     order_.detach = order_.pulse_led && windows_ >= kEarlyWindows && !stays_;
     order_.full_calls = order_.sites_calls = 0;
     draw_next(end);
@@ -174,16 +165,15 @@ void WindowSchedule::draw_next(nanoseconds end) {
     word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
     word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
     const double chance = static_cast<double>((word ^ (word >> 31)) >> 11) * 0x1p-53;
-    const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
     double gap = static_cast<double>((end - start_).count()) / 2;
-    if (step_ns > 0) gap = std::max(kLeastGap * step_ns, std::min(gap, settings_.every * step_ns));
+    if (step_ns() > 0) gap = std::max(kLeastGap * step_ns(), std::min(gap, settings_.every * step_ns()));
     next_at_ = end + nanoseconds{static_cast<std::int64_t>((chance + 0.5) * gap)};
 }
 
 std::uint32_t WindowSchedule::affordable_steps(const ScheduleView& view) const {
     const double elapsed = std::max(kBudgetedRun, seconds(view.now - start_));
     const double time_left = settings_.cost_share * elapsed - assumed_cost() * seconds(later_time_);
-    double steps = few_steps(pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_);
+    double steps = few_steps();
     if (const double each = assumed_cost() * 1e-9 * window_step_ns_; each > 0) steps = std::min(steps, time_left / each);
     if (bytes_per_step_ > 0) steps = std::min(steps, affordable_bytes(view) / bytes_per_step_);
     return steps >= 1 ? static_cast<std::uint32_t>(steps) : 0;
@@ -194,8 +184,8 @@ double WindowSchedule::affordable_bytes(const ScheduleView& view) const {
            static_cast<double>(view.bytes);
 }
 
-std::uint32_t WindowSchedule::few_steps(double step_ns) const {
-    double most = step_ns > 0 ? std::min(kEarlyTime / step_ns, 1e6) : 1e6;
+std::uint32_t WindowSchedule::few_steps() const {
+    double most = step_ns() > 0 ? std::min(kEarlyTime / step_ns(), 1e6) : 1e6;
     if (launches_per_step_ > 0)
         most = std::min(most, kEnoughLaunches / 2.0 * settings_.steps_per_window / static_cast<double>(launches_per_step_));
     const std::uint32_t steps = std::min(settings_.steps_per_window / 2, static_cast<std::uint32_t>(most));
@@ -215,23 +205,22 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
     if (view.stays) stays_ = true;
     if (stays_) order_.detach = false;
     if (order_.detach) return;
-    if (calls_per_step_ <= 0 || blind_ >= kEarlyWindows) return look_now_and_then(view, paused);
+    if (calls_per_step() <= 0 || blind_ >= kEarlyWindows) return look_now_and_then(view, paused);
     // The program does something else by now, which needs that call no more.
     if (windows_ >= kEarlyWindows && order_.mode == ProbeMode::kPulse && view.now - pulsed_ >= kBlindPause)
         return look_now_and_then(view, std::min(paused, view.now - pulsed_));
-    const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
-    order_.mode = counts_at(view.now, step_ns) ? ProbeMode::kPulse : ProbeMode::kOff;
+    order_.mode = counts_at(view.now) ? ProbeMode::kPulse : ProbeMode::kOff;
     // By the clock, too: a program that does something else is looked at.
-    const double passed = std::max(paused_steps_, step_ns > 0 ? static_cast<double>(paused.count()) / step_ns : 0);
+    const double passed = std::max(paused_steps_, step_ns() > 0 ? static_cast<double>(paused.count()) / step_ns() : 0);
     if ((view.now < next_at_ && view.unseen_site == 0) || passed < kLeastGap) return;
     const std::uint32_t steps = affordable_steps(view);
     if (steps >= kFewestSteps) begin_window(view, steps);
 }
 
-bool WindowSchedule::counts_at(nanoseconds now, double step_ns) const {
-    if (calls_per_step_ <= kFewCalls || step_ns <= 0 || order_.pulse_led) return true;
+bool WindowSchedule::counts_at(nanoseconds now) const {
+    if (calls_per_step() <= kFewCalls || step_ns() <= 0 || order_.pulse_led) return true;
     if (now - early_over_ < kFirstSlice) return true;
-    const double share = calls_per_step_ * std::max(kCountedCall, counting_cost_ns(order_.pulse_call)) / step_ns;
+    const double share = calls_per_step() * std::max(kCountedCall, counting_cost_ns(order_.pulse_call)) / step_ns();
     const double slice = std::max(kLeastSlice, kPulseCycle * kCountingShare / share);
     return share <= kCountingShare ||
            std::fmod(static_cast<double>((now - early_over_).count()), slice * share / kCountingShare) < slice;
@@ -250,14 +239,13 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
         order_.pulse_call = CallKind::kOther;
         order_.pulse_led = false;
         order_.pulse_site = 0;
-        order_.full_calls = 0;
         order_.sites_calls = kFirstSites;
         return;
     }
     if (view.unseen_site != 0) order_.pulse_site = view.unseen_site;
-    order_.full_calls = static_cast<std::uint32_t>(std::lround(steps * calls_per_step_));
+    order_.full_calls = static_cast<std::uint32_t>(std::lround(steps * calls_per_step()));
     const std::uint32_t sited = std::min(steps, at_least(kSitedSteps, kFewSited, launches_per_step_));
-    order_.sites_calls = static_cast<std::uint32_t>(std::lround(sited * calls_per_step_));
+    order_.sites_calls = static_cast<std::uint32_t>(std::lround(sited * calls_per_step()));
 }
 
 void WindowSchedule::during_window(const ScheduleView& view) {
@@ -275,7 +263,7 @@ void WindowSchedule::during_window(const ScheduleView& view) {
     const std::uint64_t counted = view.pulses >= pulses_at_ ? view.pulses - pulses_at_ : view.pulses;
     const bool left_by_itself = view.obeyed && !view.in_full;
     const auto expected = nanoseconds{static_cast<std::int64_t>(kPatience * wanted_steps_ * window_step_ns_)};
-    const bool over = left_by_itself || counted > order_.full_calls + static_cast<std::uint64_t>(calls_per_step_) ||
+    const bool over = left_by_itself || counted > order_.full_calls + static_cast<std::uint64_t>(calls_per_step()) ||
                       taken > std::max(kLeastPatience, expected);
     if (!over) return;
     // What the GPU did comes a little later than the calls: wait for most of it, or there is nothing to learn from.
@@ -300,8 +288,7 @@ std::optional<double> WindowSchedule::window_cost() const {
 }
 
 double WindowSchedule::waiting_share() const {
-    const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
-    return step_ns > 0 ? kWaitingCostNs * static_cast<double>(launches_per_step_) / step_ns : 0;
+    return step_ns() > 0 ? kWaitingCostNs * static_cast<double>(launches_per_step_) / step_ns() : 0;
 }
 
 std::optional<double> WindowSchedule::cost(nanoseconds now) const {
@@ -311,7 +298,7 @@ std::optional<double> WindowSchedule::cost(nanoseconds now) const {
     if (in_window() && (phase_ != Phase::kFirst || launched_)) full += now - since_;
     const double share = std::min(1.0, seconds(full) / seconds(now - start_));
     const double each = order_.pulse_led ? 0 : counting_cost_ns(order_.pulse_call);
-    const double counting = std::min(1.0, each * calls_per_step_ / pulse_step_ns_);
+    const double counting = std::min(1.0, each * calls_per_step() / pulse_step_ns_);
     return *inside * share + counting * (1 - share);
 }
 

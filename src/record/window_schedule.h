@@ -87,7 +87,7 @@ public:
     [[nodiscard]] std::uint64_t windows() const { return windows_; }  ///< that have ended
     /// Of what is believed of steps.
     [[nodiscard]] Sureness surest() const { return surest_; }
-    [[nodiscard]] double calls_per_step() const { return calls_per_step_; }               ///< of the pulse call; 0 unknown
+    [[nodiscard]] double calls_per_step() const { return counted_.per_step; }             ///< of the pulse call; 0 unknown
     [[nodiscard]] std::uint64_t launches_per_step() const { return launches_per_step_; }  ///< 0 unknown
     [[nodiscard]] double window_step_ns() const { return window_step_ns_; }               ///< 0 unknown
     /// Share of a step that CUPTI costs between windows by our estimate, where the host sets the pace.
@@ -108,18 +108,17 @@ private:
     void begin_window(const ScheduleView& view, std::uint32_t steps);
     void end_window(const ScheduleView& view);
     void learn(const ScheduleView& view);
-    void count_pulses(const ScheduleView& view);
-    void order_counting();
     /// Whether so little of the open window's work is known that a loop inside of a step may pass for the step: less than three
     /// steps as they were, and what was found makes up less than half of the window.
     [[nodiscard]] bool shows_part(const ScheduleView& view) const;
     /// Whether calls are counted in a pause after the early windows; all the time unless that would cost too much.
-    [[nodiscard]] bool counts_at(std::chrono::nanoseconds now, double step_ns) const;
+    [[nodiscard]] bool counts_at(std::chrono::nanoseconds now) const;
     [[nodiscard]] std::uint32_t affordable_steps(const ScheduleView& view) const;
     [[nodiscard]] double affordable_bytes(const ScheduleView& view) const;
     void draw_next(std::chrono::nanoseconds end);
     /// Steps of a later window, where it costs little.
-    [[nodiscard]] std::uint32_t few_steps(double step_ns) const;
+    [[nodiscard]] std::uint32_t few_steps() const;
+    [[nodiscard]] double step_ns() const { return pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_; }  ///< 0 unknown
     [[nodiscard]] double assumed_cost() const { return window_cost().value_or(kUnknownCost); }
 
     static constexpr double kUnknownCost = 0.4;
@@ -143,7 +142,7 @@ private:
     Sureness surest_;
     std::optional<StepFacts> shown_;
     bool stays_ = false;
-    double calls_per_step_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
+    double window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
     std::chrono::nanoseconds full_time_{}, later_time_{};  ///< in windows; in those after the first
     std::uint64_t launches_per_step_ = 0;
     std::uint64_t windows_ = 0, blind_ = 0;

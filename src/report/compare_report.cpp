@@ -52,11 +52,9 @@ private:
         const double change = comparison_.change.value_or(0);
         switch (comparison_.verdict) {
             case Verdict::kBetter:
-                paragraph(fmt::format("better: {:.1f} % more steps per second", 100 * change), Tone::kGood);
-                return;
+                return paragraph(fmt::format("better: {:.1f} % more steps per second", 100 * change), Tone::kGood);
             case Verdict::kWorse:
-                paragraph(fmt::format("worse: {:.1f} % fewer steps per second", -100 * change), Tone::kBad);
-                return;
+                return paragraph(fmt::format("worse: {:.1f} % fewer steps per second", -100 * change), Tone::kBad);
             case Verdict::kNoDifference: return paragraph(no_difference(), Tone::kStrong);
             case Verdict::kTooFewBlocks:
                 paragraph("no difference shown: too few blocks of speed" +
@@ -140,12 +138,8 @@ private:
     void owners() {
         const auto &one = report_.before.breakdown_ms, &other = report_.after.breakdown_ms;
         if (!one && !other) return;
-        const auto sum = [](const auto& all) {
-            double total = 0;
-            for (const double ms : *all) total += ms;
-            return total;
-        };
-        const double least = kSmallOnBothSides * std::max(one ? sum(one) : 0, other ? sum(other) : 0);
+        const auto sum = [](const auto& all) { return all ? diagnose::sum_of(*all) : 0; };
+        const double least = kSmallOnBothSides * std::max(sum(one), sum(other));
         put(line().add("ms of a step", Tone::kFaint));
         const auto text = [](const auto& all, std::size_t at) {
             return all ? fmt::format("{:.3f}", (*all)[at]) : std::string("not measured");

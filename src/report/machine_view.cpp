@@ -21,13 +21,10 @@ using Lines = std::vector<std::string>;
 
 bool known(const Value& value) { return value && std::isfinite(*value); }
 
-std::string figure(const Value& value, const char* format) {
-    return known(value) ? fmt::format(fmt::runtime(format), *value) : "-";
+std::string figure(const Value& value, const char* format, double unit = 1) {
+    return known(value) ? fmt::format(fmt::runtime(format), *value / unit) : "-";
 }
 std::string percent(const Value& value) { return known(value) ? fmt::format("{:5.1f} %", *value) : "    - %"; }
-std::string scaled(const Value& value, double by, const char* format) {
-    return known(value) ? fmt::format(fmt::runtime(format), *value / by) : "-";
-}
 
 Value ratio(const Value& part, const Value& whole) {
     if (!known(part) || !known(whole) || !(*whole > 0)) return std::nullopt;
@@ -37,8 +34,8 @@ Value ratio(const Value& part, const Value& whole) {
 /// "12.3/24.0 GiB (51.2 %)"
 std::string memory_text(const Value& used, const Value& total) {
     const Value share = ratio(used, total);
-    return fmt::format("{}/{} GiB ({} %)", scaled(used, base::kGiB, "{:.1f}"), scaled(total, base::kGiB, "{:.1f}"),
-                       scaled(share, 0.01, "{:.1f}"));
+    return fmt::format("{}/{} GiB ({} %)", figure(used, "{:.1f}", base::kGiB), figure(total, "{:.1f}", base::kGiB),
+                       figure(share, "{:.1f}", 0.01));
 }
 
 std::string clock_text(std::chrono::nanoseconds time) {
@@ -188,8 +185,8 @@ private:
     [[nodiscard]] std::string ram() const {
         const sense::MemoryReading& memory = state_.newest.memory;
         return meter("RAM", memory.used_bytes, memory.total_bytes,
-                     fmt::format("  swap {}/{} GiB", scaled(memory.swap_used_bytes, base::kGiB, "{:.1f}"),
-                                 scaled(memory.swap_total_bytes, base::kGiB, "{:.1f}")));
+                     fmt::format("  swap {}/{} GiB", figure(memory.swap_used_bytes, "{:.1f}", base::kGiB),
+                                 figure(memory.swap_total_bytes, "{:.1f}", base::kGiB)));
     }
 
     /// Empty when no process tree is watched.
@@ -197,16 +194,16 @@ private:
         const sense::Sample& now = state_.newest;
         if (!now.process.count && !now.cpu.process_utilization && !now.memory.process_bytes) return {};
         return fmt::format("  tree    {} % of a core, {} GiB, {} processes, {} threads, disk {} read {} written MiB/s",
-                           figure(now.cpu.process_utilization, "{:.0f}"), scaled(now.memory.process_bytes, base::kGiB, "{:.1f}"),
+                           figure(now.cpu.process_utilization, "{:.0f}"), figure(now.memory.process_bytes, "{:.1f}", base::kGiB),
                            figure(now.process.count, "{:.0f}"), figure(now.process.threads, "{:.0f}"),
-                           scaled(now.disk.read_bytes_per_second, base::kMiB, "{:.1f}"),
-                           scaled(now.disk.write_bytes_per_second, base::kMiB, "{:.1f}"));
+                           figure(now.disk.read_bytes_per_second, "{:.1f}", base::kMiB),
+                           figure(now.disk.write_bytes_per_second, "{:.1f}", base::kMiB));
     }
 
     [[nodiscard]] static std::string power_text(const sense::GpuReading& gpu) {
         const Value share = ratio(gpu.power_watts, gpu.power_limit_watts);
         return fmt::format("{}/{} W ({} %){}", figure(gpu.power_watts, "{:.0f}"), figure(gpu.power_limit_watts, "{:.0f}"),
-                           scaled(share, 0.01, "{:.0f}"), gpu.power_implausible ? " implausible reading" : "");
+                           figure(share, "{:.0f}", 0.01), gpu.power_implausible ? " implausible reading" : "");
     }
 
     const ViewState& state_;

@@ -5,16 +5,19 @@
 
 namespace millrace::report {
 
+void Trace::Column::merge(const Column& other) {
+    low = std::min(low, other.low);
+    high = std::max(high, other.high);
+    sum += other.sum;
+    count += other.count;
+}
+
 void Trace::add(std::uint64_t tick, const std::optional<double>& value) {
     if (!value || !std::isfinite(*value)) return;
     while ((tick >> shift_) >= kColumns) halve();
     const auto at = static_cast<std::size_t>(tick >> shift_);
     if (columns_.size() <= at) columns_.resize(at + 1);
-    Column& column = columns_[at];
-    column.low = std::min(column.low, *value);
-    column.high = std::max(column.high, *value);
-    column.sum += *value;
-    ++column.count;
+    columns_[at].merge({*value, *value, *value, 1});
     ++count_;
 }
 
@@ -44,15 +47,8 @@ void Trace::halve() {
     ++shift_;
     for (std::size_t at = 0; at < columns_.size(); ++at) {
         const Column from = columns_[at];
-        if (at % 2 == 0) {
-            columns_[at / 2] = from;
-            continue;
-        }
-        Column& into = columns_[at / 2];
-        into.low = std::min(into.low, from.low);
-        into.high = std::max(into.high, from.high);
-        into.sum += from.sum;
-        into.count += from.count;
+        if (at % 2 == 0) columns_[at / 2] = {};
+        columns_[at / 2].merge(from);
     }
     columns_.resize((columns_.size() + 1) / 2);
 }

@@ -18,6 +18,7 @@ public:
         double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity(), sum = 0;
         std::uint64_t count = 0;  ///< values; 0 is a gap
         [[nodiscard]] double mean() const { return sum / static_cast<double>(count); }
+        void merge(const Column& other);
     };
 
     /// `tick` is the number on the sampler's schedule, never smaller than one before. What is absent or not finite leaves a gap.

@@ -29,19 +29,13 @@ Statistics statistics_of(const record::Series& series) { return series.empty() ?
 
 /// What is known of one GPU.
 struct WatchedGpu {
-    WatchedGpu(const WatchRecord& record, int at) : index(at), kept(record.evidence().gpus[static_cast<std::size_t>(at)]) {
-        const auto percent = [&](const char* name) { return record.summary().of(fmt::format("gpu/{}_percent", name), index); };
-        utilization = percent("utilization");
-        sm_active = percent("sm_active");
-        tensor_active = percent("tensor_active");
-        fp32_active = percent("fp32_active");
-        fp16_active = percent("fp16_active");
-        dram_active = percent("dram_active");
-    }
+    Statistics percent(const char* name) const { return record.summary().of(fmt::format("gpu/{}_percent", name), index); }
 
+    const WatchRecord& record;
     int index;
-    const WatchRecord::GpuEvidence& kept;
-    Statistics utilization, sm_active, tensor_active, fp32_active, fp16_active, dram_active;
+    const WatchRecord::GpuEvidence& kept = record.evidence().gpus[static_cast<std::size_t>(index)];
+    Statistics utilization = percent("utilization"), sm_active = percent("sm_active"), tensor_active = percent("tensor_active");
+    Statistics fp32_active = percent("fp32_active"), fp16_active = percent("fp16_active"), dram_active = percent("dram_active");
     Statistics power_percent = statistics_of(kept.power), memory_percent = statistics_of(kept.memory);
 };
 
@@ -82,7 +76,7 @@ public:
                 fmt::format("{} taken, {} needed; a longer watch or a shorter interval gives them", record_.summary().samples(),
                             kWatchPolicy.fewest_samples));
         for (std::size_t at = 0; at < record_.evidence().gpus.size(); ++at) {
-            const WatchedGpu gpu(record_, static_cast<int>(at));
+            const WatchedGpu gpu{record_, static_cast<int>(at)};
             if (enough) activity(gpu);
             facts(gpu);
         }
@@ -251,8 +245,7 @@ WatchRecord::WatchRecord(sense::MachineFacts facts, std::chrono::nanoseconds int
 
 void WatchRecord::add(const sense::Sample& sample) {
     summary_.add(sample);
-    ticks_ = sample.sequence + 1;
-    traces_.ticks = ticks_;
+    traces_.ticks = sample.sequence + 1;
     late_.add(std::chrono::duration<double, std::milli>(sample.late).count());
 
     const std::optional<double> busiest = highest(sample.cpu.cores);
@@ -300,8 +293,6 @@ void WatchRecord::add_gpu(std::size_t index, const sense::Sample& sample, const 
     traces.power_watts.add(tick, reading.power_watts);
     traces.temperature_celsius.add(tick, reading.temperature_celsius);
 }
-
-std::uint64_t WatchRecord::missed() const { return ticks_ - summary_.samples(); }
 
 double WatchRecord::energy_seconds(int gpu) const {
     const GpuEvidence& of = evidence_.gpus.at(static_cast<std::size_t>(gpu));

@@ -107,7 +107,8 @@ public:
     [[nodiscard]] const record::SampleSummary& summary() const { return summary_; }
     [[nodiscard]] const Traces& traces() const { return traces_; }
     [[nodiscard]] const record::Series& late_milliseconds() const { return late_; }
-    [[nodiscard]] std::uint64_t missed() const;  ///< ticks of the schedule, up to the newest sample, without one
+    /// Ticks of the schedule, up to the newest sample, without one.
+    [[nodiscard]] std::uint64_t missed() const { return traces_.ticks - summary_.samples(); }
     /// Between the first and the last reading of the GPU's energy counter: what SampleSummary::joules covers.
     [[nodiscard]] double energy_seconds(int gpu) const;
     [[nodiscard]] const Evidence& evidence() const { return evidence_; }
@@ -121,7 +122,6 @@ private:
     Traces traces_;
     record::Series late_;
     Evidence evidence_;
-    std::uint64_t ticks_ = 0;
 };
 
 /// GPU by GPU, then the machine. Never empty: says so when there is nothing to judge by.

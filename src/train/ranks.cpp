@@ -10,6 +10,7 @@
 
 #include "base/split.h"
 #include "base/version.h"
+#include "io/packing.h"
 #include "train/lanes.h"
 #include "train/recipe_keys.h"
 
@@ -60,15 +61,6 @@ std::vector<T> part_of(const std::vector<T>& all, int first, int count) {
     if (all.empty()) return {};
     return {all.begin() + first, all.begin() + first + count};
 }
-
-class FlatBytes final : public io::ByteSink {
-public:
-    base::Status write(io::Bytes bytes) override {
-        all.insert(all.end(), bytes.begin(), bytes.end());
-        return base::ok();
-    }
-    std::vector<std::byte> all;
-};
 
 }  // namespace
 
@@ -140,7 +132,7 @@ base::Result<std::vector<io::MemberTensors>> Ranks::all_weights(const std::vecto
                 for (auto& tensor : *tensors) MILLRACE_TRY(visit(tensor));
         return base::ok();
     };
-    FlatBytes flat;
+    io::MemorySink flat;
     MILLRACE_TRY(each_tensor(own_weights, [&](const io::TensorView& tensor) {
         return tensor.pour ? tensor.pour(flat) : flat.write({tensor.data, tensor.bytes});
     }));
@@ -149,8 +141,8 @@ base::Result<std::vector<io::MemberTensors>> Ranks::all_weights(const std::vecto
     for (int group = 0; group < groups_; ++group) {
         std::vector<std::byte>& bytes = received_[static_cast<std::size_t>(group)];
         const int leader = group * data_->size();
-        if (world_.rank() == leader) bytes = flat.all;
-        bytes.resize(flat.all.size());
+        if (world_.rank() == leader) bytes = flat.bytes;
+        bytes.resize(flat.bytes.size());
         MILLRACE_TRY(world_.broadcast(bytes.data(), bytes.size(), leader));
         std::vector<io::MemberTensors> members = own_weights;
         const std::byte* at = bytes.data();

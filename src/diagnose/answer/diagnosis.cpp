@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/result.h"
 #include "diagnose/answer/policy.h"
 
 namespace millrace::diagnose {
@@ -22,18 +21,12 @@ constexpr std::array<std::string_view, kActivities> kActivityNames{"start_up",  
                                                                    "evaluation", "checkpoints", "other"};
 constexpr std::array<std::string_view, 3> kSeverityNames{"note", "warning", "critical"};
 
-template <class Names>
-std::string_view name_in(const Names& names, std::size_t at) {
-    MILLRACE_ASSERT(at < names.size(), std::to_string(at));
-    return names[at];
-}
-
 }  // namespace
 
-std::string_view name_of(Owner owner) { return name_in(kOwnerNames, static_cast<std::size_t>(owner)); }
-std::string_view name_of(Kind kind) { return name_in(kKindNames, static_cast<std::size_t>(kind)); }
-std::string_view name_of(Activity activity) { return name_in(kActivityNames, static_cast<std::size_t>(activity)); }
-std::string_view name_of(Severity severity) { return name_in(kSeverityNames, static_cast<std::size_t>(severity)); }
+std::string_view name_of(Owner owner) { return kOwnerNames.at(static_cast<std::size_t>(owner)); }
+std::string_view name_of(Kind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
+std::string_view name_of(Activity activity) { return kActivityNames.at(static_cast<std::size_t>(activity)); }
+std::string_view name_of(Severity severity) { return kSeverityNames.at(static_cast<std::size_t>(severity)); }
 
 double sum_of(const OwnerMs& ms) { return std::accumulate(ms.begin(), ms.end(), 0.0); }
 double busy_of(const OwnerMs& ms) { return ms[0] + ms[1] + ms[2]; }

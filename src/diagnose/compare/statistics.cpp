@@ -151,15 +151,6 @@ double possible_likeness(const Speeds& one, const Speeds& other) {
 
 }  // namespace
 
-double weighted_median(std::vector<std::pair<double, double>> values) {
-    std::ranges::sort(values);
-    double all = 0, passed = 0;
-    for (const auto& [value, weight] : values) all += weight;
-    for (const auto& [value, weight] : values)
-        if ((passed += weight) >= all / 2) return value;
-    return 0;
-}
-
 std::vector<double> midranks(std::span<const double> values) {
     std::vector<std::size_t> order(values.size());
     std::iota(order.begin(), order.end(), std::size_t{0});

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace millrace::diagnose {
@@ -23,9 +22,6 @@ Value median_of(std::vector<Value> values, Value otherwise = {}) {
 
 /// Between neighbours by their distance; of one value at least.
 double quantile(std::vector<double> values, double q);
-
-/// Of (value, weight): the first value up to which half of the weight lies; of none 0.
-double weighted_median(std::vector<std::pair<double, double>> values);
 
 /// From 1; equal values share the mean of their ranks.
 std::vector<double> midranks(std::span<const double> values);

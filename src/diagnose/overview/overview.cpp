@@ -14,9 +14,6 @@
 namespace millrace::diagnose {
 namespace {
 
-/// Sums are of milliseconds: nanoseconds of a made-up trace could be more than there is room for.
-double length_ms(const Work& work) { return ms_of(work.end - work.begin); }
-
 /// Where a piece of work was launched.
 struct Origin {
     std::uint32_t place = kNoPlace;
@@ -51,7 +48,7 @@ std::vector<Origin> origins_of(const Study& study) {
 
 struct RowSum {
     std::uint64_t calls = 0;
-    double ms = 0, sized_ms = 0;  ///< sized: of those whose waves are known
+    double ms = 0, sized_ms = 0;  ///< sized: of those whose waves are known. Nanoseconds of a made-up trace could overflow
     double waves = 0;             ///< times milliseconds
     std::map<std::uint32_t, double> places;
 };
@@ -77,7 +74,7 @@ public:
         if (!joins) return;
         if (run.names.empty()) run = {function, origin.stretch, origin.place, {}, 0};
         run.names.push_back(work.name);
-        run.ms += length_ms(work);
+        run.ms += ms_of(work.end - work.begin);
     }
 
     /// `scale`: of what is recorded to what was looked at.
@@ -186,7 +183,7 @@ KernelTable table_of_kernels(const Study& study) {
     for (std::size_t i = 0; i < timeline.work.size(); ++i) {
         const Work& work = timeline.work[i];
         if (work.process != study.launcher.process || work.device != study.launcher.device) continue;
-        const double ms = length_ms(work);
+        const double ms = ms_of(work.end - work.begin);
         table.gpu_ms += ms;
         chains.add(work, origins[i]);
         if (work.kind != WorkKind::kKernel) continue;

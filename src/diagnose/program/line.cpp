@@ -26,8 +26,6 @@ std::size_t class_of(CallKind kind) {
     }
 }
 
-bool starts_work(const Call& call) { return class_of(call.kind) < 3 || call.kind == CallKind::kGraphLaunch; }
-
 std::uint32_t main_thread_of(const Timeline& timeline, std::uint32_t process) {
     std::map<std::uint32_t, std::size_t> all;
     for (const Call& call : timeline.calls)
@@ -62,7 +60,7 @@ std::vector<std::uint32_t> threads_in_turn(const Timeline& timeline, std::uint32
         }
         Count& count = counts[call.thread];
         ++count.calls;
-        count.launches += starts_work(call) ? 1 : 0;
+        count.launches += class_of(call.kind) < 3 || is_launch(call.kind) ? 1 : 0;
         count.overlapping += call.begin < main_end ? 1 : 0;
         Time& end = pending[call.thread];
         end = std::max(end, call.end);

@@ -56,8 +56,6 @@ std::span<const Entry> within(const std::vector<Entry>& entries, Time Entry::*mo
     return {first, std::ranges::lower_bound(first, entries.end(), end, {}, moment)};
 }
 
-constexpr bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
-
 /// The process and device with most work; absent where no device worked.
 std::optional<Launcher> find_launcher(const Timeline& timeline);
 
@@ -76,6 +74,7 @@ struct Step {
     bool before_phase = false;                 ///< something that is no step follows: it ends with its last job, end_job - 1
 };
 
+using record::is_launch;
 using record::StepSource;
 
 struct WindowSteps {

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "diagnose/compare/statistics.h"
 #include "diagnose/replay/study.h"
 #include "record/pulse_blocks.h"
 
@@ -92,7 +91,7 @@ BlockSpeed speed_of(std::span<const Block> blocks) {
         speed.ms += ms;
         if (block.loader_wait_ms) wait += *block.loader_wait_ms * block.steps, waited += block.steps;
     }
-    speed.median_ms = weighted_median(std::move(lengths));
+    speed.median_ms = record::weighted_median(std::move(lengths));
     if (waited > 0) speed.wait_ms = wait / waited;
     return speed;
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 
 #include "diagnose/compare/statistics.h"
@@ -17,8 +18,6 @@ constexpr Time kRelease = 30'000;          ///< a task starts that soon after wh
 constexpr Time kLongPause = 50'000;        ///< queued tasks follow each other faster, unless they wait for another stream
 constexpr std::size_t kBlockedAhead = 64;  ///< fewer launched tasks never filled a queue
 
-bool launches(CallKind kind) { return is_launch(kind) || kind == CallKind::kCopyAsync || kind == CallKind::kSetAsync; }
-
 class Builder {
 public:
     Builder(const Timeline& timeline, const Lane& lane) : timeline_(timeline), lane_(lane) {}
@@ -27,9 +26,9 @@ public:
         model_.acts.resize(lane_.calls.size());
         model_.tasks.resize(lane_.jobs.size());
         model_.begin = lane_.calls.empty() ? lane_.begin : call(0).begin;
-        ends_.reserve(lane_.jobs.size());
-        for (const Job& job : lane_.jobs) ends_.push_back(job.end);
-        std::sort(ends_.begin(), ends_.end());
+        by_end_.resize(lane_.jobs.size());
+        std::iota(by_end_.begin(), by_end_.end(), 0u);
+        std::sort(by_end_.begin(), by_end_.end(), [&](auto a, auto b) { return end_of(a) < end_of(b); });
         chain_tasks();
         set_lags();
         find_dependencies();
@@ -49,6 +48,11 @@ public:
 
 private:
     const Call& call(std::size_t act) const { return timeline_.calls[lane_.calls[act]]; }
+    Time end_of(std::uint32_t job) const { return lane_.jobs[job].end; }
+    /// Behind the jobs of `by_end_` that have ended by then.
+    auto ended_by(Time time) const {
+        return std::ranges::upper_bound(by_end_, time, {}, [&](std::uint32_t job) { return end_of(job); });
+    }
 
     void chain_tasks() {
         std::unordered_map<std::uint32_t, std::uint32_t> last;
@@ -108,17 +112,13 @@ private:
     /// stream that ended right before. Streams that are told to wait for each other stay in order, too, even where it did not
     /// show.
     void find_dependencies() {
-        std::vector<std::uint32_t> by_end(lane_.jobs.size());
-        for (std::uint32_t i = 0; i < by_end.size(); ++i) by_end[i] = i;
-        std::sort(by_end.begin(), by_end.end(), [&](auto a, auto b) { return lane_.jobs[a].end < lane_.jobs[b].end; });
         for (std::uint32_t i = 0; i < model_.tasks.size(); ++i) {
             const Job& job = lane_.jobs[i];
             Task& task = model_.tasks[i];
             const Time free = task.previous == kNoIndex ? 0 : lane_.jobs[task.previous].end;
             if (task.act == kNoIndex || job.begin - std::max(free, job.launched) < kLongPause) continue;
-            auto found = std::upper_bound(by_end.begin(), by_end.end(), job.begin,
-                                          [&](Time time, std::uint32_t other) { return time < lane_.jobs[other].end; });
-            while (found != by_end.begin()) {
+            auto found = ended_by(job.begin);
+            while (found != by_end_.begin()) {
                 const Job& other = lane_.jobs[*--found];
                 if (other.end < job.begin - kRelease) break;
                 if (other.stream == job.stream || *found > i) continue;
@@ -282,8 +282,8 @@ private:
                 events_[entry.event] = on != last_.end() ? on->second : launched_ - 1;
             }
             set_waits(i, targets_of(i));
-            act.queues = launches(entry.kind);
-            const auto done = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), entry.begin) - ends_.begin());
+            act.queues = is_launch(entry.kind) || entry.kind == CallKind::kCopyAsync || entry.kind == CallKind::kSetAsync;
+            const auto done = static_cast<std::size_t>(ended_by(entry.begin) - by_end_.begin());
             const std::size_t ahead = launched_before > done ? launched_before - done : 0;
             most_ahead = std::max(most_ahead, ahead);
             const bool slow = entry.end - entry.begin > std::max<Time>(4 * kClockSlack, 8 * model_.launch_cost);
@@ -308,7 +308,7 @@ private:
     const Timeline& timeline_;
     const Lane& lane_;
     Model model_;
-    std::vector<Time> ends_;                                   ///< of all jobs, sorted
+    std::vector<std::uint32_t> by_end_;                        ///< all jobs
     std::map<std::uint32_t, std::uint32_t> last_;              ///< stream: its last task so far
     std::unordered_map<std::uint64_t, std::uint32_t> events_;  ///< event: last task before it
     std::uint32_t launched_ = 0;                               ///< tasks so far

@@ -277,8 +277,7 @@ void Study::remove_presence() {
     const Time each = static_cast<Time>(timeline.presence_share * record::kWaitingCostNs);
     for (std::size_t lane = 0; lane < models.size(); ++lane)
         for (std::uint32_t act = 0; act < models[lane].acts.size(); ++act)
-            if (const CallKind kind = call(lane, act).kind; kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch)
-                models[lane].acts[act].own -= std::min(each, models[lane].acts[act].own);
+            if (is_launch(call(lane, act).kind)) models[lane].acts[act].own -= std::min(each, models[lane].acts[act].own);
     const double before = base_ms;
     base_ms = mean_ms(*this, models);
     if (before <= 0 || !undisturbed_ms) return;
@@ -299,8 +298,6 @@ bool Study::trains_at(Time time) const {
     }
     return false;
 }
-
-bool Study::is_shapeless() const { return std::ranges::find(steps, StepSource::kWindow, &WindowSteps::source) != steps.end(); }
 
 std::optional<double> Study::pace() const {
     if (!undisturbed_ms || recorded_ms <= 0) return std::nullopt;

@@ -59,7 +59,7 @@ struct Study {
     /// Whether that made the steps much longer.
     bool is_profiled() const { return has_profiler() && recorded_ms - base_ms > kPolicy.much_profiling * recorded_ms; }
     /// Whether nothing returns in any window: each counts as one step.
-    bool is_shapeless() const;
+    bool is_shapeless() const { return std::ranges::find(steps, StepSource::kWindow, &WindowSteps::source) != steps.end(); }
     /// Outside of windows against inside, with evaluations where the pace has them.
     std::optional<double> pace() const;
     std::span<const Job> jobs_in(std::size_t lane, const Step& step) const {

@@ -1,5 +1,7 @@
 #include "diagnose/timeline/kernel_names.h"
 
+#include <utility>
+
 #include "diagnose/timeline/frames.h"
 
 namespace millrace::diagnose {
@@ -24,20 +26,18 @@ bool is_elementwise(std::string_view name) {
 }
 
 std::string_view data_type_of(std::string_view name) {
-    struct TypeWords {
-        std::string_view type, words;
-    };
     // "f16" stands in "bf16", "f32" in "tf32": the narrower and the longer come first.
-    constexpr TypeWords kTypes[] = {{"fp8", "e4m3 e5m2 Float8"},
-                                    {"bf16", "bf16 BFloat16 bfloat16 nvjet_t _tst_"},
-                                    {"f16", "f16 fp16 Half half hgemm nvjet_h _hsh_ h16816 h1688 h884"},
-                                    {"tf32", "tf32 s1688gemm"},
-                                    {"f32", "f32 fp32 float sgemm sgemv"},
-                                    {"f64", "f64 double dgemm d884"},
-                                    {"int8", "int8 i8i8"},
-                                    {"int64", "long"}};
-    for (const TypeWords& known : kTypes)
-        if (contains_any(name, known.words)) return known.type;
+    constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
+        {"fp8", "e4m3 e5m2 Float8"},
+        {"bf16", "bf16 BFloat16 bfloat16 nvjet_t _tst_"},
+        {"f16", "f16 fp16 Half half hgemm nvjet_h _hsh_ h16816 h1688 h884"},
+        {"tf32", "tf32 s1688gemm"},
+        {"f32", "f32 fp32 float sgemm sgemv"},
+        {"f64", "f64 double dgemm d884"},
+        {"int8", "int8 i8i8"},
+        {"int64", "long"}};
+    for (const auto& [type, words] : kTypes)
+        if (contains_any(name, words)) return type;
     return {};
 }
 
