@@ -45,7 +45,7 @@ void add_sample_keys(base::Schema& schema) {
 
 base::Result<LoadedData> load_samples(const base::Recipe& recipe, bool training, const StoredData& stored,
                                       const ChooseStream& choose) {
-    if (recipe.real("data.validation") + recipe.real("data.test") >= 1)
+    if (!(recipe.real("data.validation") + recipe.real("data.test") < 1))
         return recipe.bad("data.test", "data.validation and data.test leave nothing to train on; a sum below 1 would be right");
     SampleRequest request{.path = recipe.text("data.path"),
                           .validation = recipe.real("data.validation"),

@@ -255,8 +255,10 @@ std::uint32_t TraceWriter::stack(std::span<const TraceFrame> frames) {
     if (stacks_.size() >= kMostStacks) return 0;
     const auto id = static_cast<std::uint32_t>(stacks_.size() + 1);
     std::string content = content_of(id, static_cast<std::uint32_t>(key.size()));
-    for (const TraceFrame& each : key)
-        content += content_of(name(each.file), name(each.function), each.line, each.native ? 1u : 0u);
+    for (const TraceFrame& each : key) {
+        const std::uint32_t file = name(each.file), function = name(each.function);
+        content += content_of(file, function, each.line, each.native ? 1u : 0u);
+    }
     stacks_.emplace(std::move(key), id);
     (void)frame(FrameKind::kStack, content);
     return id;

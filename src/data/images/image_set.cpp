@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -131,6 +132,11 @@ Result<std::int32_t> add_images(SampleSet& set, const Path& images_path, const P
                                  images_path.filename().string()),
                      labels_path.string()};
     if (images.values.empty()) return Error{"holds no images", images_path.string()};
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
+    if (std::uint64_t{images.shape[1]} * images.shape[2] > kMost || std::uint64_t{images.shape[0]} + set.count > kMost)
+        return Error{fmt::format("{} images of {} x {}; up to {} images and pixels each would be right", images.shape[0],
+                                 images.shape[1], images.shape[2], kMost),
+                     images_path.string()};
     for (std::size_t i = 0; classes > 0 && i < labels.values.size(); ++i)
         if (labels.values[i] >= classes)
             return Error{fmt::format("label {} at index {} is out of range: {} classes are numbered 0 to {}; if there are more, "
