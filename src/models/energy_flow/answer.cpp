@@ -49,6 +49,8 @@ struct Answering {
 base::Result<Answering> begin_answering(const TextRequest& request, const TextShape& texts, std::int32_t rows) {
     Answering made;
     const io::SafetensorsFile& file = request.checkpoint.members.front().model;
+    if (const std::size_t members = request.checkpoint.members.size(); members != 1)
+        return base::Error{fmt::format("the checkpoint holds {} members, texts are answered by one", members), file.place()};
     const io::TensorView* map = file.find("target_map");
     if (map == nullptr || map->shape.size() != 2)
         return base::Error{"tensor target_map is missing or of another shape; the file is of another model", file.place()};
