@@ -153,10 +153,15 @@ Result<std::int32_t> add_images(SampleSet& set, const Path& images_path, const P
             images_path.string()};
     const auto count = static_cast<std::int32_t>(images.shape[0]);
     set.count += count;
-    set.bytes.insert(set.bytes.end(), images.values.begin(), images.values.end());
-    set.labels.insert(set.labels.end(), labels.values.begin(), labels.values.end());
     sum.update(std::as_bytes(std::span(images.values)));
     sum.update(std::as_bytes(std::span(labels.values)));
+    set.labels.insert(set.labels.end(), labels.values.begin(), labels.values.end());
+    if (set.bytes.empty()) {
+        set.bytes = std::move(images.values);
+    } else {
+        set.bytes.reserve(set.bytes.size() + images.values.size());  // what doubling leaves would be planned as held
+        set.bytes.insert(set.bytes.end(), images.values.begin(), images.values.end());
+    }
     return count;
 }
 
