@@ -176,7 +176,7 @@ std::unique_ptr<Group> single_group() { return std::make_unique<Group>(nullptr, 
 
 Launch launch_of(const Environment& environment) {
     if (const char* size = environment("OMPI_COMM_WORLD_SIZE")) return number(size) > 1 ? Launch::kGroup : Launch::kAlone;
-    // A batch script's own process has no step, and a step of one task has nobody to meet.
+    // A batch script's own process has no step, and a step of one task has no other rank.
     const char* tasks = environment("SLURM_STEP_NUM_TASKS");
     const bool has_pmix = environment("PMIX_RANK") != nullptr;
     if (tasks == nullptr) return has_pmix ? Launch::kGroup : Launch::kAlone;

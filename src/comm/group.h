@@ -61,7 +61,7 @@ class Group {
 public:
     /// Of the ranks that `table` reaches, which outlives it.
     static base::Result<std::unique_ptr<Group>> open(const MpiTable& table);
-    /// The same where place and hosts are known; null: nobody to talk to, what a rank sends comes back.
+    /// The same where place and hosts are known; null: one rank alone, which receives what it sends.
     Group(const MpiTable* table, const MpiPlace& place, std::vector<std::string> hosts)
         : table_(table), place_(place), hosts_(std::move(hosts)) {}
     Group(const Group&) = delete;

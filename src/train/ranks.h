@@ -22,7 +22,7 @@ namespace millrace::train {
 class Ranks {
 public:
     /// Every rank calls it: divides the ranks as parallel.members of the recipe says. `world` outlives it. A process alone is one
-    /// of one rank, which waits for nobody.
+    /// of one rank, which waits for no other.
     static base::Result<std::unique_ptr<Ranks>> open(comm::Group& world, const base::Recipe& recipe);
 
     [[nodiscard]] comm::Group& world() const { return world_; }

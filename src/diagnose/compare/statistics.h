@@ -60,8 +60,8 @@ double spread_p(const Speeds& before, const Speeds& after);
 double spread_of(const Speeds& speeds);
 /// What runs may differ by where blocks within one differ by its spread. Nothing else is known of runs without a breakdown; of
 /// others CompareSettings::run_spread says what sets processes apart, and what is left to fear is a slow change that a run shows
-/// a part of. Where its quarters differ by less than blocks do, most of the unrest is not slow. Four quarters are few, so twice
-/// their standard deviation counts, and never less than as if eight blocks of the run were independent.
+/// a part of. Where its quarters differ by less than blocks do, most of the variation is not slow. Four quarters are few, so
+/// twice their standard deviation counts, and never less than as if eight blocks of the run were independent.
 double unrest_of(const Speeds& speeds, bool has_breakdown);
 
 /// What several recordings tell.

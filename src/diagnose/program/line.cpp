@@ -134,7 +134,7 @@ void put_in_order(const Lane& lane, std::vector<Job>& found) {
 
 /// Recorders were seen to give all work of a thread the number of one call. A launch starts one kernel, so that is noticed; the
 /// work then belongs to the thread's calls without any, kind by kind and one after the other.
-void mend(const Timeline& timeline, Lane& lane, std::vector<Job>& found) {
+void repair(const Timeline& timeline, Lane& lane, std::vector<Job>& found) {
     std::vector<std::size_t> works(lane.calls.size(), 0), kernels(lane.calls.size(), 0);
     for (const Job& entry : found) {
         if (entry.call == kNoIndex) continue;
@@ -218,7 +218,7 @@ Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, T
     lane.end = end;
     const auto by_correlation = take_calls(timeline, launcher, lane);
     auto found = find_work(timeline, launcher, lane, by_correlation);
-    mend(timeline, lane, found);
+    repair(timeline, lane, found);
     put_in_order(lane, found);
     make_jobs(timeline, std::move(found), lane);
     lane.jobs_of_call.assign(lane.calls.size() + 1, 0);
