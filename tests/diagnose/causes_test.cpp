@@ -44,6 +44,26 @@ TEST(Causes, WhatTheFirstCureTakesAlongIsNoSecondFinding) {
     EXPECT_TRUE(cured.findings.empty()) << told(cured);
 }
 
+TEST(Causes, WhatHidesOnceStepsAreLaunchedAsAWholeIsToldOf) {
+    // 2 ms of loading, then 8 ms of launching for 3 ms of kernels: launched as a whole, the kernels would hide the loading.
+    SimulatedProgram::Traits traits;
+    traits.operator_us = 20;
+    const CausesBody body = [](SimulatedProgram& p, int, unsigned cured) {
+        p.at({torch_line("utils/data/dataloader.py", "__next__"), user_line(14, "batches"), user_line(30)});
+        if (!(cured & kFirst)) p.work(2'000);
+        p.at(20);
+        for (int i = 0; i < 300; ++i) p.launch("small" + std::to_string(i), 10);
+    };
+    const double truth = run(body, kNone, traits).step_ms - run(body, kFirst, traits).step_ms;
+    const Diagnosis diagnosis = diagnose(run(body, kNone, traits).timeline);
+    SCOPED_TRACE(fmt::format("truth {}\n{}", truth, told(diagnosis)));
+    const Finding* launching = finding_of(diagnosis, Kind::kLaunchBound);
+    const Finding* loading = finding_of(diagnosis, Kind::kLoaderWait);
+    ASSERT_TRUE(launching && loading);
+    EXPECT_GT(launching->lost_ms_per_step, loading->lost_ms_per_step);
+    EXPECT_NEAR(loading->lost_ms_per_step, truth, 0.1 * truth);
+}
+
 TEST(Causes, ASecondCauseCostsWhatItsCureAddsToTheFirst) {
     const CausesBody body = [](SimulatedProgram& p, int step, unsigned cured) {
         p.at(35);

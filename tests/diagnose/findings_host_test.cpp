@@ -66,6 +66,55 @@ TEST(PythonWork, CodeThatMostlyComputesComputes) {
     EXPECT_NE(finding->what.find("computes on the CPU"), std::string::npos) << finding->what;
 }
 
+/// A step of a millisecond, launched a kernel at a time, with 0.15 ms of work at a line that launches nothing.
+StepBody brief_work(double first, double second = 0) {
+    return [=](SimulatedProgram& p, int, bool cured) {
+        p.at({user_line(11)});
+        if (!cured) p.work(first);
+        p.at({user_line(12)});
+        if (!cured) p.work(second);
+        for (int line = 13; line < 33; ++line) {
+            p.at(line);
+            p.launch("kernel" + std::to_string(line), 2);
+        }
+        p.at(33);
+        p.item();
+    };
+}
+
+TEST(PythonWork, OfAMillisecondIsToldWhereItsLineLaunchesNothing) {
+    SimulatedProgram::Traits traits;
+    traits.operator_us = 23;
+    const auto step_of = [&](bool cured) { return simulate(brief_work(150), cured, 1'500, traits); };
+    const Simulation sick = step_of(false), well = step_of(true);
+    const Diagnosis diagnosis = diagnose(sick.timeline);
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_LT(sick.step_ms, 1.5);
+    const Finding* finding = finding_of(diagnosis, Kind::kPythonWork);
+    ASSERT_TRUE(finding && finding->where);
+    EXPECT_EQ(finding->where->line, 11);
+    EXPECT_NEAR(finding->lost_ms_per_step, sick.step_ms - well.step_ms, 0.25 * (sick.step_ms - well.step_ms));
+    const Diagnosis healthy = diagnose(well.timeline);
+    EXPECT_EQ(finding_of(healthy, Kind::kPythonWork), nullptr) << told(healthy);
+}
+
+TEST(PythonWork, NamesTheLinesOfItsFunctionThatTakeMost) {
+    SimulatedProgram::Traits traits;
+    traits.operator_us = 23;
+    const Diagnosis diagnosis = diagnose(simulate(brief_work(100, 300), false, 1'500, traits).timeline);
+    SCOPED_TRACE(told(diagnosis));
+    const Finding* finding = finding_of(diagnosis, Kind::kPythonWork);
+    ASSERT_TRUE(finding && finding->where);
+    EXPECT_EQ(finding->where->line, 12);
+    ASSERT_EQ(finding->lines.size(), 2u);
+    EXPECT_EQ(finding->lines[0].frame.line, 12);
+    EXPECT_NEAR(finding->lines[0].ms, 0.3, 0.08);
+    EXPECT_EQ(finding->lines[1].frame.line, 11);
+    EXPECT_NEAR(finding->lines[1].ms, 0.1, 0.05);
+    EXPECT_FALSE(finding->lines[0].launches);
+    EXPECT_NE(finding->evidence.find("at line 12"), std::string::npos) << finding->evidence;
+}
+
 /// A step in which garbage is collected, by a line of the user's or under a library's.
 StepBody collecting(const std::vector<Frame>& library, double milliseconds = 20) {
     return [=](SimulatedProgram& p, int, bool cured) {
@@ -209,7 +258,7 @@ TEST(LaunchBound, TheLinesThatLaunchMostAreNamedInTheInnermostFunctionOfMostLaun
     const std::pair<int, double> lines[] = {{33, 70}, {31, 25}, {34, 3}};
     for (std::size_t i = 0; i < 3; ++i) {
         EXPECT_EQ(found->lines[i].frame.line, lines[i].first);
-        EXPECT_NEAR(found->lines[i].launches, lines[i].second, 0.6);
+        EXPECT_NEAR(found->lines[i].launches.value(), lines[i].second, 0.6);
         EXPECT_NEAR(found->lines[i].ms, lines[i].second * 0.014, 0.15 * lines[i].second * 0.014 + 0.01);
     }
     EXPECT_NE(found->evidence.find("at line 33"), std::string::npos) << found->evidence;

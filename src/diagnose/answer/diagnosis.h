@@ -71,7 +71,8 @@ std::string_view name_of(Severity severity);  ///< "note", "warning", "critical"
 /// A line of the function that a finding is about.
 struct LineShare {
     Frame frame;
-    double launches = 0, ms = 0;  ///< per step
+    double ms = 0;                   ///< per step
+    std::optional<double> launches;  ///< likewise, of launch-bound
 };
 
 struct Words {
@@ -84,7 +85,7 @@ struct Finding : Words {
     Severity severity = Severity::kNote;
     std::optional<Frame> where{};    ///< innermost frame of the user's own code
     Stack stack{};                   ///< the rest, for the report
-    std::vector<LineShare> lines{};  ///< of launch-bound: those of its function with most launches, most first
+    std::vector<LineShare> lines{};  ///< of its function, those with most launches or most of the host's time first
     double lost_ms_per_step = 0;
     std::optional<double> gain_upper_bound{};  ///< share of the step's time that its cure returns at most
     double confidence = 0;                     ///< 0 to 1

@@ -40,7 +40,7 @@ struct Policy {
     std::size_t start_up_steps = 3;       ///< modules are loaded, caches filled, algorithms chosen
     std::size_t few_steps = 10;           ///< fewer lower confidence (a shortened window has ten)
     std::int64_t launch_gap =
-        300'000;  ///< ns between calls up to which the host is enqueuing: eager frameworks take 5 to 100 us per operator
+        300'000;  ///< ns between calls up to which lines that launch are enqueuing: eager frameworks take 5 to 100 us per operator
     std::int64_t scan_gap = 1'000'000;  ///< ns; shorter gaps that no sample fell into count as enqueuing
     std::uint64_t staged_bytes =
         65536;                   ///< CUDA: larger pageable uploads are staged and block, smaller ones travel with the command

@@ -207,9 +207,12 @@ private:
             choice_.findings.push_back(std::move(finding));
         }
         for (const Cause* cause : group) {
-            chosen_.push_back(cause);
             choice_.cures.push_back(&cause->cure);
             std::erase(left_, cause);
+            // A step that is launched as a whole hides nearly all other work, and many a program cannot be made to do that: what
+            // else costs is told of as things are.
+            if (cause->breadth == Breadth::kLaunches) return;
+            chosen_.push_back(cause);
         }
         current_ = after;
         known_.clear();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -20,12 +21,16 @@ constexpr std::size_t kMostFunctions = 5, kMostLines = 3;
 struct Amount {
     double ms = 0;  ///< per step
     std::size_t samples = 0;
-    std::uint32_t place = kNoPlace;
-    double most = 0;
-    bool waiting = false;
-    double waiting_ms = 0, wait_most = 0;  ///< of it, asleep; in one system call
-    std::uint32_t wait = kNoName;          ///< that one
+    std::map<std::uint32_t, double> lines;  ///< of it, by place
+    std::uint32_t place = kNoPlace;         ///< with most of it
+    double waiting_ms = 0, wait_most = 0;   ///< of it, asleep; in one system call
+    std::uint32_t wait = kNoName;           ///< that one
 
+    void add(std::uint32_t at, double more) {
+        ms += more;
+        lines[at] += more;
+        place = key_with_most(lines);
+    }
     void add_wait(double more, std::uint32_t name) {
         waiting_ms += more;
         if (more > wait_most) wait_most = more, wait = name;
@@ -35,16 +40,13 @@ struct Amount {
 /// Recorded host time of steady steps by function of the user's.
 std::map<std::uint32_t, Amount> amounts_of(const Study& study, Doing doing) {
     std::map<std::uint32_t, Amount> amounts;
+    std::set<const Portion*> counted;
     study.for_each_portion([&](std::size_t lane, std::uint32_t act, const Portion& portion, double ms) {
         if (portion.doing != doing) return;
         Amount& amount = amounts[study.places.function(portion.place)];
-        amount.ms += ms;
-        amount.samples = std::max(amount.samples, portion.samples);
+        amount.add(portion.place != kNoPlace ? portion.place : study.host.place_of(lane, act), ms);
+        if (counted.insert(&portion).second) amount.samples += portion.samples;
         if (portion.waiting) amount.add_wait(ms, portion.wait);
-        if (ms < amount.most) return;
-        amount.most = ms;
-        amount.place = portion.place != kNoPlace ? portion.place : study.host.place_of(lane, act);
-        amount.waiting = portion.waiting;
     });
     return amounts;
 }
@@ -52,20 +54,37 @@ std::map<std::uint32_t, Amount> amounts_of(const Study& study, Doing doing) {
 Amount sum_of(const std::map<std::uint32_t, Amount>& amounts) {
     Amount sum;
     for (const auto& [function, amount] : amounts) {
-        sum.ms += amount.ms;
         sum.samples += amount.samples;
         if (amount.waiting_ms > 0) sum.add_wait(amount.waiting_ms, amount.wait);
-        if (amount.ms > sum.most) sum.most = amount.ms, sum.place = amount.place, sum.waiting = amount.waiting;
+        for (const auto& [place, ms] : amount.lines) sum.add(place, ms);
     }
     return sum;
+}
+
+/// Of the function with most of it.
+std::vector<LineShare> heaviest_lines(const Study& study, const Amount& amount) {
+    std::vector<LineShare> lines;
+    for (const auto& [place, ms] : amount.lines)
+        if (place != kNoPlace && study.places.function(place) == study.places.function(amount.place))
+            lines.push_back({study.places.frame(place), ms, std::nullopt});
+    std::ranges::stable_sort(lines, std::greater{}, &LineShare::ms);
+    if (lines.size() > kMostLines) lines.resize(kMostLines);
+    return lines;
 }
 
 /// Of host work that its cure takes out.
 Finding told(const Chart& chart, Kind kind, const Amount& amount, const Judgement& verdict, Words words) {
     if (amount.ms > 0) words.evidence += fmt::format(" ({} samples)", amount.samples);
+    std::vector<LineShare> lines = heaviest_lines(chart.study, amount);
+    for (const LineShare& line : lines)
+        if (lines.size() > 1)
+            words.evidence +=
+                fmt::format("{} {:.2f} ms at line {}", &line == &lines.front() ? ", most" : ",", line.ms, line.frame.line);
     words.evidence += fmt::format("; {}.", replayed(verdict, "it"));
     const bool few = amount.ms > 0 && amount.samples < 5;
-    return chart.finding(kind, amount.place, verdict.lost_ms, std::move(words), few ? 0.7 : 1);
+    Finding finding = chart.finding(kind, amount.place, verdict.lost_ms, std::move(words), few ? 0.7 : 1);
+    finding.lines = std::move(lines);
+    return finding;
 }
 
 /// What a thread waits for in a system call that neither reads nor writes files, and what to do about it.
@@ -214,8 +233,8 @@ std::vector<LineShare> launching_lines(const Study& study, Stack& callers) {
         const Stack& stack = study.timeline.stacks[number];
         const auto frame = std::ranges::find(stack, function_of(function->spot.frame()), function_of);
         if (frame == stack.end()) continue;
-        LineShare& line = lines.try_emplace(frame->line, LineShare{*frame}).first->second;
-        line.launches += static_cast<double>(launched.launches);
+        LineShare& line = lines.try_emplace(frame->line, LineShare{*frame, 0, 0.0}).first->second;
+        *line.launches += static_cast<double>(launched.launches);
         line.ms += ms_of(launched.time);
     }
     std::vector<LineShare> heaviest;
@@ -223,7 +242,7 @@ std::vector<LineShare> launching_lines(const Study& study, Stack& callers) {
     std::ranges::stable_sort(heaviest, std::greater{}, &LineShare::launches);
     if (heaviest.size() > kMostLines) heaviest.resize(kMostLines);
     const double seen_part = static_cast<double>(total) / launches_in_step(study);
-    for (LineShare& line : heaviest) line.ms /= seen_part, line.launches /= seen_part;
+    for (LineShare& line : heaviest) line.ms /= seen_part, *line.launches /= seen_part;
     return heaviest;
 }
 
@@ -242,7 +261,7 @@ Finding tell_of_launches(const Chart& chart, const Judgement& verdict) {
         chart.advice(Topic::kLaunches), "the step is launched as a whole and the GPU works without pauses"};
     for (const LineShare& line : lines)
         words.evidence += fmt::format("{} {} launches in {:.2f} ms at line {}", &line == &lines.front() ? " Most are" : ",",
-                                      base::print_figures(line.launches, 3), line.ms, line.frame.line);
+                                      base::print_figures(*line.launches, 3), line.ms, line.frame.line);
     if (!lines.empty()) words.evidence += fmt::format(" of {}.", lines.front().frame.function);
     const double sure = callers.empty() && study.timeline.has_call_stacks ? 0.9 : 1;
     Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms, std::move(words), sure);
@@ -269,20 +288,21 @@ void find_loader_wait(Chart& chart) {
     Amount amount = sum_of(amounts_of(study, Doing::kLoading));
     const double pace = ms_of(study.models.front().pace), unseen = study.unseen_loading_ms();
     const bool sets_pace = pace >= kPolicy.loader_pace * study.base_ms;
-    if (amount.ms <= 0) amount.waiting = true;  // for workers that are only just fast enough
-    if (unseen > amount.most) amount.place = study.unseen->place, amount.waiting = study.unseen->waits;
+    bool waiting = 2 * amount.waiting_ms >= amount.ms;  // or, where nothing was seen, for workers that are only just fast enough
+    if (const auto most = amount.lines.find(amount.place); unseen > (most == amount.lines.end() ? 0 : most->second))
+        amount.place = study.unseen->place, waiting = study.unseen->waits;
     if (unseen > 0) amount.samples += study.unseen->samples;
     if (sets_pace && chart.share(amount.ms + unseen) < kPolicy.band(Kind::kLoaderWait).warn)
         chart.remarks.push_back(
             fmt::format("the loader's workers need {:.2f} ms for a batch: no step can be shorter, whatever else is cured", pace));
     if (amount.ms <= 0 && unseen <= 0 && !sets_pace) return;
-    const auto tell = [amount, unseen](const Chart& asked, const Judgement& verdict) {
-        const auto [reason, fix] = loader_reason(asked, amount.waiting);
+    const auto tell = [amount, unseen, waiting](const Chart& asked, const Judgement& verdict) {
+        const auto [reason, fix] = loader_reason(asked, waiting);
         const std::string more =
             unseen > 0 ? fmt::format(", and {:.2f} ms more outside of the windows, by samples of it there", unseen) : "";
         Words words{"The GPU idles while the training thread loads the next batch itself.",
                     fmt::format("{:.2f} ms per step go into loading{}", amount.ms, more), fix, "batches are always ready"};
-        if (amount.waiting) {
+        if (waiting) {
             words.what = "The GPU idles because the next batch is not ready.";
             words.evidence = fmt::format("{:.2f} ms per step the training thread sleeps in the loader{}", amount.ms, more);
         }

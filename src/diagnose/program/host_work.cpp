@@ -19,10 +19,8 @@ bool writes_files(std::string_view call) {
 }
 
 struct Tally {
-    struct Seen {
-        std::map<std::uint32_t, std::size_t> lines, waits;
-    };
-    std::map<std::tuple<Doing, bool, std::uint32_t>, Seen> counts;  ///< by doing, waiting, function
+    /// By doing, waiting, place: samples by the system call they were seen in.
+    std::map<std::tuple<Doing, bool, std::uint32_t>, std::map<std::uint32_t, std::size_t>> counts;
     std::size_t total = 0;
     double loader = 0;  ///< nanoseconds under a loader's range
     double length = 0;  ///< nanoseconds of all stretches
@@ -38,10 +36,9 @@ struct Tally {
             return {{sampled && brief ? Doing::kEnqueuing : Doing::kUnknown, false, kNoPlace, 1, 0}};
         }
         for (const auto& [key, seen] : counts) {
-            Portion portion{std::get<0>(key), std::get<1>(key), kNoPlace, 0, 0};
-            for (const auto& [place, count] : seen.lines) portion.samples += count;
-            portion.place = key_with_most(seen.lines);
-            if (portion.waiting) portion.wait = key_with_most(seen.waits);
+            Portion portion{std::get<0>(key), std::get<1>(key), std::get<2>(key), 0, 0};
+            for (const auto& [call, count] : seen) portion.samples += count;
+            if (portion.waiting) portion.wait = key_with_most(seen);
             portion.share = static_cast<double>(portion.samples) / static_cast<double>(total);
             result.push_back(portion);
         }
@@ -51,6 +48,7 @@ struct Tally {
 
 struct WorkStretch {
     std::uint32_t tally = 0;
+    bool is_short = false;  ///< enough for a framework's way to a launch
     std::span<const Sample> samples;
 };
 
@@ -85,6 +83,16 @@ Identity identity_of(const Timeline& timeline, const Places& places, const Lane&
 using Turn = std::pair<Identity, Identity>;
 Turn turn_of(const Timeline& timeline, const Places& places, const Lane& lane, std::uint32_t before, std::uint32_t after) {
     return {identity_of(timeline, places, lane, before), identity_of(timeline, places, lane, after)};
+}
+
+/// Lines of the main thread that launch, or call the device otherwise.
+std::unordered_set<std::uint32_t> calling_places(const Timeline& timeline, const Launcher& launcher, const Places& places,
+                                                 const std::vector<Lane>& lanes) {
+    std::unordered_set<std::uint32_t> calling;
+    for (const Lane& lane : lanes)
+        for (const std::uint32_t call : lane.calls)
+            if (timeline.calls[call].thread == launcher.main_thread) calling.insert(places.of_stack(timeline.calls[call].stack));
+    return calling;
 }
 
 /// A pipe from another process of the program, as multiprocessing's queues have it: who reads there waits for the other's work.
@@ -147,7 +155,8 @@ Doing doing_of(const Timeline& timeline, const Sample& sample) {
     return Doing::kComputing;
 }
 
-HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes) {
+HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes,
+                   Time least) {
     std::vector<Sample> samples;  // of the main thread
     std::ranges::copy_if(timeline.samples, std::back_inserter(samples), [&](const Sample& sample) {
         return sample.process == launcher.process && sample.thread == launcher.main_thread;
@@ -166,7 +175,8 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
         for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
             const Call &before = timeline.calls[lane.calls[i - 1]], &call = timeline.calls[lane.calls[i]];
             const Time begin = before.end, end = call.begin;
-            if (without_notes(end - begin, call) <= kPolicy.launch_gap) continue;
+            const Time length = without_notes(end - begin, call);
+            if (length <= std::min(least, kPolicy.launch_gap)) continue;
             // Size tells stretches apart, too, roughly: what happens in every hundredth step only is another thing.
             const auto size = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(end - begin)) / 2);
             auto [found, fresh] =
@@ -177,20 +187,20 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             tally.length += static_cast<double>(end - begin);
             tally.loader += static_cast<double>(std::min(loading[i], end - begin));
             ++tally.stretches;
-            stretches.push_back({found->second, within(samples, &Sample::time, begin, end)});
+            stretches.push_back({found->second, length <= kPolicy.launch_gap, within(samples, &Sample::time, begin, end)});
         }
     }
     const auto writing = writing_stacks(timeline, stretches);
+    const auto calling = calling_places(timeline, launcher, places, lanes);
     for (const WorkStretch& stretch : stretches)
         for (const Sample& sample : stretch.samples) {
             const std::uint32_t place = places.of_stack(sample.stack);
             Doing doing = doing_of(timeline, sample);
             const bool waiting = is_waiting(timeline, sample);
             if (doing == Doing::kComputing && !waiting && writing.contains(sample.stack)) doing = Doing::kWriting;
+            if (doing == Doing::kComputing && stretch.is_short && calling.contains(place)) doing = Doing::kEnqueuing;
             Tally& tally = tallies[stretch.tally];
-            Tally::Seen& seen = tally.counts[{doing, waiting, places.function(place)}];
-            ++seen.lines[place];
-            ++seen.waits[sample.wait];
+            ++tally.counts[{doing, waiting, place}][sample.wait];
             ++tally.total;
         }
     classes_.push_back({{Doing::kEnqueuing, false, kNoPlace, 1, 0}});

@@ -25,9 +25,9 @@ enum class Doing : std::uint8_t {
 /// A part of a stretch.
 struct Portion {
     Doing doing = Doing::kUnknown;
-    bool waiting = false;            ///< sleeps until others are done (kLoading: workers)
-    std::uint32_t place = kNoPlace;  ///< line that was seen most of the function it stands for
-    double share = 0;                ///< of the stretch
+    bool waiting = false;  ///< sleeps until others are done (kLoading: workers)
+    std::uint32_t place = kNoPlace;
+    double share = 0;  ///< of the stretch
     std::size_t samples = 0;
     std::uint32_t wait = kNoName;  ///< while waiting: the system call it was seen in most, in Timeline::names
 };
@@ -35,10 +35,10 @@ struct Portion {
 /// Portions of the stretches before each call of a lane.
 class HostWork {
 public:
-    /// One entry per lane.
-    HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes);
+    /// One entry per lane. Stretches of up to `least` are enqueuing as a whole.
+    HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes, Time least);
 
-    /// They sum to 1; short stretches are enqueuing as a whole.
+    /// They sum to 1.
     const std::vector<Portion>& portions(std::size_t lane, std::uint32_t call) const { return classes_[class_of_[lane][call]]; }
     /// Garbage collection that a trace marked within the stretch, in nanoseconds; the portions share the rest.
     Time collecting(std::size_t lane, std::uint32_t call) const { return collecting_[lane][call]; }

@@ -200,7 +200,6 @@ Cure without_launches(const Roles& roles) {
                 continue;
             }
             if (roles.of[lane][act] == Role::kNone) entry.own = 0;
-            if (study.host_gap(lane, act) <= kPolicy.launch_gap) entry.gap = 0;
         }
         for (Task& task : model.tasks) {
             if (task.act == kNoIndex || begins[task.act] != 0) continue;

@@ -30,6 +30,20 @@ std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher) {
     return lanes;
 }
 
+std::vector<WindowSteps> steps_of(const Timeline& timeline, const Launcher& launcher, const std::vector<Lane>& lanes) {
+    std::vector<WindowSteps> steps;
+    for (const Lane& lane : lanes) steps.push_back(find_steps(timeline, launcher, lane, steps.empty()));
+    return steps;
+}
+
+/// Of host work: shorter stretches are nothing to tell of.
+Time least_told(const std::vector<WindowSteps>& windows) {
+    std::vector<Time> lengths;
+    for (const WindowSteps& window : windows)
+        for (const Step& step : window.steps) lengths.push_back(step.end - step.begin);
+    return lengths.empty() ? 0 : static_cast<Time>(kAny.warn * static_cast<double>(median_of(std::move(lengths))));
+}
+
 /// Link speed as pinned copies of this program show it, else as the link allows.
 std::optional<double> copy_speed(const Timeline& timeline, bool& assumed) {
     double best = 0;
@@ -158,8 +172,8 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher)
       launcher(the_launcher),
       places(the_timeline),
       lanes(lanes_of(the_timeline, the_launcher)),
-      host(the_timeline, the_launcher, places, lanes) {
-    for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0));
+      steps(steps_of(the_timeline, the_launcher, lanes)),
+      host(the_timeline, the_launcher, places, lanes, least_told(steps)) {
     leave_out_shapeless();
     for (const WindowSteps& window : steps)
         for (const Step& step : window.steps) lengths.push_back(step.end - step.begin);
