@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 for folder in ("tools", "tests/tools"):
     sys.path.insert(0, str(ROOT / folder))
+import inject_cases as cases          # noqa: E402
 import inject_illnesses as illnesses  # noqa: E402
 import inject_programs as programs    # noqa: E402
 import inject_sites as sites          # noqa: E402
@@ -185,15 +186,25 @@ class Illnesses(unittest.TestCase):
         self.assertEqual(first, draws(1))
         self.assertNotEqual(first, draws(2))
         counts = [len(each) for each in first + draws(3) + draws(4)]
-        self.assertTrue(all(15 < counts.count(number) for number in (0, 1, 2)), counts)
+        self.assertTrue(all(30 < counts.count(number) for number in (1, 2)), counts)
         self.assertGreater(len({str(one[0][2]) for one in first if one}), 15)
 
-    def test_strengths_span_one_to_ninety_per_cent(self):
+    def test_a_third_is_untouched_with_the_programs_as_they_are(self):
+        for programs in (1, 3, 6):
+            collection = cases.Collection.__new__(cases.Collection)
+            collection.known = dict.fromkeys(range(programs))
+            for draws in range(50):
+                healthy = collection.healthy_in(draws)
+                self.assertIn(collection.healthy_in(draws + 1) - healthy, (0, 1))
+                self.assertGreaterEqual(3 * (programs + healthy), programs + draws)
+                self.assertTrue(healthy == 0 or 3 * (programs + healthy - 1) < programs + draws)
+
+    def test_strengths_are_above_the_spread_of_processes(self):
         source = random.Random(1)
         drawn = [view().milliseconds(source) / 10.0 for _ in range(500)]
-        self.assertTrue(0.01 <= min(drawn) < 0.015)
-        self.assertTrue(0.6 < max(drawn) <= 0.9)
-        self.assertAlmostEqual(sorted(drawn)[250], 0.095, delta=0.025)  # the root of 1 % times 90 %
+        self.assertTrue(0.15 <= min(drawn) < 0.16)
+        self.assertTrue(0.8 < max(drawn) <= 0.9)
+        self.assertAlmostEqual(sorted(drawn)[250], 0.367, delta=0.05)  # the root of 15 % times 90 %
 
     def test_a_busy_gpu_gets_no_small_launches_and_jax_no_torch(self):
         self.assertNotIn("small-launches", illnesses.possible(view(busy=0.95)))
