@@ -6,7 +6,7 @@
   of the right kind never is.
 - An illness is found when a finding has one of its kinds and names one of its lines (where, or the first three of `lines`), and only findings of injected
   illnesses that gain as much or more come before it.
-- Its cost is right within 25 % of the measured loss per step; where the turns measured that with a spread above 25 % it is not judged.
+- Its cost, less what the same finding costs in the untouched program, is right within 25 % of the measured loss per step; where the turns measured that with a spread above 25 % it is not judged.
 - Findings above 5 % of the step that are neither injected nor the untouched program's are false; those of an untouched program are to be verified.
 - Steps are right within 2 % of what the program counted. "Cannot tell" is no error, but only two may be.
 """
@@ -61,8 +61,16 @@ def is_at(finding, illness):
 
 
 def own_findings(document, inserted):
-    """Of the untouched program: [(kind, line of the original, function)]."""
-    return [(finding["kind"], original((named(finding) or [("", None)])[0], inserted), (finding.get("where") or {}).get("function")) for finding in document["findings"]]
+    """Of the untouched program: [(kind, line of the original, function, ms)]."""
+    return [(finding["kind"], original((named(finding) or [("", None)])[0], inserted), (finding.get("where") or {}).get("function"), finding.get("lost_ms_per_step") or 0)
+            for finding in document["findings"]]
+
+
+def same_of_own(finding, truth, own):
+    """What the untouched program has of a finding: [(line of the original, ms)], of the same kind at the same line or in the same function."""
+    place = original((named(finding) or [("", None)])[0], truth["inserted"])
+    function = (finding.get("where") or {}).get("function")
+    return [(line, lost) for kind, line, said, lost in own if kind == finding["kind"] and (place == line or place[0] == line[0] and function == said)]
 
 
 def without_own(document, truth, own):
@@ -71,8 +79,7 @@ def without_own(document, truth, own):
         if any(is_of(finding, illness) and is_at(finding, illness) for illness in truth["illnesses"]):
             return False
         place = original((named(finding) or [("", None)])[0], truth["inserted"])
-        function = (finding.get("where") or {}).get("function")
-        return any(kind == finding["kind"] and (place == line or place[0] == line[0] and function == said and place[1] is not None) for kind, line, said in own)
+        return any(place[1] is not None or place == line for line, _ in same_of_own(finding, truth, own))
     return [finding for finding in document["findings"] if not is_own(finding)]
 
 
@@ -106,6 +113,8 @@ def judged(truth, document, own=()):
         ranked = hit is not None and all(is_of_injected(finding, stronger) for finding in rest[:rest.index(hit)])
         finding = hit or next(iter(of_kind), None)
         said, loss = (finding or {}).get("lost_ms_per_step"), illness["loss_ms"]
+        if said is not None:
+            said -= max((lost for _, lost in same_of_own(finding, truth, own)), default=0)
         is_certain = illness.get("spread_ms", 0) <= COST * abs(loss)
         cost = None if not is_certain else said is not None and abs(said - loss) <= COST * loss
         verdicts.append(Verdict(illness["name"], illness["gain"], sure_gain(illness) >= LEAST_GAIN, bool(of_kind), hit is not None, ranked, cost, said, loss,

@@ -2,6 +2,7 @@
 
 #include "diagnose/simulated_cases.h"
 #include "record/trace_file.h"
+#include "temporary_folder.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -175,6 +176,37 @@ TEST(FileOutput, ACallThatCopiesBeforeItWaitsForTheDiskIsWriting) {
     expect_case(body, Kind::kFileOutput, 14);
     const Diagnosis diagnosis = diagnose(simulate(body, false).timeline);
     EXPECT_EQ(finding_of(diagnosis, Kind::kPythonWork), nullptr) << told(diagnosis);
+}
+
+TEST(FileOutput, ALineThatWritesIsKnownByItsSource) {
+    // Copies into the system's memory: the thread is never seen asleep in a call that writes.
+    const test::TemporaryFolder folder;
+    const std::string file = folder / "keep.py";
+    ASSERT_TRUE(io::write_atomically(file, std::string_view("def keep(state):\n"
+                                                            "    with open('state', 'wb') as out:\n"
+                                                            "        out.write(bytes(state))\n"
+                                                            "        rows = sorted(state)\n"))
+                    .ok());
+    const StepBody body = [&](SimulatedProgram& p, int, bool cured) {
+        const auto spend = [&](int line, double us, const std::string& call = "") {
+            p.at({Frame{file, line, "keep", false}, user_line(30)});
+            if (!cured) p.work(us, call.empty() ? 'R' : 'D', call);
+        };
+        spend(2, 4'000, "openat");
+        spend(3, 9'000);
+        spend(4, 6'000);
+        p.at(31);
+        train(p, {8, 100});
+    };
+    const Diagnosis diagnosis = diagnose(simulate(body, false).timeline);
+    SCOPED_TRACE(told(diagnosis));
+    const Finding *writing = finding_of(diagnosis, Kind::kFileOutput), *work = finding_of(diagnosis, Kind::kPythonWork);
+    ASSERT_TRUE(writing && work);
+    EXPECT_EQ(writing->where->line, 3);
+    ASSERT_EQ(writing->lines.size(), 2u);
+    EXPECT_EQ(writing->lines[1].frame.line, 2);
+    EXPECT_NEAR(writing->lines[0].ms + writing->lines[1].ms, 13, 2.5);
+    EXPECT_EQ(work->where->line, 4);
 }
 
 TEST(FileOutput, AFunctionThatPreparesWhatIsWrittenComputes) {

@@ -178,5 +178,19 @@ TEST(PythonSource, ManyOfAnythingAreReadInLinearTime) {
     EXPECT_EQ(line_in_module(repeated("f();") + "item()"), "1");
 }
 
+TEST(PythonSource, NamesThatALineCalls) {
+    const std::string text =
+        "with open('a', 'w') as out:\r\n    out.write(json.dumps(x))  # flush()\n    y = [write, f'{size(x)}']\nlog(\n    tail(3))\n";
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(called_on(text, 1), Names{"open"});
+    EXPECT_EQ(called_on(text, 2), (Names{"write", "dumps"}));
+    EXPECT_EQ(called_on(text, 3), Names{"size"});
+    EXPECT_EQ(called_on(text, 4), Names{"log"});
+    EXPECT_EQ(called_on(text, 5), Names{"tail"});
+    EXPECT_EQ(called_on(text, 6), Names{});
+    EXPECT_EQ(called_on("f(", 1), Names{"f"});
+    EXPECT_EQ(called_on("", 1), Names{});
+}
+
 }  // namespace
 }  // namespace millrace::diagnose

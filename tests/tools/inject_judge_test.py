@@ -61,12 +61,15 @@ class Judging(unittest.TestCase):
         # Line 20 was inserted: 5 is 5, 31 is 30 of the original.
         own = judge.own_findings(diagnosis(finding("launch-bound", 5, 3.0), finding("host-sync", 33, 1.0)), {"main.py": [3, 7]})
         self.assertEqual(own[0][1], ("main.py", 4))
-        own = [("python-work", ("main.py", 30), "f"), ("launch-bound", ("main.py", 9), "train")]
+        own = [("python-work", ("main.py", 30), "f", 0.1), ("launch-bound", ("main.py", 9), "train", 0.1)]
         self.assertTrue(one(diagnosis(finding("python-work", 31, 3.0), finding("host-sync", 20, 2.0)), own=own).ranked)
         self.assertTrue(one(diagnosis(finding("launch-bound", 12, 3.0), finding("host-sync", 20, 2.0)), own=own).ranked, "same function")
         self.assertFalse(one(diagnosis(finding("python-work", 30, 3.0), finding("host-sync", 20, 2.0)), own=own).ranked)
-        again = [("host-sync", ("main.py", 12), "train")]
+        again = [("host-sync", ("main.py", 12), "train", 1.0)]
         self.assertTrue(one(diagnosis(finding("host-sync", 20, 2.0)), own=again).found, "the injected line is never set aside")
+        self.assertEqual(one(diagnosis(finding("host-sync", 20, 3.0)), own=again).said_ms, 2.0, "of its cost the untouched program has 1 ms")
+        self.assertTrue(one(diagnosis(finding("host-sync", 20, 3.0)), own=again).cost)
+        self.assertFalse(one(diagnosis(finding("host-sync", 20, 2.0)), own=again).cost)
 
     def test_small_gains_and_uncertain_costs(self):
         self.assertFalse(one(diagnosis(), illness(gain=0.029)).counts)
@@ -77,7 +80,7 @@ class Judging(unittest.TestCase):
     def test_false_findings(self):
         document = diagnosis(finding("host-sync", 20, 2.0), finding("python-work", 31, 0.6), finding("file-output", 40, 0.5), finding("host-sync", 50, 4.0))
         self.assertEqual(judge.false_findings(truth(illness()), document), ["python-work at main.py:31 (0.60 ms)"])
-        self.assertEqual(judge.false_findings(truth(illness()), document, [("python-work", ("main.py", 30), "f")]), [])
+        self.assertEqual(judge.false_findings(truth(illness()), document, [("python-work", ("main.py", 30), "f", 0.1)]), [])
         self.assertEqual(len(judge.false_findings(truth(inserted=()), document, judge.own_findings(document, {}))), 3, "of an untouched program all are to be verified")
 
     def test_steps(self):
@@ -151,9 +154,9 @@ class Corpus(unittest.TestCase):
         results = corpus.judged(self.folder / "corpus", millrace, 2)
         self.assertEqual([(each[0]["name"], [verdict.found for verdict in each[2]]) for each in results], [("case-1", [True]), ("case-well", [])])
         text, holds = corpus.report(results)
-        self.assertTrue(holds)
+        self.assertFalse(holds, "the same is said of the untouched program: nothing is left of its cost")
         self.assertIn("to be verified: python-work at main.py:3 (5.00 ms)", text)
-        self.assertIn("host-read (1 read) at main.py:20: right; 2.00 of 2.00 ms", text)
+        self.assertIn("host-read (1 read) at main.py:20: WRONG cost; 0.00 of 2.00 ms", text)
         self.assertFalse((corpus.ROOT / "case-1").exists())
 
     def test_bundles_are_read_as_well_and_small_enough(self):

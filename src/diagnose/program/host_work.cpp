@@ -8,6 +8,8 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "diagnose/reading/python_source.h"
+#include "diagnose/reading/source_file.h"
 #include "record/trace_file.h"
 
 namespace millrace::diagnose {
@@ -66,6 +68,28 @@ std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const
     for (const auto& [stack, count] : inside)
         if (static_cast<double>(count) >= kPolicy.inside_writes * static_cast<double>(all[stack])) stacks.insert(stack);
     return stacks;
+}
+
+/// Lines of the user's that write by functions of C, which have no frames: "out.write(text)"; in a function with such a line also
+/// those that open a file, where `with` closes it.
+std::unordered_set<std::uint32_t> writing_places(const Places& places, const std::vector<Sample>& samples) {
+    std::map<std::uint32_t, bool> opens;  // by place
+    std::unordered_set<std::uint32_t> writing, functions;
+    std::map<std::string, std::string> texts;
+    for (const Sample& sample : samples) {
+        const std::uint32_t place = places.of_stack(sample.stack);
+        if (place == kNoPlace || !opens.try_emplace(place, false).second) continue;
+        const Frame& frame = places.frame(place);
+        const auto [text, fresh] = texts.try_emplace(frame.file);
+        if (fresh) text->second = read_source(frame.file).value_or("");
+        for (const std::string& name : called_on(text->second, frame.line)) {
+            opens[place] = opens[place] || name == "open";
+            if (is_one_of(name, "write writelines flush print tofile")) writing.insert(place), functions.insert(places.function(place));
+        }
+    }
+    for (const auto& [place, does] : opens)
+        if (does && functions.contains(places.function(place))) writing.insert(place);
+    return writing;
 }
 
 using Identity = std::pair<std::uint32_t, std::uint32_t>;
@@ -192,12 +216,16 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
     }
     const auto writing = writing_stacks(timeline, stretches);
     const auto calling = calling_places(timeline, launcher, places, lanes);
+    const auto written = writing_places(places, samples);
     for (const WorkStretch& stretch : stretches)
         for (const Sample& sample : stretch.samples) {
             const std::uint32_t place = places.of_stack(sample.stack);
             Doing doing = doing_of(timeline, sample);
             const bool waiting = is_waiting(timeline, sample);
-            if (doing == Doing::kComputing && !waiting && writing.contains(sample.stack)) doing = Doing::kWriting;
+            const bool opens = doing == Doing::kLoading && timeline.names[sample.wait] == "openat";
+            const bool itself = user_frame(timeline.stacks[sample.stack]) == 0;
+            if (!waiting && doing == Doing::kComputing && writing.contains(sample.stack)) doing = Doing::kWriting;
+            if (!waiting && (doing == Doing::kComputing || opens) && itself && written.contains(place)) doing = Doing::kWriting;
             if (doing == Doing::kComputing && stretch.is_short && calling.contains(place)) doing = Doing::kEnqueuing;
             Tally& tally = tallies[stretch.tally];
             ++tally.counts[{doing, waiting, place}][sample.wait];

@@ -152,4 +152,16 @@ PythonSource::Found PythonSource::calls(Scope scope, std::string_view name) cons
     return {Calls::kOneLine, entry->second};
 }
 
+std::vector<std::string> called_on(std::string_view text, int line) {
+    const std::string plain = with_plain_line_ends(text);
+    std::vector<std::string> names;
+    PythonTokens tokens(plain);
+    PythonToken before;
+    for (PythonToken token = tokens.next(); token.kind < PythonToken::Kind::kEnd && token.line <= line; token = tokens.next()) {
+        if (token.is('(') && token.line == line && before.kind == PythonToken::Kind::kName) names.emplace_back(before.text);
+        before = token;
+    }
+    return names;
+}
+
 }  // namespace millrace::diagnose

@@ -61,4 +61,7 @@ private:
     bool sound_ = false;
 };
 
+/// The last names of what a line calls: "open" and "dumps" of "open(json.dumps(x))".
+std::vector<std::string> called_on(std::string_view text, int line);
+
 }  // namespace millrace::diagnose
