@@ -90,7 +90,7 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
     // First of all: every thread inherits that they are blocked.
     const train::RunSignals signals(train::RunSignals::OnUser1::stop);
     // Tasks of srun that cannot meet still share a study on a server.
-    std::unique_ptr<comm::Group> group = comm::single_group();
+    auto group = std::make_unique<comm::Group>();
     if (comm::launch() != comm::Launch::kApart || given.join.empty()) MILLRACE_SET(group, comm::open_group());
     MILLRACE_TRY(comm::share_host(*group));
     MILLRACE_TRY(train::share_memory(*group));
@@ -107,7 +107,7 @@ base::Result<int> run_sweep(const SweepArguments& given, const Context& context)
         MILLRACE_SET(request, request_of(given, context));
         return base::ok();
     };
-    MILLRACE_TRY(comm::Group::agree(*group, prepare()));
+    MILLRACE_TRY(group->agree(prepare()));
     if (given.slurm) return submit(given, context);
     const bool is_first = group->rank() == 0;
     if (!is_first) base::set_log_level(base::LogLevel::warn);

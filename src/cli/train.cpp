@@ -97,7 +97,7 @@ base::Result<int> train_recipe(const TrainArguments& given, const Context& conte
     base::Recipe recipe;
     train::TrainRequest request;
     train::ConsoleOptions options;
-    base::Status ready = comm::Group::agree(*group, prepare(given, context, *group, recipe, request, options));
+    const base::Status ready = group->agree(prepare(given, context, *group, recipe, request, options));
     request.stop = &signals.stop();
     request.saves = &signals.saves();
     request.group = group.get();

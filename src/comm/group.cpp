@@ -60,30 +60,13 @@ std::string host_name() {
 
 }  // namespace
 
-void Progress::begin() {
-    changed_ = Clock::now().time_since_epoch().count();
-    ++begun_;
-}
-
-void Progress::end() {
-    changed_ = Clock::now().time_since_epoch().count();
-    ++ended_;
-}
-
-std::optional<Progress::Clock::time_point> Progress::waiting_since() const {
-    // In this order: one that begins and ends in between leaves the counts equal or the first one smaller.
-    const std::uint64_t begun = begun_;
-    if (begun <= ended_) return std::nullopt;
-    return Clock::time_point(Clock::duration(changed_.load()));
-}
+Group::Group() : hosts_{host_name()} {}
 
 base::Result<std::unique_ptr<Group>> Group::open(const MpiTable& table) {
-    auto group = std::make_unique<Group>(&table, MpiPlace{0, 1, 0, 1}, std::vector<std::string>());
-    if (auto opened = group->status_of(table.open(&group->place_)); !opened.ok()) {
-        group->abandon();
-        return opened.error();
-    }
-    MILLRACE_SET(group->hosts_, all_texts(*group, host_name()));
+    MpiPlace place{};
+    if (const char* error = table.open(&place)) return base::Error{error, "MPI"};
+    auto group = std::make_unique<Group>(&table, place, std::vector<std::string>());
+    MILLRACE_SET(group->hosts_, group->all_lists(host_name()));
     return group;
 }
 
@@ -95,10 +78,10 @@ base::Result<std::unique_ptr<Group>> Group::split(int colour) {
     MpiPlace place = place_;
     int ranks = ranks_;
     if (table_ != nullptr) MILLRACE_TRY(status_of(table_->split(ranks_, colour, &ranks, &place)));
-    auto part = std::make_unique<Group>(table_, place, hosts_);
+    auto part = std::make_unique<Group>(table_, place, std::vector<std::string>());
     part->ranks_ = ranks;
     part->shared_ = shared_;
-    if (table_ != nullptr) MILLRACE_SET(part->hosts_, all_texts(*part, host_name()));
+    MILLRACE_SET(part->hosts_, part->all_lists(host_name()));
     return part;
 }
 
@@ -106,75 +89,46 @@ std::string Group::name_of(int rank) const { return fmt::format("rank {} on {}",
 
 base::Status Group::status_of(const char* error) const {
     if (error == nullptr) return base::ok();
-    return base::Error{error, size() > 1 ? fmt::format("rank {} of {}", rank(), size()) : "MPI"};
+    return base::Error{error, fmt::format("rank {} of {}", rank(), size())};
 }
 
 template <class Call, class... Arguments>
 base::Status Group::collective(Call MpiTable::*call, Arguments... arguments) {
-    const Progress::Wait wait(&progress());
+    if (size() == 1) return base::ok();
+    const UnderWay::Scope waits(shared_->waits);
     ++shared_->messages;
-    if (table_ == nullptr) return base::ok();
     base::Status done = status_of((table_->*call)(ranks_, arguments...));
     if (!done.ok()) abandon();
     return done;
 }
 
 base::Status Group::all_to_all(const void* send, void* receive, std::size_t bytes_each) {
-    if (table_ == nullptr && send != receive && bytes_each > 0) std::memcpy(receive, send, bytes_each);
+    if (size() == 1 && send != receive && bytes_each > 0) std::memcpy(receive, send, bytes_each);
     return collective(&MpiTable::all_to_all, send, receive, bytes_each);
 }
 
 base::Status Group::all_gather(const void* send, void* receive, std::size_t bytes_each) {
-    if (table_ == nullptr) return all_to_all(send, receive, bytes_each);
+    if (size() == 1) return all_to_all(send, receive, bytes_each);
     return collective(&MpiTable::all_gather, send, receive, bytes_each);
-}
-
-base::Status Group::broadcast(void* data, std::size_t bytes, int root) {
-    return collective(&MpiTable::broadcast, data, bytes, root);
 }
 
 base::Status Group::barrier() { return collective(&MpiTable::barrier); }
 
 base::Status Group::all_reduce(float* data, std::size_t count) { return collective(&MpiTable::all_reduce, data, count); }
 
-base::Status Group::send_note(int note) { return table_ == nullptr ? base::ok() : status_of(table_->send_note(note)); }
-
-base::Result<std::optional<int>> Group::next_note() {
-    int has_come = 0, note = 0;
-    if (table_ != nullptr) MILLRACE_TRY(status_of(table_->next_note(&has_come, &note)));
-    return has_come != 0 ? std::optional(note) : std::nullopt;
-}
-
-base::Result<std::vector<std::string>> Group::all_texts(Group& group, std::string_view text) {
-    const auto ranks = static_cast<std::size_t>(group.size());
-    const std::uint64_t length = text.size();
-    std::vector<std::uint64_t> lengths(ranks);
-    MILLRACE_TRY(group.all_gather(&length, lengths.data(), sizeof length));
-    const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
-    std::string own(text);
-    own.resize(longest);
-    std::string all(ranks * longest, '\0');
-    MILLRACE_TRY(group.all_gather(own.data(), all.data(), longest));
-    std::vector<std::string> texts;
-    for (std::size_t rank = 0; rank < ranks; ++rank) texts.push_back(all.substr(rank * longest, lengths[rank]));
-    return texts;
-}
-
-base::Status Group::agree(Group& group, const base::Status& own) {
-    if (group.size() == 1) return own;
-    MILLRACE_LET(texts, all_texts(group, own.ok() ? "" : fmt::format("{} {}", own.error().exit_status, own.error().text())));
-    const auto first = std::find_if(texts.begin(), texts.end(), [](const std::string& text) { return !text.empty(); });
-    if (first == texts.end()) return base::ok();
-    const auto rank = static_cast<std::size_t>(first - texts.begin());
+base::Status Group::agree_on(const base::Error* own) {
+    MILLRACE_LET(texts, all_lists(own == nullptr ? std::string() : fmt::format("{} {}", own->exit_status, own->text())));
+    const auto first = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
+    refused_ = first != texts.end();
+    if (!refused_) return base::ok();
+    if (size() == 1) return *own;
     base::Error error{"", "", std::atoi(first->c_str())};
-    if (group.rank() == 0) error.message = first->substr(first->find(' ') + 1);
-    if (group.rank() == 0 && rank > 0) error.place = group.name_of(static_cast<int>(rank));
+    if (rank() == 0) error.message = first->substr(first->find(' ') + 1);
+    if (rank() == 0 && first != texts.begin()) error.place = name_of(static_cast<int>(first - texts.begin()));
     return error;
 }
 
-std::unique_ptr<Group> single_group() { return std::make_unique<Group>(nullptr, MpiPlace{0, 1, 0, 1}, std::vector{host_name()}); }
-
-Launch launch_of(const Environment& environment) {
+Launch launch(const Environment& environment) {
     if (const char* size = environment("OMPI_COMM_WORLD_SIZE")) return number(size) > 1 ? Launch::kGroup : Launch::kAlone;
     // A batch script's own process has no step, and a step of one task has no other rank.
     const char* tasks = environment("SLURM_STEP_NUM_TASKS");
@@ -184,13 +138,9 @@ Launch launch_of(const Environment& environment) {
     return has_pmix ? Launch::kGroup : Launch::kApart;
 }
 
-Launch launch() {
-    return launch_of([](const char* name) { return std::getenv(name); });
-}
-
 base::Result<std::unique_ptr<Group>> open_group() {
     switch (launch()) {
-        case Launch::kAlone: return single_group();
+        case Launch::kAlone: return std::make_unique<Group>();
         case Launch::kApart:
             return base::Error{
                 "srun started several tasks that cannot meet; start them with srun --mpi=pmix, or one task with srun -n 1"};
@@ -219,7 +169,7 @@ base::Status share_host(Group& group) {
     (void)sched_getaffinity(0, sizeof own, &own);
     const std::string place =
         group.hosts()[static_cast<std::size_t>(group.rank())] + std::string(reinterpret_cast<const char*>(&own), sizeof own);
-    MILLRACE_LET(places, Group::all_texts(group, place));
+    MILLRACE_LET(places, group.all_lists(place));
     base::processor_sharers = static_cast<int>(std::count(places.begin(), places.end(), place));
     return base::ok();
 }

@@ -3,13 +3,14 @@
 // order with the same sizes. mpirun and srun start the processes, MPI moves the bytes (comm/mpi), and a process alone is a group
 // of one without any library.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -20,38 +21,35 @@
 
 namespace millrace::comm {
 
-/// Counts collectives, so that a watchdog sees one that hangs. Group counts its own; who waits for others elsewhere (on a
-/// device's stream) counts here too. Any thread may call.
-class Progress {
+/// How much of something is under way. Any thread may ask and change it.
+class UnderWay {
 public:
     using Clock = std::chrono::steady_clock;
 
-    void begin();
-    void end();
-    /// Counts for as long as it lives; of null nothing.
-    class [[nodiscard]] Wait {
+    /// Counts for as long as it lives.
+    class [[nodiscard]] Scope {
     public:
-        explicit Wait(Progress* progress) : progress_(progress) {
-            if (progress_ != nullptr) progress_->begin();
-        }
-        ~Wait() {
-            if (progress_ != nullptr) progress_->end();
-        }
-        Wait(const Wait&) = delete;
-        Wait& operator=(const Wait&) = delete;
+        explicit Scope(UnderWay& all) : all_(all) { all_.change(1); }
+        ~Scope() { all_.change(-1); }
+        Scope(const Scope&) = delete;
+        Scope& operator=(const Scope&) = delete;
 
     private:
-        Progress* const progress_;
+        UnderWay& all_;
     };
 
-    [[nodiscard]] std::uint64_t begun() const { return begun_.load(); }
-    [[nodiscard]] std::uint64_t ended() const { return ended_.load(); }
-    /// When something last began or ended, while something is under way; nothing otherwise.
-    [[nodiscard]] std::optional<Clock::time_point> waiting_since() const;
+    [[nodiscard]] int count() const { return count_; }
+    /// When something last began or ended.
+    [[nodiscard]] Clock::time_point changed() const { return Clock::time_point(Clock::duration(changed_.load())); }
 
 private:
-    std::atomic<std::uint64_t> begun_ = 0;
-    std::atomic<std::uint64_t> ended_ = 0;
+    /// The time first: who sees the new count sees when it became that.
+    void change(int by) {
+        changed_ = Clock::now().time_since_epoch().count();
+        count_ += by;
+    }
+
+    std::atomic<int> count_ = 0;
     std::atomic<Clock::rep> changed_ = 0;
 };
 
@@ -59,9 +57,11 @@ private:
 /// (mpirun and srun then end the others).
 class Group {
 public:
+    /// Of this process alone, which receives what it sends.
+    Group();
     /// Of the ranks that `table` reaches, which outlives it.
     static base::Result<std::unique_ptr<Group>> open(const MpiTable& table);
-    /// The same where place and hosts are known; null: one rank alone, which receives what it sends.
+    /// The same where place and hosts are known.
     Group(const MpiTable* table, const MpiPlace& place, std::vector<std::string> hosts)
         : table_(table), place_(place), hosts_(std::move(hosts)) {}
     Group(const Group&) = delete;
@@ -86,8 +86,6 @@ public:
     /// `send` of rank r comes to place r of `receive` on every rank. `send` may be this rank's own place in `receive`, else they
     /// do not overlap.
     base::Status all_gather(const void* send, void* receive, std::size_t bytes_each);
-    /// `data` of rank `root` overwrites that of the others.
-    base::Status broadcast(void* data, std::size_t bytes, int root);
     base::Status barrier();
     /// `data` [count] becomes the sum over all ranks, in the library's order of additions.
     base::Status all_reduce(float* data, std::size_t count);
@@ -104,16 +102,31 @@ public:
         MILLRACE_TRY(all_gather(&own, all.data(), sizeof own));
         return all;
     }
-    /// The texts of all ranks, of any length. [size]
-    static base::Result<std::vector<std::string>> all_texts(Group& group, std::string_view text);
+    /// The texts, or vectors of plain values, of all ranks, each of any length. [size]
+    template <class List>
+    base::Result<std::vector<List>> all_lists(List own) {
+        static_assert(std::is_trivially_copyable_v<typename List::value_type>);
+        if (size() == 1) return std::vector<List>{std::move(own)};
+        MILLRACE_LET(lengths, all_of(own.size()));
+        const std::size_t longest = *std::ranges::max_element(lengths);
+        own.resize(longest);
+        List all(lengths.size() * longest, {});
+        MILLRACE_TRY(all_gather(own.data(), all.data(), longest * sizeof(typename List::value_type)));
+        std::vector<List> lists;
+        for (auto at = all.cbegin(); const std::size_t length : lengths) {
+            lists.emplace_back(at, at + static_cast<std::ptrdiff_t>(length));
+            at += static_cast<std::ptrdiff_t>(longest);
+        }
+        return lists;
+    }
 
     /// Ok where `own` is on every rank; else an error on all, with the exit status of the first one's and on rank 0 its text.
-    static base::Status agree(Group& group, const base::Status& own);
-
-    /// A number to every other rank, without waiting for anybody. Each takes them before its group ends.
-    base::Status send_note(int note);
-    /// One that has come and was not yet taken. Never waits.
-    base::Result<std::optional<int>> next_note();
+    template <class T>
+    base::Status agree(const base::Result<T>& own) {
+        return agree_on(own.ok() ? nullptr : &own.error());
+    }
+    /// Whether agree() has given an error: what was refused once needs no other agreement.
+    [[nodiscard]] bool refused() const { return refused_; }
 
     /// Before leaving with an error: the destructor no longer waits for the other ranks.
     void abandon() { shared_->abandoned = true; }
@@ -121,23 +134,25 @@ public:
 
     /// Collectives of this group and its parts so far.
     [[nodiscard]] std::uint64_t messages() const { return shared_->messages; }
-    [[nodiscard]] Progress& progress() { return shared_->progress; }
-    [[nodiscard]] const Progress& progress() const { return shared_->progress; }
+    /// Collectives, and what waits for other ranks elsewhere (on a device's stream).
+    [[nodiscard]] UnderWay& waits() const { return shared_->waits; }
 
 private:
     /// Of a group and its parts.
     struct Shared {
         std::atomic<bool> abandoned = false;
         std::atomic<std::uint64_t> messages = 0;
-        Progress progress;
+        UnderWay waits;
     };
     [[nodiscard]] base::Status status_of(const char* error) const;
     template <class Call, class... Arguments>
     base::Status collective(Call MpiTable::*call, Arguments... arguments);
+    base::Status agree_on(const base::Error* own);
 
-    const MpiTable* const table_;
-    MpiPlace place_;
+    const MpiTable* const table_ = nullptr;
+    const MpiPlace place_{0, 1, 0, 1};
     int ranks_ = kAllRanks;
+    bool refused_ = false;
     std::vector<std::string> hosts_;
     std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
@@ -148,19 +163,15 @@ enum class Launch {
     kGroup,  ///< one of several that can meet: by mpirun, or by srun --mpi=pmix
     kApart,  ///< one of several by srun without PMIx: they do not know each other
 };
-using Environment = std::function<const char*(const char* name)>;  ///< as getenv
-Launch launch_of(const Environment& environment);
-/// From this process's environment. A caller that needs no group asks this before open_group().
-Launch launch();
+using Environment = std::function<const char*(const char* name)>;
+/// A caller that needs no group asks this before open_group().
+Launch launch(const Environment& environment = [](const char* name) { return std::getenv(name); });
 
 /// Makes the ranks of a host share it: each has the GPU of its local rank for its own (from before CUDA starts), and those that
 /// may use the same processors count with their part of them (base::usable_processors). Collective.
 base::Status share_host(Group& group);
 /// What CUDA_VISIBLE_DEVICES becomes for it: one of those in `visible`, or of all `gpus` where that is null, in turns; or empty.
 std::string device_of_rank(const char* visible, int gpus, int local_rank);
-
-/// A group of this process alone.
-std::unique_ptr<Group> single_group();
 
 /// The group of the processes that were started together, or of this one where it was started alone. MPI is loaded only under
 /// Launch::kGroup, once per process; kApart is an error. Stays with the thread that opens it.

@@ -7,14 +7,11 @@
 #include "base/result.h"
 #include "comm/group.h"
 
+struct ncclComm;  // of nccl.h
+
 namespace millrace::comm {
-namespace nccl {
 
-struct Api;
-using Code = int;
-using Communicator = struct CommunicatorTag*;
-
-}  // namespace nccl
+struct NcclCalls;
 
 /// A communicator over all ranks of a group, each with a GPU of its own. Collectives are enqueued on a stream (a cudaStream_t),
 /// may be captured, and are called by all ranks in the same order. An error leaves it unusable.
@@ -22,7 +19,7 @@ class Nccl {
 public:
     /// Collective. Takes the current device of this thread. MILLRACE_NCCL names the library where it is not found by itself.
     static base::Result<std::unique_ptr<Nccl>> open(Group& group);
-    /// Waits for the other ranks unless it was aborted or `group` abandoned, or nothing was ever sent.
+    /// Waits for the other ranks unless `group` was abandoned, or nothing was ever sent.
     ~Nccl();
     Nccl(const Nccl&) = delete;
     Nccl& operator=(const Nccl&) = delete;
@@ -37,16 +34,14 @@ public:
 
     /// What went wrong in work that was enqueued: a peer that died is seen here. Any thread; touches no stream.
     base::Status async_error();
-    /// Ends what is under way, so that streams that wait for a dead peer can be left. Nothing but the destructor follows.
-    void abort();
 
 private:
-    Nccl(Group& group, const nccl::Api& api) : group_(group), api_(api) {}
-    base::Status status_of(nccl::Code code, const char* call);
+    Nccl(Group& group, const NcclCalls& calls) : group_(group), calls_(calls) {}
+    base::Status status_of(int code, const char* call);
 
     Group& group_;
-    const nccl::Api& api_;
-    nccl::Communicator communicator_ = nullptr;
+    const NcclCalls& calls_;
+    ncclComm* communicator_ = nullptr;
     bool was_used_ = false;
 };
 

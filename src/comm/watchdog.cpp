@@ -4,50 +4,31 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 
 namespace millrace::comm {
-namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLongestTick = 1000ms;
-
-}  // namespace
-
-Watchdog::Pause::Pause(Watchdog& watchdog) : watchdog_(watchdog) { ++watchdog_.pauses_; }
-
-Watchdog::Pause::~Pause() {
-    watchdog_.resumed_ = Clock::now().time_since_epoch().count();
-    --watchdog_.pauses_;
-}
-
 Watchdog::Watchdog(const Group& group, std::chrono::milliseconds timeout) : group_(group), timeout_(timeout) {
-    if (timeout_ > 0ms && group_.size() > 1) thread_ = std::thread([this] { watch(); });
+    if (timeout_ > 0ms && group_.size() > 1) thread_ = std::jthread([this](const std::stop_token& end) { watch(end); });
 }
 
-Watchdog::~Watchdog() {
-    {
-        const std::lock_guard lock(mutex_);
-        stop_ = true;
-    }
-    stopped_.notify_all();
-    if (thread_.joinable()) thread_.join();
-}
-
-void Watchdog::watch() {
-    const auto tick = std::clamp(timeout_ / 8, 1ms, kLongestTick);
+void Watchdog::watch(const std::stop_token& end) {
+    const auto tick = std::clamp(timeout_ / 8, 1ms, 1000ms);
     auto last = Clock::now();
     auto awake_since = last;
-    std::unique_lock lock(mutex_);
-    while (!stopped_.wait_for(lock, tick, [this] { return stop_; })) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    for (std::condition_variable_any ended; !ended.wait_for(lock, end, tick, [&] { return end.stop_requested(); });) {
         const auto now = Clock::now();
         // A process that was itself stopped, or its machine, has not waited for the others all that time.
         if (now - last > timeout_ / 2) awake_since = now;
         last = now;
-        const auto waiting_since = group_.progress().waiting_since();
-        if (!waiting_since.has_value() || pauses_ > 0) continue;
-        const Clock::time_point resumed(Clock::duration(resumed_.load()));
-        if (now - std::max({*waiting_since, resumed, awake_since}) > timeout_) end_process();
+        const UnderWay& waits = group_.waits();
+        if (waits.count() == 0 || pauses_.count() > 0) continue;
+        if (now - std::max({waits.changed(), pauses_.changed(), awake_since}) > timeout_) end_process();
     }
 }
 

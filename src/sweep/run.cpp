@@ -23,6 +23,7 @@ namespace {
 constexpr const char* kPage = "sweep.html";
 constexpr const char* kDatabase = "sweep.db";
 constexpr const char* kStudyEvent = "study";  ///< the study is in its database
+constexpr std::chrono::milliseconds kMeetingInterval{100};
 
 std::string worker_name() {
     char host[256] = "host";
@@ -124,39 +125,33 @@ Status check_database(const io::Path& out) {
 
 /// Runs `work` in every rank, and returns when all ranks have come back from theirs: mpirun ends those that another one leaves
 /// behind. `stop` becomes the signal in `own_stop` (may be null) of any rank, or SIGTERM where a rank failed; `work` ends soon
-/// after. Nothing is sent before: a thread looks several times a second whether another rank wrote that it ends.
+/// after. A thread of each rank meets those of the others several times a second, also while they train: asleep in between, for
+/// a rank that waits in a collective keeps a processor busy.
 Status run_together(comm::Group& group, const std::atomic<int>* own_stop, std::atomic<int>& stop,
                     const std::function<Status()>& work) {
-    int told = 0, ended = 0;
-    // Each rank writes to all others by which signal it stops, if it does, and 0 when its work has ended.
-    const auto look = [&]() -> Status {
-        if (own_stop != nullptr && *own_stop != 0) stop = own_stop->load();
-        for (;;) {
-            MILLRACE_LET(note, group.next_note());
-            if (!note) break;
-            if (*note == 0) ++ended;
-            if (stop == 0 && *note != 0) stop = told = *note;  // which all were told
-        }
-        if (stop == told) return base::ok();
-        return group.send_note(told = stop);
+    struct Now {
+        int signal, is_done;
     };
-    constexpr std::chrono::milliseconds kInterval{100};
-    Status looked = base::ok(), worked = base::ok();
-    {
-        const std::jthread watch([&](const std::stop_token& end) {
-            for (; looked.ok() && !end.stop_requested(); std::this_thread::sleep_for(kInterval)) looked = look();
-            if (!looked.ok()) stop = SIGTERM;
-        });
-        worked = work();
-    }
+    std::atomic<int> is_done = 0;
+    Status met = base::ok();
+    const auto meet = [&]() -> Status {
+        for (;; std::this_thread::sleep_for(kMeetingInterval)) {
+            if (own_stop != nullptr && *own_stop != 0) stop = own_stop->load();
+            MILLRACE_LET(ranks, group.all_of(Now{stop, is_done}));
+            const auto stopped = std::ranges::find_if(ranks, [](const Now& rank) { return rank.signal != 0; });
+            if (stopped != ranks.end()) stop = stopped->signal;
+            if (std::ranges::all_of(ranks, [](const Now& rank) { return rank.is_done != 0; })) return base::ok();
+        }
+    };
+    std::jthread meetings([&] {
+        met = meet();
+        if (!met.ok()) stop = SIGTERM;
+    });
+    const Status worked = work();
     if (!worked.ok() && stop == 0) stop = SIGTERM;
-    if (looked.ok()) looked = look();
-    if (looked.ok()) looked = group.send_note(0);
-    // Asleep: a rank that waits in a collective keeps a processor busy, and others may train for hours.
-    for (; looked.ok() && ended < group.size() - 1; looked = look()) std::this_thread::sleep_for(kInterval);
-    if (looked.ok()) return comm::Group::agree(group, worked);
-    group.abandon();
-    return looked;
+    is_done = 1;
+    meetings.join();
+    return met.ok() ? group.agree(worked) : met;
 }
 
 /// `report` says what was done even where this fails.
@@ -188,7 +183,7 @@ Status run_in(const StudyFile& study, const RunRequest& request, const io::Path&
         MILLRACE_TRY(open());
         return directory->events().append(kStudyEvent, "the study is in its database");
     };
-    MILLRACE_TRY(comm::Group::agree(group, make()));
+    MILLRACE_TRY(group.agree(make()));
     const auto work = [&]() -> Status {
         if (worker == nullptr) MILLRACE_TRY(open());
         return worker->run();
@@ -204,8 +199,7 @@ Status run_in(const StudyFile& study, const RunRequest& request, const io::Path&
         report.progress = worker->progress();
         report.programs = worker->programs_built();
     }
-    std::vector<std::int64_t> epochs(static_cast<std::size_t>(group.size()));
-    MILLRACE_TRY(group.all_gather(&report.progress.trial_epochs, epochs.data(), sizeof(std::int64_t)));
+    MILLRACE_LET(epochs, group.all_of(report.progress.trial_epochs));
     report.progress.trial_epochs = std::accumulate(epochs.begin(), epochs.end(), std::int64_t{0});
     return ran.ok() && group.rank() == 0 ? write_results(study, request, *worker, out, report) : ran;
 }
@@ -232,12 +226,12 @@ Status open_directory(const StudyFile& study, const RunRequest& request, const c
 }  // namespace
 
 Result<RunReport> run_study(const StudyFile& study, const RunRequest& request, LaneFactory& factory, const base::Clock& clock) {
-    const std::unique_ptr<comm::Group> alone = comm::single_group();
-    comm::Group& group = request.group != nullptr ? *request.group : *alone;
+    comm::Group alone;
+    comm::Group& group = request.group != nullptr ? *request.group : alone;
     std::optional<record::RunDirectory> directory;
     io::Path out = request.out;
-    MILLRACE_TRY(comm::Group::agree(group, open_directory(study, request, group, out, directory)));
-    MILLRACE_LET(folders, comm::Group::all_texts(group, std::filesystem::absolute(out).string()));
+    MILLRACE_TRY(group.agree(open_directory(study, request, group, out, directory)));
+    MILLRACE_LET(folders, group.all_lists(std::filesystem::absolute(out).string()));
     if (group.rank() != 0) out = folders.front();
     RunReport report;
     const Status ran = run_in(study, request, out, factory, clock, group, directory ? &*directory : nullptr, report);

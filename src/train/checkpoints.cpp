@@ -64,7 +64,7 @@ base::Status Checkpoints::on_epoch(EpochReport& report) {
 }
 
 base::Status Checkpoints::save(const std::vector<bool>& best, io::CheckpointKind kind, IfUnsaved then) {
-    const comm::Watchdog::Pause waits(loop_.ranks().watchdog());  // rank 0 writes while the others wait
+    const auto waits = loop_.ranks().watchdog().pause();  // rank 0 writes while the others wait
     Engine& engine = loop_.engine();
     const std::vector<models::Attachment> attachments = engine.attachments();
     MILLRACE_LET(checkpoint, checkpoint_now());
@@ -100,7 +100,7 @@ base::Status Checkpoints::write(const io::Checkpoint& checkpoint, bool is_best, 
                                         {"best", is_best}});
         }
     }
-    return comm::Group::agree(loop_.ranks().world(), written);
+    return loop_.ranks().world().agree(written);
 }
 
 base::Result<io::Checkpoint> Checkpoints::checkpoint_now() {

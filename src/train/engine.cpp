@@ -37,7 +37,7 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->source_ = std::move(source);
     engine->scores_macro_f1_ = settings.checkpoint.by_macro_f1();
     engine->class_reports_ = (options.class_reports || engine->scores_macro_f1_) && engine->model_->classifies();
-    engine->group_ = options.group;
+    if (options.group != nullptr) engine->group_ = options.group;
     engine->domains_ = settings.domains;
     MILLRACE_TRY(data::require_fields(engine->source_->fields(), engine->model_->wants(), settings.model));
 
@@ -65,7 +65,7 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->log_memory("allocating");
     for (tape::Program* program : engine->programs()) MILLRACE_TRY(program->prepare());
     engine->log_memory("preparing");
-    if (engine->group_ == nullptr) MILLRACE_TRY(engine->warm_up(settings));
+    if (engine->group_->size() == 1) MILLRACE_TRY(engine->warm_up(settings));
     return engine;
 }
 

@@ -190,7 +190,8 @@ private:
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
     bool class_reports_ = false, scores_macro_f1_ = false;
-    comm::Group* group_ = nullptr;  ///< EngineOptions::group
+    comm::Group alone_;
+    comm::Group* group_ = &alone_;  ///< EngineOptions::group, where that is not null
     std::optional<double> message_share_;
     std::array<Step, 2> steps_;  ///< the regular one and the last of an epoch
     models::Outputs step_outputs_;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "comm/group.h"
 #include "models/weights.h"
@@ -102,23 +101,6 @@ struct Engine::Evaluation {
         }
     }
 
-    /// Of the ranks of group_, in their order; `own` is empty where this rank had no batch.
-    base::Result<std::vector<std::vector<double>>> exchange(std::vector<double> own) const {
-        std::vector<std::vector<double>> all;
-        if (engine.group_ == nullptr) {
-            all.push_back(std::move(own));
-            return all;
-        }
-        const std::string_view bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(double));
-        MILLRACE_LET(texts, comm::Group::all_texts(*engine.group_, bytes));
-        for (const std::string& text : texts) {
-            if (text.empty()) continue;
-            all.emplace_back(text.size() / sizeof(double));
-            std::memcpy(all.back().data(), text.data(), text.size());
-        }
-        return all;
-    }
-
     /// `first` row and batch `number` of the pass begin the section.
     base::Status score_section(const Pass::Section& section, std::int64_t first, std::uint64_t number,
                                const std::function<bool()>& stopped) {
@@ -128,14 +110,12 @@ struct Engine::Evaluation {
             if (members[k].wanted && !engine.domains_.empty())
                 members[k].domain = engine.model_->scoring(part, static_cast<int>(k));
         }
-        const comm::Group* const group = engine.group_;
-        const int ranks = group == nullptr ? 1 : group->size(), rank = group == nullptr ? 0 : group->rank();
         const auto batch_at = [&](std::int64_t i) -> const Pass::Batch& {
             return i < section.batches ? pass.whole : section.tail;
         };
         // Batch i is computed by rank i mod the ranks, and all ranks add all of them in their order.
-        for (std::int64_t begin = 0; begin < section.count() && !stopped(); begin += ranks) {
-            const std::int64_t own = begin + rank, size = engine.eval_batch_;
+        for (std::int64_t begin = 0; begin < section.count() && !stopped(); begin += engine.group_->size()) {
+            const std::int64_t own = begin + engine.group_->rank(), size = engine.eval_batch_;
             std::vector<double> left;
             if (own < section.count()) {
                 MILLRACE_TRY(run(batch_at(own), number + static_cast<std::uint64_t>(own), first + own * size,
@@ -143,8 +123,9 @@ struct Engine::Evaluation {
                 left = left_by(batch_at(own));
                 MILLRACE_TRY(engine.backend_->check());
             }
-            MILLRACE_LET(all, exchange(std::move(left)));
-            for (std::size_t i = 0; i < all.size(); ++i) add(batch_at(begin + static_cast<std::int64_t>(i)), all[i]);
+            MILLRACE_LET(all, engine.group_->all_lists(std::move(left)));
+            for (std::int64_t i = begin; i < std::min(begin + engine.group_->size(), section.count()); ++i)
+                add(batch_at(i), all[static_cast<std::size_t>(i - begin)]);
         }
         for (Member& member : members) {
             if (stopped()) break;

@@ -15,9 +15,6 @@ namespace {
 
 constexpr double kMeetingSeconds = 0.25;
 
-/// Steps on a device wait for those of other ranks: a watchdog that sees no progress ends the process.
-using Waiting = comm::Progress::Wait;
-
 std::uint64_t steps_of(const RunSettings& settings, std::uint64_t per_epoch) {
     const std::uint64_t all = settings.epochs * per_epoch;
     return settings.step_limit == 0 ? all : std::min(all, settings.step_limit);
@@ -32,7 +29,6 @@ Loop::Loop(Setup& setup, const RunState& state, std::string run, const std::atom
       stop_(stop),
       clock_(clock),
       ranks_(ranks),
-      next_meeting_(state.step),
       met_step_(state.step),
       steps_per_epoch_(static_cast<std::uint64_t>(setup.engine->epoch().count())),
       total_steps_(steps_of(setup.settings, steps_per_epoch_)),
@@ -42,7 +38,7 @@ Loop::Loop(Setup& setup, const RunState& state, std::string run, const std::atom
       reader_(engine().store().ring_rows(), engine().store().options().ring_capacity, engine().members()) {}
 
 bool Loop::stop_requested() {
-    if (ranks_.several()) return agreed_stop_ != 0 || agreed_end_;
+    if (ranks_.several()) return agreed_stop_ != 0 || agreed_.ends != 0;
     return (stop_ != nullptr && stop_->load(std::memory_order_relaxed) != 0) ||
            std::ranges::any_of(listeners_, &Listener::stop_requested);
 }
@@ -60,15 +56,13 @@ base::Result<RunResult> Loop::run() {
     begin_epoch();
     const std::uint64_t messages_before = ranks_.world().messages();
     while (!complete()) {
-        if (ranks_.several() && step_ >= next_meeting_) MILLRACE_TRY(meet());
+        if (ranks_.several() && step_ >= agreed_.next) MILLRACE_TRY(meet());
         if (stop_requested()) break;
         for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_step_begin(step_));
         MILLRACE_TRY(await_rows());
         MILLRACE_TRY(launch());
-        if (ranks_.several()) {
-            ranks_.watchdog().at_step(static_cast<std::int64_t>(step_));
-            MILLRACE_TRY(engine().backend().check());
-        }
+        ranks_.watchdog().at_step(static_cast<std::int64_t>(step_));
+        if (ranks_.several()) MILLRACE_TRY(engine().backend().check());
         if (step_ % steps_per_epoch_ == 0) MILLRACE_TRY(end_epoch(true));
         for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_step(step_));
     }
@@ -94,7 +88,7 @@ base::Result<RunResult> Loop::run() {
     result.seconds = totals.seconds;
     result.samples_per_second = totals.samples_per_second;
     result.steps_per_second = totals.steps_per_second;
-    const comm::Watchdog::Pause waits(ranks_.watchdog());
+    const auto waits = ranks_.watchdog().pause();
     for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_stop(result));
     return result;
 }
@@ -206,7 +200,7 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
     launched_ += 1;
     metrics_->exclude(launched_);
     TimedStep timed{step_, epoch_of(step_), metrics_->totals().seconds};
-    const Waiting waiting(ranks_.progress());
+    const comm::UnderWay::Scope waits(ranks_.world().waits());
     if (timing == Timing::kernels)
         MILLRACE_SET(timed.kernels, engine().operator_step(index));
     else
@@ -219,7 +213,7 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
 
 /// Waits while too many steps are in flight or the ring's reader lags; reads host memory alone.
 base::Status Loop::hold_back() {
-    const Waiting waiting(ranks_.progress());
+    const comm::UnderWay::Scope waits(ranks_.world().waits());
     return wait_while(engine().backend(), [this] {
         return is_far_ahead(reader_, launched_) || launched_ - reader_.consumed() + kStepsInFlight >= reader_.capacity();
     });
@@ -229,7 +223,7 @@ base::Status Loop::hold_back() {
 base::Status Loop::settle() {
     // Step by step: the timeout is that of one.
     for (std::uint64_t step = finished_ + 1; ranks_.several() && step <= launched_; ++step) {
-        const Waiting waiting(ranks_.progress());
+        const comm::UnderWay::Scope waits(ranks_.world().waits());
         MILLRACE_TRY(wait_while(engine().backend(), [&] { return !reader_.arrived(step); }));
         finished_ = step;
     }
@@ -253,10 +247,6 @@ base::Result<std::vector<Score>> Loop::evaluate(data::Part part, Engine& engine,
 
 /// Often enough to stop soon, seldom enough to cost nothing: rank 0 says at which step the next meeting is.
 base::Status Loop::meet() {
-    struct Wishes {
-        std::int32_t signal, ends, saves, unused;
-        std::uint64_t next;
-    };
     const auto now = clock_.now();
     std::uint64_t steps = 1;
     if (step_ > met_step_ && now > met_at_) {
@@ -268,17 +258,17 @@ base::Status Loop::meet() {
     const Wishes own{stop_ != nullptr ? stop_->load() : 0, std::ranges::any_of(listeners_, &Listener::stop_requested),
                      save_wish_ && save_wish_(), 0, step_ + steps};
     MILLRACE_LET(all, ranks_.world().all_of(own));
-    next_meeting_ = all.front().next;
+    agreed_.next = all.front().next;
     for (const Wishes& wishes : all) {
         if (agreed_stop_ == 0) agreed_stop_ = wishes.signal;
-        agreed_end_ = agreed_end_ || wishes.ends != 0;
-        agreed_save_ = agreed_save_ || wishes.saves != 0;
+        agreed_.ends |= wishes.ends;
+        agreed_.saves |= wishes.saves;
     }
     return base::ok();
 }
 
 base::Status Loop::end_epoch(bool whole) {
-    const comm::Watchdog::Pause waits(ranks_.watchdog());  // rank 0 writes while the others wait
+    const auto waits = ranks_.watchdog().pause();  // rank 0 writes while the others wait
     MILLRACE_TRY(pause());
     const MetricsThread::Totals totals = metrics_->totals();
     MILLRACE_LET(sums, epoch_sums());

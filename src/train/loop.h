@@ -43,7 +43,7 @@ public:
     /// A listener's wish for a checkpoint: asked on rank 0 where there are ranks, and then with the same answer everywhere.
     void on_save_wish(std::function<bool()> wish) { save_wish_ = std::move(wish); }
     [[nodiscard]] bool save_wished() {
-        return ranks_.several() ? std::exchange(agreed_save_, false) : save_wish_ && save_wish_();
+        return ranks_.several() ? std::exchange(agreed_.saves, 0) != 0 : save_wish_ && save_wish_();
     }
     [[nodiscard]] std::uint64_t step() const { return step_; }  ///< launched, those before this start included
     [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -66,7 +66,11 @@ private:
     [[nodiscard]] MetricsPlan metrics_plan();
     [[nodiscard]] double flops_per_sample();  ///< 0: not known
     [[nodiscard]] bool stop_requested();
-    /// What the ranks ask of each other now and then, between two steps.
+    /// What ranks ask of each other.
+    struct Wishes {
+        std::int32_t signal = 0, ends = 0, saves = 0, unused = 0;
+        std::uint64_t next = 0;  ///< the step before which ranks meet again
+    };
     base::Status meet();
     [[nodiscard]] std::uint32_t epoch_of(std::uint64_t step) const {
         return static_cast<std::uint32_t>((step - 1) / steps_per_epoch_) + 1;
@@ -90,11 +94,10 @@ private:
     const std::atomic<int>* stop_;
     const base::Clock& clock_;
     Ranks& ranks_;
-    std::atomic<int> agreed_stop_ = 0;
-    bool agreed_end_ = false, agreed_save_ = false;  ///< by a listener's wish
-    std::uint64_t next_meeting_ = 0;                 ///< step
+    Wishes agreed_;                     ///< of all ranks
+    std::atomic<int> agreed_stop_ = 0;  ///< its signal
     std::chrono::nanoseconds met_at_{};
-    std::uint64_t met_step_ = 0;
+    std::uint64_t met_step_;
     std::function<bool()> save_wish_;
     const std::uint64_t steps_per_epoch_, total_steps_;
     std::uint64_t step_;

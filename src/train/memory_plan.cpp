@@ -103,12 +103,10 @@ std::optional<MemoryLimit> host_memory_limit() {
 
 base::Status share_memory(comm::Group& group) {
     own_share = 0;
-    if (group.size() == 1) return base::ok();
     const std::optional<MemoryLimit> limit = host_memory_limit();
-    const std::int64_t own = limit ? limit->bytes : 0;
-    MILLRACE_LET(all, group.all_of(own));
+    std::int64_t least = limit ? limit->bytes : 0;
+    MILLRACE_LET(all, group.all_of(least));
     // Of what the ranks of a host read one after the other the least, so that they plan alike.
-    std::int64_t least = own;
     for (std::size_t rank = 0; rank < all.size(); ++rank)
         if (group.hosts()[rank] == group.hosts()[static_cast<std::size_t>(group.rank())]) least = std::min(least, all[rank]);
     if (group.local_size() > 1) own_share = resident_bytes() + least / group.local_size();

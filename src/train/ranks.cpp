@@ -37,6 +37,8 @@ static void from_json(const nlohmann::json& json, Score& score) {
 
 namespace {
 
+constexpr std::ptrdiff_t kGathered = std::ptrdiff_t{1} << 26;  ///< bytes of each rank at a time
+
 /// How many groups share out the members.
 base::Result<int> groups_of(const base::Recipe& recipe, int world) {
     const auto members = static_cast<int>(recipe.integer("members"));
@@ -70,11 +72,12 @@ base::Result<std::unique_ptr<Ranks>> Ranks::open(comm::Group& world, const base:
     ranks->watchdog_ = std::make_unique<comm::Watchdog>(world, timeout);
     ranks->members_ = static_cast<int>(recipe.integer("members"));
     const auto groups = groups_of(recipe, world.size());
-    MILLRACE_TRY(ranks->agree(groups));
+    MILLRACE_TRY(world.agree(groups));
     MILLRACE_TRY(ranks->all_equal(base::version(), "version of millrace"));
     MILLRACE_TRY(ranks->all_equal(recipe.to_toml(), "recipe"));
-    ranks->groups_ = *groups;
-    MILLRACE_SET(ranks->data_, world.split(world.rank() / (world.size() / ranks->groups_)));
+    const int each = world.size() / *groups;
+    MILLRACE_SET(ranks->data_, world.split(world.rank() / each));
+    MILLRACE_SET(ranks->across_, world.split(world.rank() % each));
     return ranks;
 }
 
@@ -82,20 +85,19 @@ std::string Ranks::text() const {
     const int data = data_->size();
     if (!several()) return {};
     if (data == 1) return fmt::format("{}, each trains {} of the {} members, without messages", world_.size(), own(), members_);
-    const std::string rows = fmt::format("{} share the rows of a step", data);
-    if (groups_ == 1) return fmt::format("{}, which share the rows of a step", world_.size());
-    return fmt::format("{}: {} groups with {} of the {} members each; in each group {}", world_.size(), groups_, own(), members_,
-                       rows);
+    if (groups() == 1) return fmt::format("{}, which share the rows of a step", world_.size());
+    return fmt::format("{}: {} groups with {} of the {} members each; in each group {} share the rows of a step", world_.size(),
+                       groups(), own(), members_, data);
 }
 
 base::Result<base::Recipe> Ranks::own_part(const base::Recipe& recipe) const {
-    if (groups_ == 1) return recipe;
+    if (groups() == 1) return recipe;
     return member_part(recipe, first(), own());
 }
 
 RunState Ranks::own_part(const RunState& state) const {
     RunState part = state;
-    if (groups_ == 1 || state.members.empty()) return part;
+    if (state.members.empty()) return part;
     part.members = part_of(state.members, first(), own());
     const auto each = static_cast<int>(state.group_names.size());
     part.groups = part_of(state.groups, each * first(), each * own());
@@ -104,7 +106,7 @@ RunState Ranks::own_part(const RunState& state) const {
 }
 
 void Ranks::keep_own(io::LoadedCheckpoint& checkpoint) const {
-    if (groups_ == 1 || static_cast<int>(checkpoint.members.size()) != members_) return;
+    if (static_cast<int>(checkpoint.members.size()) != members_) return;
     checkpoint.members.erase(checkpoint.members.begin() + first() + own(), checkpoint.members.end());
     checkpoint.members.erase(checkpoint.members.begin(), checkpoint.members.begin() + first());
 }
@@ -115,17 +117,16 @@ base::Result<StepSums> Ranks::all_sums(StepSums sums) const {
 }
 
 base::Result<std::vector<Score>> Ranks::all_scores(std::vector<Score> own_scores) const {
-    if (groups_ == 1) return own_scores;
-    const std::vector<std::uint8_t> own_bytes = nlohmann::json::to_cbor(own_scores);  // which keeps what is not finite
-    MILLRACE_LET(texts, comm::Group::all_texts(world_, {reinterpret_cast<const char*>(own_bytes.data()), own_bytes.size()}));
+    if (groups() == 1) return own_scores;
+    MILLRACE_LET(texts, across_->all_lists(nlohmann::json::to_cbor(own_scores)));  // which keeps what is not finite
     std::vector<Score> all;
-    for (std::size_t rank = 0; rank < texts.size(); rank += static_cast<std::size_t>(data_->size()))
-        for (const nlohmann::json& score : nlohmann::json::from_cbor(texts[rank])) all.push_back(score);
+    for (const auto& text : texts)
+        for (const nlohmann::json& score : nlohmann::json::from_cbor(text)) all.push_back(score);
     return all;
 }
 
 base::Result<std::vector<io::MemberTensors>> Ranks::all_weights(const std::vector<io::MemberTensors>& own_weights) {
-    if (groups_ == 1) return own_weights;
+    if (groups() == 1) return own_weights;
     const auto each_tensor = [](auto& members, auto visit) -> base::Status {
         for (auto& member : members)
             for (auto* tensors : {&member.model, &member.optimizer})
@@ -136,14 +137,19 @@ base::Result<std::vector<io::MemberTensors>> Ranks::all_weights(const std::vecto
     MILLRACE_TRY(each_tensor(own_weights, [&](const io::TensorView& tensor) {
         return tensor.pour ? tensor.pour(flat) : flat.write({tensor.data, tensor.bytes});
     }));
+    received_.assign(leads() ? static_cast<std::size_t>(groups()) : 0, {});
+    for (std::vector<std::byte>& bytes : received_) bytes.reserve(flat.bytes.size());
+    for (auto begin = flat.bytes.begin(), end = begin; begin != flat.bytes.end(); begin = end) {
+        end += std::min(kGathered, flat.bytes.end() - begin);
+        MILLRACE_LET(parts, all_members(std::vector<std::byte>(begin, end)));
+        auto part = parts.begin();
+        for (std::vector<std::byte>& bytes : received_) {
+            bytes.insert(bytes.end(), part, part + (end - begin));
+            part += end - begin;
+        }
+    }
     std::vector<io::MemberTensors> all;
-    received_.resize(static_cast<std::size_t>(groups_));
-    for (int group = 0; group < groups_; ++group) {
-        std::vector<std::byte>& bytes = received_[static_cast<std::size_t>(group)];
-        const int leader = group * data_->size();
-        if (world_.rank() == leader) bytes = flat.bytes;
-        bytes.resize(flat.bytes.size());
-        MILLRACE_TRY(world_.broadcast(bytes.data(), bytes.size(), leader));
+    for (const std::vector<std::byte>& bytes : received_) {
         std::vector<io::MemberTensors> members = own_weights;
         const std::byte* at = bytes.data();
         MILLRACE_TRY(each_tensor(members, [&](io::TensorView& tensor) {
@@ -152,22 +158,13 @@ base::Result<std::vector<io::MemberTensors>> Ranks::all_weights(const std::vecto
             at += tensor.bytes;
             return base::ok();
         }));
-        if (leads())
-            all.insert(all.end(), members.begin(), members.end());
-        else
-            bytes = {};
+        all.insert(all.end(), members.begin(), members.end());
     }
     return leads() ? all : own_weights;
 }
 
-base::Status Ranks::agree(const base::Status& own) {
-    base::Status all = comm::Group::agree(world_, own);
-    refused_ = !all.ok();
-    return all;
-}
-
 base::Status Ranks::all_equal(const std::string& text, const char* what) const {
-    MILLRACE_LET(texts, comm::Group::all_texts(world_, text));
+    MILLRACE_LET(texts, world_.all_lists(text));
     for (std::size_t rank = 1; rank < texts.size(); ++rank) {
         if (texts[rank] == texts[0]) continue;
         const std::vector<std::string> here = base::split(texts[rank], '\n'), first = base::split(texts[0], '\n');
@@ -179,11 +176,6 @@ base::Status Ranks::all_equal(const std::string& text, const char* what) const {
                                        world_.name_of(static_cast<int>(rank)), world_.name_of(0), line(here), line(first))};
     }
     return base::ok();
-}
-
-base::Result<std::string> Ranks::from_first(const std::string& text) const {
-    MILLRACE_LET(texts, comm::Group::all_texts(world_, leads() ? text : ""));
-    return texts.front();
 }
 
 }  // namespace millrace::train

@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/rank.h"
 #include "base/recipe.h"
 #include "comm/group.h"
 #include "comm/watchdog.h"
@@ -27,18 +26,14 @@ public:
 
     [[nodiscard]] comm::Group& world() const { return world_; }
     [[nodiscard]] bool several() const { return world_.size() > 1; }
-    /// Of the world; null in a process alone.
-    [[nodiscard]] comm::Progress* progress() const { return several() ? &world_.progress() : nullptr; }
-    /// Whose ranks share the rows of this rank's members; null where each rank takes all rows.
-    [[nodiscard]] comm::Group* data() const { return data_->size() > 1 ? data_.get() : nullptr; }
-    [[nodiscard]] base::Rank data_rank() const {
-        return {static_cast<std::uint32_t>(data_->rank()), static_cast<std::uint32_t>(data_->size())};
-    }
+    /// Whose ranks share the rows of this rank's members; of one where each rank takes all rows.
+    [[nodiscard]] comm::Group& data() const { return *data_; }
+    [[nodiscard]] bool shares_rows() const { return data_->size() > 1; }
     [[nodiscard]] bool leads() const { return world_.rank() == 0; }
-    [[nodiscard]] int groups() const { return groups_; }
+    [[nodiscard]] int groups() const { return across_->size(); }
     [[nodiscard]] int members() const { return members_; }  ///< of the run
-    [[nodiscard]] int own() const { return members_ / groups_; }
-    [[nodiscard]] int first() const { return world_.rank() / data_->size() * own(); }
+    [[nodiscard]] int own() const { return members_ / groups(); }
+    [[nodiscard]] int first() const { return across_->rank() * own(); }
     /// "4: 2 groups of members, 2 ranks each share the rows", for people; empty: one process.
     [[nodiscard]] std::string text() const;
     [[nodiscard]] comm::Watchdog& watchdog() { return *watchdog_; }
@@ -53,42 +48,27 @@ public:
     template <class T>
     base::Result<std::vector<T>> all_members(const std::vector<T>& own) const {
         static_assert(std::is_trivially_copyable_v<T>);
-        if (groups_ == 1) return own;
-        std::vector<T> all(own.size() * static_cast<std::size_t>(world_.size()));
-        MILLRACE_TRY(world_.all_gather(own.data(), all.data(), own.size() * sizeof(T)));
-        std::vector<T> kept;
-        const std::size_t each = own.size() * static_cast<std::size_t>(data_->size());
-        for (std::size_t at = 0; at < all.size(); at += each)
-            kept.insert(kept.end(), all.begin() + static_cast<std::ptrdiff_t>(at),
-                        all.begin() + static_cast<std::ptrdiff_t>(at + own.size()));
-        return kept;
+        std::vector<T> all(own.size() * static_cast<std::size_t>(groups()));
+        MILLRACE_TRY(across_->all_gather(own.data(), all.data(), own.size() * sizeof(T)));
+        return all;
     }
     base::Result<std::vector<Score>> all_scores(std::vector<Score> own) const;
     base::Result<StepSums> all_sums(StepSums own) const;
     /// The weights of all members, on rank 0; elsewhere its own.
     base::Result<std::vector<io::MemberTensors>> all_weights(const std::vector<io::MemberTensors>& own);
 
-    /// As comm::Group::agree over all ranks. What was refused once needs no other agreement.
-    base::Status agree(const base::Status& own);
-    template <class T>
-    base::Status agree(const base::Result<T>& own) {
-        return agree(own.ok() ? base::ok() : base::Status(own.error()));
-    }
-    [[nodiscard]] bool refused() const { return refused_; }
     /// `text` is the same everywhere; else an error, as of comm::Group::agree, that names `what`, two hosts and the
     /// first lines that differ.
     base::Status all_equal(const std::string& text, const char* what) const;
-    /// What rank 0 gives.
-    base::Result<std::string> from_first(const std::string& text) const;
 
 private:
     explicit Ranks(comm::Group& world) : world_(world) {}
 
     comm::Group& world_;
     std::unique_ptr<comm::Group> data_;
+    std::unique_ptr<comm::Group> across_;  ///< one rank of each group of members, those with equal rows
     std::unique_ptr<comm::Watchdog> watchdog_;
-    int groups_ = 1, members_ = 1;
-    bool refused_ = false;
+    int members_ = 1;
     std::vector<std::vector<std::byte>> received_;  ///< of all_weights()
 };
 

@@ -78,8 +78,8 @@ struct Request {
 
 /// The rows of a step are those of all ranks.
 base::Status share_rows(const base::Recipe& recipe, Ranks& ranks, RunSettings& settings, std::int32_t micro_batch) {
-    const base::Rank rank = ranks.data_rank();
-    const auto world = static_cast<std::int32_t>(rank.world);
+    const std::int32_t world = ranks.data().size();
+    const base::Rank rank{static_cast<std::uint32_t>(ranks.data().rank()), static_cast<std::uint32_t>(world)};
     settings.ranks = {rank, recipe.text("parallel.order") == "fast"};
     if (settings.batch % world != 0)
         return recipe.bad("train.batch", fmt::format("train.batch = {} is that of all ranks, and {} share it; {} would be right",
@@ -179,9 +179,9 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetU
     ops::BackendOptions options = models::backend_options(recipe, device, precision);
     options.forms.insert(options.forms.end(), given.forms.begin(), given.forms.end());
     if (given.ranks != nullptr) {
-        options.group = given.ranks->data();
+        if (given.ranks->shares_rows()) options.group = &given.ranks->data();
         // Where a backend opens, ranks wait for each other.
-        MILLRACE_TRY(given.ranks->agree(base::ok()));
+        MILLRACE_TRY(given.ranks->world().agree(base::ok()));
         MILLRACE_TRY(given.ranks->all_equal(ops::name_of(device), "device"));
     }
     MILLRACE_LET(backend, ops::make_backend(device, options));

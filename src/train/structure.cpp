@@ -127,7 +127,7 @@ base::Result<std::unique_ptr<Engine>> StructureChanges::build(const base::Recipe
                  set_up(alike, training,
                         {parts_.adapt, now.engine->micro_batch(), parts_.stored, false, now.engine->backend().forms(), &ranks}));
     if (!(setup.data == now.data)) return base::Error{"the data changed since the run was started"};
-    if (ranks.data() != nullptr) MILLRACE_TRY(setup.engine->warm_up(setup.settings));
+    if (ranks.shares_rows()) MILLRACE_TRY(setup.engine->warm_up(setup.settings));
     return std::move(setup.engine);
 }
 

@@ -87,11 +87,13 @@ public:
     base::Result<RunResult> run();
 
 private:
+    base::Status take_lock();
     base::Status find_initial_weights();
     base::Result<std::vector<std::string>> forms_of_all() const;
-    base::Status prepare(const std::vector<std::string>& forms);
+    base::Status prepare();
     base::Status load();
-    base::Result<record::RunDirectory> open_directory();
+    base::Status open_directory();
+    base::Status begin();
     base::Result<RunResult> run_in(record::RunDirectory* directory);
     base::Result<RunResult> lead(record::RunDirectory& directory);
 
@@ -108,6 +110,7 @@ private:
     RunState state_;  ///< of this rank's members
     data::StoredData stored_;
     models::Course course_;
+    std::optional<record::RunDirectory> directory_;  ///< on rank 0, which alone writes
 };
 
 /// With `directory` as rank 0, which alone writes; without it what decides, as on rank 0, and what gives weights to it.
@@ -178,19 +181,19 @@ base::Result<std::vector<std::string>> Training::forms_of_all() const {
     const auto device = choose_device(recipe_.text("device"));
     std::string forms;
     // Without a device there is an error to come, which set_up() gives.
-    if (ranks_.leads() && ranks_.data() != nullptr && device.ok() && *device == ops::DeviceKind::cuda) {
-        const auto rows = static_cast<std::int32_t>(recipe_.integer("train.batch")) / ranks_.data()->size();
+    if (ranks_.leads() && ranks_.shares_rows() && device.ok() && *device == ops::DeviceKind::cuda) {
+        const auto rows = static_cast<std::int32_t>(recipe_.integer("train.batch")) / ranks_.data().size();
         if (auto own = ranks_.own_part(recipe_); own.ok())
             if (auto setup = set_up(*own, true, {.adapt = request_.adapt_source, .micro_batch = rows}); setup.ok())
                 forms = fmt::format("{}", fmt::join(setup->engine->backend().forms(), "\n"));
     }
-    MILLRACE_LET(text, ranks_.from_first(forms));
-    return text.empty() ? std::vector<std::string>{} : base::split(text, '\n');
+    MILLRACE_LET(texts, ranks_.world().all_lists(forms));
+    return texts.front().empty() ? std::vector<std::string>{} : base::split(texts.front(), '\n');
 }
 
-/// Everything that may be wrong with a recipe or its data. Ranks agree once within it, before they open their devices. `forms`:
-/// of a run without a checkpoint.
-base::Status Training::prepare(const std::vector<std::string>& forms) {
+/// Everything that may be wrong with a recipe or its data. Ranks agree once within it, before they open their devices.
+base::Status Training::prepare() {
+    if (!request_.resume) MILLRACE_SET(standing_.state.forms, forms_of_all());
     if (request_.resume) {
         auto found = stand_of(request_.out, recipe_);
         if (!found.ok())
@@ -208,9 +211,8 @@ base::Status Training::prepare(const std::vector<std::string>& forms) {
     MILLRACE_TRY(read_structure(recipe_, *family));
     MILLRACE_LET(own, ranks_.own_part(recipe_));
     // The same split and forms as before, even if more memory is free or others are faster now: these round differently.
-    SetUpOptions options{request_.adapt_source, standing_.state.micro_batch, stored_, true, standing_.state.forms, &ranks_};
-    if (options.forms.empty()) options.forms = forms;
-    MILLRACE_SET(setup_, set_up(own, true, options));
+    MILLRACE_SET(setup_, set_up(own, true,
+                                {request_.adapt_source, standing_.state.micro_batch, stored_, true, standing_.state.forms, &ranks_}));
     return base::ok();
 }
 
@@ -239,8 +241,8 @@ base::Status Training::load() {
     return base::ok();
 }
 
-/// Rank 0 takes the folder, and all learn which; the others have no directory.
-base::Result<record::RunDirectory> Training::open_directory() {
+base::Status Training::open_directory() {
+    if (!ranks_.leads()) return base::ok();
     record::Manifest manifest;
     manifest.command = request_.command;
     manifest.recipe = recipe_.to_json();
@@ -252,8 +254,10 @@ base::Result<record::RunDirectory> Training::open_directory() {
         MILLRACE_LOG(info, "the weights start from {}", init_->origin.path);
         init_.reset();
     }
-    return record::RunDirectory::open(out_, request_.resume ? record::RunStart::kResume : record::RunStart::kNew,
-                                      std::move(manifest), std::move(lock_));
+    MILLRACE_SET(directory_,
+                 record::RunDirectory::open(out_, request_.resume ? record::RunStart::kResume : record::RunStart::kNew,
+                                            std::move(manifest), std::move(lock_)));
+    return base::ok();
 }
 
 /// As rank 0.
@@ -277,39 +281,39 @@ base::Result<RunResult> Training::lead(record::RunDirectory& directory) {
     return result;
 }
 
-base::Result<RunResult> Training::run() {
-    std::optional<comm::Watchdog::Pause> waits(std::in_place, ranks_.watchdog());
-    // First of all: a process that still writes this run may be about to replace the checkpoint.
-    const auto take_lock = [&]() -> base::Status {
-        if (request_.resume && ranks_.leads()) MILLRACE_SET(lock_, record::lock_run(request_.out));
-        return base::ok();
-    };
-    MILLRACE_TRY(ranks_.agree(take_lock()));
-    std::vector<std::string> forms;
-    if (!request_.resume) MILLRACE_SET(forms, forms_of_all());
-    const base::Status prepared = prepare(forms);
-    if (ranks_.refused()) return prepared.error();
-    MILLRACE_TRY(ranks_.agree(prepared));
+/// First of all: a process that still writes this run may be about to replace the checkpoint.
+base::Status Training::take_lock() {
+    if (request_.resume && ranks_.leads()) MILLRACE_SET(lock_, record::lock_run(request_.out));
+    return base::ok();
+}
+
+/// Up to the first step.
+base::Status Training::begin() {
+    const auto waits = ranks_.watchdog().pause();
+    comm::Group& world = ranks_.world();
+    MILLRACE_TRY(world.agree(take_lock()));
+    const base::Status prepared = prepare();
+    if (world.refused()) return prepared.error();
+    MILLRACE_TRY(world.agree(prepared));
     MILLRACE_TRY(ranks_.all_equal(data_text(setup_.data, setup_.unit), "data"));
     MILLRACE_TRY(ranks_.all_equal(setup_.engine->plan_to_share(), "plan"));
-    if (ranks_.data() != nullptr) {
+    if (ranks_.shares_rows()) {
         base::Status warm = setup_.engine->warm_up(setup_.settings);
         if (warm.ok()) warm = setup_.engine->measure_messages(setup_.settings);
-        if (!warm.ok()) {  // the others wait on their devices, where no agreement reaches them: the end of this process does
-            ranks_.world().abandon();
-            return warm.error();
-        }
+        // The others wait on their devices, where no agreement reaches them: the end of this process does.
+        if (!warm.ok()) world.abandon();
+        MILLRACE_TRY(std::move(warm));
     }
-    MILLRACE_TRY(ranks_.agree(load()));
-    std::optional<record::RunDirectory> directory;
-    const auto open = [&]() -> base::Status {
-        if (ranks_.leads()) MILLRACE_SET(directory, open_directory());
-        return base::ok();
-    };
-    MILLRACE_TRY(ranks_.agree(open()));
-    MILLRACE_SET(out_, ranks_.from_first(out_.string()));
-    waits.reset();
-    auto result = directory ? lead(*directory) : run_in(nullptr);
+    MILLRACE_TRY(world.agree(load()));
+    MILLRACE_TRY(world.agree(open_directory()));
+    MILLRACE_LET(folders, world.all_lists(out_.string()));
+    out_ = folders.front();
+    return base::ok();
+}
+
+base::Result<RunResult> Training::run() {
+    MILLRACE_TRY(begin());
+    auto result = directory_ ? lead(*directory_) : run_in(nullptr);
     // Before the engine goes, whose communicator would wait for the others. An error without a text all ranks have.
     if (!result.ok() && (ranks_.leads() || !result.error().message.empty())) ranks_.world().abandon();
     return result;
@@ -322,8 +326,8 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     if (request.resume && !request.init.empty())
         return base::Error{"--init starts a new run and --resume continues one with its own weights; give one of the two",
                            request.init.string()};
-    const std::unique_ptr<comm::Group> alone = comm::single_group();
-    MILLRACE_LET(ranks, Ranks::open(request.group != nullptr ? *request.group : *alone, recipe));
+    comm::Group alone;
+    MILLRACE_LET(ranks, Ranks::open(request.group != nullptr ? *request.group : alone, recipe));
     return Training(recipe, request, *ranks, listeners, clock).run();
 }
 

@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 Launch launched_with(const std::map<std::string, std::string>& variables) {
-    return launch_of([&](const char* name) -> const char* {
+    return launch([&](const char* name) -> const char* {
         const auto found = variables.find(name);
         return found == variables.end() ? nullptr : found->second.c_str();
     });
@@ -53,24 +53,30 @@ TEST(SingleGroup, GivesBackWhatItIsGiven) {
     EXPECT_TRUE(group.all_gather(received, received, sizeof sent).ok());
     EXPECT_TRUE(OrderedSum(group, 3).reduce(received, 3).ok());
     EXPECT_EQ(received[2], 3);
-    const auto texts = Group::all_texts(group, "recipe");
+    const auto texts = group.all_lists(std::string("recipe"));
     ASSERT_TRUE(texts.ok());
     EXPECT_EQ(*texts, std::vector<std::string>{"recipe"});
-    EXPECT_EQ(group.progress().begun(), group.progress().ended());
+    EXPECT_EQ(group.waits().count(), 0);
 }
 
-TEST(Progress, WaitsWhileSomethingIsUnderWay) {
-    Progress progress;
-    EXPECT_FALSE(progress.waiting_since().has_value());
-    progress.begin();
-    const auto first = progress.waiting_since();
-    ASSERT_TRUE(first.has_value());
-    progress.begin();
-    EXPECT_GE(*progress.waiting_since(), *first);
-    progress.end();
-    EXPECT_TRUE(progress.waiting_since().has_value());
-    progress.end();
-    EXPECT_FALSE(progress.waiting_since().has_value());
+TEST(UnderWay, CountsScopesAndKnowsWhenItLastChanged) {
+    UnderWay waits;
+    EXPECT_EQ(waits.count(), 0);
+    const auto before = UnderWay::Clock::now();
+    {
+        const UnderWay::Scope first(waits);
+        EXPECT_EQ(waits.count(), 1);
+        const auto began = waits.changed();
+        EXPECT_GE(began, before);
+        {
+            const UnderWay::Scope second(waits);
+            EXPECT_EQ(waits.count(), 2);
+            EXPECT_GE(waits.changed(), began);
+        }
+        EXPECT_EQ(waits.count(), 1);
+    }
+    EXPECT_EQ(waits.count(), 0);
+    EXPECT_LE(waits.changed(), UnderWay::Clock::now());
 }
 
 /// A group of two whose other rank never comes.
@@ -81,10 +87,10 @@ public:
 private:
     static constexpr MpiTable kTable = {
         .version = kMpiTableVersion,
-        .broadcast = [](int, void*, std::size_t, int) { return "no such peer"; },
         .barrier = [](int) -> const char* {
             for (;;) std::this_thread::sleep_for(1s);
         },
+        .all_reduce = [](int, float*, std::size_t) { return "no such peer"; },
         .close = []() -> const char* { return nullptr; },
     };
 };
@@ -106,28 +112,27 @@ TEST(Watchdog, LeavesWorkOutsideOfCollectivesAlone) {
     Watchdog watchdog(group, 20ms);
     std::this_thread::sleep_for(100ms);
     const auto pause = watchdog.pause();
-    group.progress().begin();
+    const UnderWay::Scope waits(group.waits());
     std::this_thread::sleep_for(100ms);
-    group.progress().end();
 }
 
 TEST(Watchdog, ZeroIsNever) {
     Lonely group;
     Watchdog watchdog(group, 0ms);
-    group.progress().begin();
+    const UnderWay::Scope waits(group.waits());
     std::this_thread::sleep_for(50ms);
 }
 
 TEST(Group, FailureAbandonsIt) {
     Lonely group;
-    EXPECT_FALSE(group.broadcast(nullptr, 0, 0).ok());
+    EXPECT_FALSE(group.all_reduce(nullptr, 0).ok());
     EXPECT_TRUE(group.abandoned());
 }
 
 TEST(Nccl, AbsentLibrarySaysWhereToGetIt) {
     setenv("MILLRACE_NCCL", "/nowhere/libnccl.so.2", 1);
-    const auto group = single_group();
-    const auto opened = Nccl::open(*group);
+    Group group;
+    const auto opened = Nccl::open(group);
     unsetenv("MILLRACE_NCCL");
     ASSERT_FALSE(opened.ok());
     EXPECT_NE(opened.error().text().find("libnccl2"), std::string::npos) << opened.error().text();

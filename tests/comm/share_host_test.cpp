@@ -28,15 +28,17 @@ TEST(HostShare, ProcessorsAreDividedAmongThoseWhoShareThem) {
 }
 
 TEST(HostShare, AloneAProcessHasAll) {
-    const auto group = single_group();
-    ASSERT_TRUE(share_host(*group).ok());
+    Group group;
+    ASSERT_TRUE(share_host(group).ok());
     EXPECT_EQ(base::processor_sharers, 1);
 }
 
 TEST(Agreement, OfOneIsItsOwn) {
-    const auto group = single_group();
-    EXPECT_TRUE(Group::agree(*group, base::ok()).ok());
-    const auto failed = Group::agree(*group, base::Error{"what", "where", 4});
+    Group group;
+    EXPECT_TRUE(group.agree(base::ok()).ok());
+    EXPECT_FALSE(group.refused());
+    const auto failed = group.agree(base::Status(base::Error{"what", "where", 4}));
+    EXPECT_TRUE(group.refused());
     ASSERT_FALSE(failed.ok());
     EXPECT_EQ(failed.error().text(), "where: what");
     EXPECT_EQ(failed.error().exit_status, 4);

@@ -5,7 +5,7 @@
 
 namespace millrace::comm {
 
-constexpr int kMpiTableVersion = 2;
+constexpr int kMpiTableVersion = 3;
 constexpr const char* kMpiEntry = "millrace_mpi_table";
 
 struct MpiPlace {
@@ -21,16 +21,12 @@ struct MpiTable {
     const char* (*open)(MpiPlace* place) = nullptr;
     const char* (*all_to_all)(int ranks, const void* send, void* receive, std::size_t bytes_each) = nullptr;
     const char* (*all_gather)(int ranks, const void* send, void* receive, std::size_t bytes_each) = nullptr;
-    const char* (*broadcast)(int ranks, void* data, std::size_t bytes, int root) = nullptr;
     const char* (*barrier)(int ranks) = nullptr;
     /// MPI's own sum, in its own order.
     const char* (*all_reduce)(int ranks, float* data, std::size_t count) = nullptr;
     /// The ranks with the same colour, in their order.
     const char* (*split)(int ranks, int colour, int* part, MpiPlace* place) = nullptr;
     const char* (*close)() = nullptr;
-    const char* (*send_note)(int note) = nullptr;
-    /// `has_come` 0: none, and `note` is as it was.
-    const char* (*next_note)(int* has_come, int* note) = nullptr;
 };
 
 }  // namespace millrace::comm

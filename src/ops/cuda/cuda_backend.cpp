@@ -336,7 +336,7 @@ base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& option
     if (options.group == nullptr || options.group->size() == 1) {
         MILLRACE_TRY(std::move(started));
     } else {
-        MILLRACE_TRY(comm::Group::agree(*options.group, started));
+        MILLRACE_TRY(options.group->agree(started));
         MILLRACE_TRY(backend->join(*options.group));
     }
     return std::unique_ptr<Backend>(std::move(backend));

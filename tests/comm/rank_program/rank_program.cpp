@@ -61,11 +61,6 @@ void exchange(comm::Group& group, std::size_t bytes) {
             check(received[i] == byte_of(static_cast<int>(i / bytes), 0, i % bytes), "all_gather", bytes);
         check(received.back() == 0xee, "end of all_gather", bytes);
     }
-
-    const int root = group.size() - 1;
-    std::memcpy(received.data(), send.data(), bytes);
-    require(group.broadcast(received.data(), bytes, root));
-    for (std::size_t i = 0; i < bytes; ++i) check(received[i] == byte_of(root, 0, i), "broadcast", bytes);
 }
 
 /// Values of such different sizes that another order of additions gives other bits.
@@ -88,26 +83,17 @@ void sum(comm::Group& group, std::size_t count, std::size_t most) {
     check(data[count] == 7.0f, "end of sum", count);
 }
 
-/// Errors of some ranks become one of all; numbers go to every other rank.
+/// Errors of some ranks become one of all.
 void agree(comm::Group& group) {
-    require(comm::Group::agree(group, base::ok()));
+    require(group.agree(base::ok()));
     const int last = group.size() - 1;
     const bool is_last = group.rank() == last;
-    const auto agreed = comm::Group::agree(group, is_last ? base::Status(base::Error{"wrong file", "here", 7}) : base::ok());
+    const auto agreed = group.agree(is_last ? base::Status(base::Error{"wrong file", "here", 7}) : base::ok());
     check(!agreed.ok() && agreed.error().exit_status == 7, "agreed status", 0);
     const std::string text = agreed.error().text();
     check((text.find("here: wrong file") != std::string::npos) == (group.rank() == 0), "agreed text", text.size());
     check((text.find("rank " + std::to_string(last)) == 0) == (group.rank() == 0 && last > 0), "agreed rank", text.size());
-
-    require(group.send_note(1 << group.rank()));
-    int sum = 1 << group.rank();
-    for (int come = 0; come < last;) {
-        const auto note = require(group.next_note());
-        come += note.has_value() ? 1 : 0;
-        sum += note.value_or(0);
-    }
-    check(sum == (1 << group.size()) - 1, "notes", 0);
-    check(!require(group.next_note()).has_value(), "a note too many", 0);
+    check(group.refused() && group.agree(base::ok()).ok() && !group.refused(), "refused", 0);
 }
 
 /// `local`: ranks of this host; 0: all.
@@ -119,39 +105,19 @@ int exchanges(comm::Group& group, int local) {
         sum(group, count, count);
     sum(group, 1000, 1000003);  // less than it was made for
     std::string text(static_cast<std::size_t>(group.rank() * group.rank()) * 1000, static_cast<char>('a' + group.rank()));
-    const auto texts = require(comm::Group::all_texts(group, text));
-    for (int rank = 0; rank < group.size(); ++rank)
-        check(texts.at(static_cast<std::size_t>(rank)) ==
-                  std::string(static_cast<std::size_t>(rank * rank) * 1000, static_cast<char>('a' + rank)),
-              "texts", text.size());
+    const auto texts = require(group.all_lists(text));
+    const auto lists = require(group.all_lists(std::vector<double>(static_cast<std::size_t>(group.rank()), group.rank())));
+    for (int rank = 0; rank < group.size(); ++rank) {
+        const auto at = static_cast<std::size_t>(rank);
+        check(texts.at(at) == std::string(at * at * 1000, static_cast<char>('a' + rank)), "texts", text.size());
+        check(lists.at(at) == std::vector<double>(at, rank), "lists", at);
+    }
     check(group.hosts().size() == texts.size() && !group.hosts().front().empty(), "hosts", 0);
     const int expected = local > 0 ? local : group.size();
     check(group.local_size() == expected && group.local_rank() == group.rank() % expected, "local ranks", 0);
     agree(group);
-    check(group.progress().begun() == group.progress().ended(), "progress", 0);
-    check(group.progress().begun() > 30, "collectives counted", group.progress().begun());
-    std::printf("rank %d of %d is right\n", group.rank(), group.size());
-    return 0;
-}
-
-/// More than an int holds, per rank.
-int large(comm::Group& group) {
-    const auto ranks = static_cast<std::size_t>(group.size());
-    const std::size_t bytes = (std::size_t{1} << 31) + 4097;
-    std::vector<unsigned char> all(ranks * bytes);
-    unsigned char* own = all.data() + static_cast<std::size_t>(group.rank()) * bytes;
-    for (std::size_t i = 0; i < bytes; i += 4096) own[i] = byte_of(group.rank(), 0, i);
-    require(group.all_gather(own, all.data(), bytes));
-    for (std::size_t r = 0; r < ranks; ++r)
-        for (std::size_t i = 0; i < bytes; i += 4096)
-            check(all[r * bytes + i] == byte_of(static_cast<int>(r), 0, i), "large all_gather", i);
-    std::vector<unsigned char> received(ranks * bytes);
-    require(group.all_to_all(all.data(), received.data(), bytes));
-    for (std::size_t r = 0; r < ranks; ++r)
-        for (std::size_t i = 0; i < bytes; i += 4096)
-            check(received[r * bytes + i] == byte_of(group.rank(), 0, i), "large all_to_all", i);
-    require(group.broadcast(received.data(), bytes, 1));
-    check(received[bytes - 4097] == byte_of(1, 0, bytes - 4097), "large broadcast", bytes);
+    check(group.waits().count() == 0, "nothing under way", 0);
+    check((group.messages() > 30) == (group.size() > 1), "collectives counted", group.messages());
     std::printf("rank %d of %d is right\n", group.rank(), group.size());
     return 0;
 }
@@ -238,11 +204,10 @@ int main(int count, char** arguments) {
     const int number = count > 2 ? std::atoi(arguments[2]) : 0;
     const auto group = require(comm::open_group());
     if (what == "exchanges") return exchanges(*group, number);
-    if (what == "large") return large(*group);
     if (what == "endless") return endless(*group, number);
     if (what == "paused") return paused(*group, number);
     if (what == "leaving") return leaving(*group);
     if (what == "bench") return bench(*group);
-    std::fprintf(stderr, "rank_program exchanges [LOCAL] | large | endless MS | paused MS | leaving | bench\n");
+    std::fprintf(stderr, "rank_program exchanges [LOCAL] | endless MS | paused MS | leaving | bench\n");
     return 2;
 }
