@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 
 #include "base/processors.h"
+#include "base/split.h"
 
 namespace millrace::comm {
 namespace {
@@ -45,8 +45,8 @@ base::Result<const MpiTable*> load_plugin() {
     // Global: Open MPI loads parts of itself that look for its symbols.
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) return base::Error{fmt::format("cannot be loaded ({}); {}", dlerror(), kMpiRemedy), path};
-    const auto entry = reinterpret_cast<decltype(&millrace_mpi_table)>(dlsym(library, kMpiEntry));
-    if (entry == nullptr || entry()->version != kMpiTableVersion)
+    const auto entry = reinterpret_cast<decltype(&millrace_mpi_table_3)>(dlsym(library, kMpiEntry));
+    if (entry == nullptr)
         return base::Error{"is of another version than this program; take the one that was built with it", path};
     return entry();
 }
@@ -152,9 +152,8 @@ base::Result<std::unique_ptr<Group>> open_group() {
 
 std::string device_of_rank(const char* visible, int gpus, int local_rank) {
     std::vector<std::string> devices;
+    if (visible != nullptr) devices = base::split(visible, ',');
     for (int gpu = 0; visible == nullptr && gpu < gpus; ++gpu) devices.push_back(std::to_string(gpu));
-    std::istringstream list(visible != nullptr ? visible : "");
-    for (std::string device; std::getline(list, device, ',');) devices.push_back(device);
     return devices.empty() ? std::string() : devices[static_cast<std::size_t>(local_rank) % devices.size()];
 }
 

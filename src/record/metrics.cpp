@@ -135,19 +135,17 @@ base::Result<EventWriter> EventWriter::open(const io::Path& path, const base::Cl
 }
 
 base::Status EventWriter::append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields) {
-    if (!stream_) return base::ok();
     const std::lock_guard lock(*mutex_);
     const double time = std::chrono::duration<double>(clock_->wall().time_since_epoch()).count();
     std::vector<Metric> row{
         {"time", std::round(time * 1000) / 1000}, {"kind", std::string(kind)}, {"text", std::string(text.substr(0, kTextCap))}};
     row.insert(row.end(), fields.begin(), fields.end());
-    return stream_->append(row);
+    return stream_.append(row);
 }
 
 base::Status EventWriter::sync() {
-    if (!stream_) return base::ok();
     const std::lock_guard lock(*mutex_);
-    return stream_->sync();
+    return stream_.sync();
 }
 
 bool has_event(const io::Path& folder, std::string_view kind) {

@@ -73,19 +73,16 @@ public:
     /// Opens or creates the stream and goes on at its end. `clock` gives the time of each event.
     static base::Result<EventWriter> open(const io::Path& path, const base::Clock& clock = base::SteadyClock::shared());
 
-    /// Takes events and keeps none: of a process that writes no run.
-    static EventWriter to_nowhere() { return EventWriter(std::nullopt, base::SteadyClock::shared()); }
-
     /// `kind` is a word for programs ("started", "checkpoint", "warning"), `text` is for people, cut at 16 KiB. `fields`
     /// are not named time, kind or text. Lines are in the order of their times.
     base::Status append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields = {});
     base::Status sync();
 
 private:
-    EventWriter(std::optional<MetricsWriter> stream, const base::Clock& clock)
+    EventWriter(MetricsWriter stream, const base::Clock& clock)
         : stream_(std::move(stream)), clock_(&clock), mutex_(std::make_unique<std::mutex>()) {}
 
-    std::optional<MetricsWriter> stream_;
+    MetricsWriter stream_;
     const base::Clock* clock_;
     std::unique_ptr<std::mutex> mutex_;  ///< guards the stream
 };

@@ -80,7 +80,7 @@ base::Status Checkpoints::save(const std::vector<bool>& best, io::CheckpointKind
         if (then == IfUnsaved::fails) return saved.error();
         if (parts_.store == nullptr) return base::ok();
         MILLRACE_LOG(warn, "{}\ntraining goes on; the next checkpoint tries again", saved.error().text());
-        (void)parts_.events.append("checkpoint_failed", saved.error().text(), {{"step", step}});
+        (void)parts_.events->append("checkpoint_failed", saved.error().text(), {{"step", step}});
         return base::ok();
     }
     saved_step_ = checkpoint.step;
@@ -94,10 +94,10 @@ base::Status Checkpoints::write(const io::Checkpoint& checkpoint, bool is_best, 
             written = saved.error();
         } else {
             MILLRACE_LOG(performance, "saved {} ({} bytes)", saved->folder.string(), saved->bytes);
-            (void)parts_.events.append("checkpoint", fmt::format("saved {}", saved->folder.filename().string()),
-                                       {{"step", static_cast<std::int64_t>(checkpoint.step)},
-                                        {"bytes", static_cast<std::int64_t>(saved->bytes)},
-                                        {"best", is_best}});
+            (void)parts_.events->append("checkpoint", fmt::format("saved {}", saved->folder.filename().string()),
+                                        {{"step", static_cast<std::int64_t>(checkpoint.step)},
+                                         {"bytes", static_cast<std::int64_t>(saved->bytes)},
+                                         {"best", is_best}});
         }
     }
     return loop_.ranks().world().agree(written);

@@ -21,8 +21,8 @@ public:
         Selection& selection;
         Patience& patience;
         const DomainScores& domains;
-        RunLog* log;  ///< null with `store`
-        record::EventWriter& events;
+        RunLog* log;                  ///< null with `store`
+        record::EventWriter* events;  ///< null with `store`
         const base::Clock& clock;
         const std::atomic<std::uint32_t>* saves;  ///< saves and goes on whenever it grows; may be null
     };

@@ -243,12 +243,9 @@ base::Status Engine::measure_messages(const RunSettings& settings) {
     double all = 0, messages = 0;
     for (const tape::KernelTime& kernel : times) {
         all += kernel.microseconds;
-        if (kernel.text.starts_with(ops::reduce::kDef.name) || kernel.text.starts_with(ops::gather_parts::kDef.name))
-            messages += kernel.microseconds;
+        if (kernel.text.starts_with(ops::exchange::kDef.name)) messages += kernel.microseconds;
     }
-    const double share = all > 0 ? messages / all : 0;
-    MILLRACE_LET(shares, group_->all_of(share));
-    message_share_ = shares.front();
+    message_share_ = all > 0 ? messages / all : 0;
     start_afresh(settings);
     return backend_->check();
 }

@@ -66,11 +66,13 @@ std::vector<T> part_of(const std::vector<T>& all, int first, int count) {
 
 }  // namespace
 
+Ranks::Ranks(comm::Group& world, const base::Recipe& recipe)
+    : world_(world),
+      watchdog_(world, std::chrono::duration_cast<std::chrono::milliseconds>(recipe.duration("parallel.timeout"))),
+      members_(static_cast<int>(recipe.integer("members"))) {}
+
 base::Result<std::unique_ptr<Ranks>> Ranks::open(comm::Group& world, const base::Recipe& recipe) {
-    std::unique_ptr<Ranks> ranks(new Ranks(world));
-    const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(recipe.duration("parallel.timeout"));
-    ranks->watchdog_ = std::make_unique<comm::Watchdog>(world, timeout);
-    ranks->members_ = static_cast<int>(recipe.integer("members"));
+    std::unique_ptr<Ranks> ranks(new Ranks(world, recipe));
     const auto groups = groups_of(recipe, world.size());
     MILLRACE_TRY(world.agree(groups));
     MILLRACE_TRY(ranks->all_equal(base::version(), "version of millrace"));

@@ -36,7 +36,7 @@ public:
     [[nodiscard]] int first() const { return across_->rank() * own(); }
     /// "4: 2 groups of members, 2 ranks each share the rows", for people; empty: one process.
     [[nodiscard]] std::string text() const;
-    [[nodiscard]] comm::Watchdog& watchdog() { return *watchdog_; }
+    [[nodiscard]] comm::Watchdog& watchdog() { return watchdog_; }
 
     /// The part of this rank's members. A checkpoint of one member stays whole.
     [[nodiscard]] base::Result<base::Recipe> own_part(const base::Recipe& recipe) const;
@@ -62,13 +62,13 @@ public:
     base::Status all_equal(const std::string& text, const char* what) const;
 
 private:
-    explicit Ranks(comm::Group& world) : world_(world) {}
+    Ranks(comm::Group& world, const base::Recipe& recipe);
 
     comm::Group& world_;
     std::unique_ptr<comm::Group> data_;
     std::unique_ptr<comm::Group> across_;  ///< one rank of each group of members, those with equal rows
-    std::unique_ptr<comm::Watchdog> watchdog_;
-    int members_ = 1;
+    comm::Watchdog watchdog_;
+    const int members_;
     std::vector<std::vector<std::byte>> received_;  ///< of all_weights()
 };
 

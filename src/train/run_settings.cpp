@@ -153,7 +153,7 @@ base::Status check_batch_rows(const base::Recipe& recipe, const RunSettings& set
     const bool split = recipe.integer("train.micro_batch") > 0;
     const char* key = split ? "train.micro_batch" : "train.batch";
     const auto batch = static_cast<std::int32_t>(recipe.integer(key));
-    const auto parts = split ? 1 : static_cast<std::int32_t>(settings.ranks.rank.world);
+    const auto parts = split ? 1 : static_cast<std::int32_t>(settings.ranks.world);
     const auto fits = [&](std::int32_t whole) {
         const std::int32_t rows = whole / parts;
         if (whole % parts != 0 || rows == 0 || rows > training_samples) return false;

@@ -56,7 +56,7 @@ struct RunSettings {
     TelemetrySettings telemetry;
 
     /// Rows that a rank has of a batch.
-    [[nodiscard]] std::int32_t rank_rows() const { return batch / static_cast<std::int32_t>(ranks.rank.world); }
+    [[nodiscard]] std::int32_t rank_rows() const { return batch / static_cast<std::int32_t>(ranks.world); }
 };
 
 /// Writes the hyper-parameters into every member's state; identity and progress stay.

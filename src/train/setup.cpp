@@ -1,12 +1,14 @@
 #include "train/setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 
 #include "base/log.h"
 #include "base/processors.h"
+#include "base/split.h"
 #include "base/units.h"
 #include "data/forms.h"
 #include "data/load.h"
@@ -79,8 +81,8 @@ struct Request {
 /// The rows of a step are those of all ranks.
 base::Status share_rows(const base::Recipe& recipe, Ranks& ranks, RunSettings& settings, std::int32_t micro_batch) {
     const std::int32_t world = ranks.data().size();
-    const base::Rank rank{static_cast<std::uint32_t>(ranks.data().rank()), static_cast<std::uint32_t>(world)};
-    settings.ranks = {rank, recipe.text("parallel.order") == "fast"};
+    settings.ranks = {static_cast<std::uint32_t>(ranks.data().rank()), static_cast<std::uint32_t>(world),
+                      recipe.text("parallel.order") == "fast"};
     if (settings.batch % world != 0)
         return recipe.bad("train.batch", fmt::format("train.batch = {} is that of all ranks, and {} share it; {} would be right",
                                                      settings.batch, world, (settings.batch + world - 1) / world * world));
@@ -93,6 +95,19 @@ base::Status share_rows(const base::Recipe& recipe, Ranks& ranks, RunSettings& s
     if (micro_batch > 0 && own % micro_batch != 0 && ranks.leads())
         MILLRACE_LOG(warn, "micro-batches of {} rows do not fit {} ranks: bits differ from here on", micro_batch, world);
     return base::ok();
+}
+
+/// On GPUs some forms are chosen by timing: where none are given rank 0 does so, by itself, and all take what it has.
+base::Result<std::vector<std::string>> forms_of_all(const base::Recipe& recipe, ops::DeviceKind device,
+                                                    const SetUpOptions& given) {
+    std::vector<std::string> forms;
+    if (given.ranks->leads() && device == ops::DeviceKind::cuda && given.forms.empty()) {
+        const auto rows = static_cast<std::int32_t>(recipe.integer("train.batch")) / given.ranks->data().size();
+        if (auto setup = set_up(recipe, true, {.adapt = given.adapt, .micro_batch = rows, .stored = given.stored}); setup.ok())
+            forms = setup->engine->backend().forms();
+    }
+    MILLRACE_LET(texts, given.ranks->world().all_lists(fmt::format("{}", fmt::join(forms, "\n"))));
+    return texts.front().empty() ? std::vector<std::string>{} : base::split(texts.front(), '\n');
 }
 
 /// `loading` is chosen where it has no reason yet; `no_room` becomes true when everything was right but the memory.
@@ -179,10 +194,14 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetU
     ops::BackendOptions options = models::backend_options(recipe, device, precision);
     options.forms.insert(options.forms.end(), given.forms.begin(), given.forms.end());
     if (given.ranks != nullptr) {
-        if (given.ranks->shares_rows()) options.group = &given.ranks->data();
         // Where a backend opens, ranks wait for each other.
         MILLRACE_TRY(given.ranks->world().agree(base::ok()));
         MILLRACE_TRY(given.ranks->all_equal(ops::name_of(device), "device"));
+        if (given.ranks->shares_rows()) {
+            options.group = &given.ranks->data();
+            MILLRACE_LET(forms, forms_of_all(recipe, device, given));
+            options.forms.insert(options.forms.end(), forms.begin(), forms.end());
+        }
     }
     MILLRACE_LET(backend, ops::make_backend(device, options));
     if (recipe.text("data.mode") == "stream" && !data::can_stream(family->data))

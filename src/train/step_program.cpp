@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "base/rank.h"
 #include "ops/parts/parts.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/step/step.h"
@@ -31,9 +30,9 @@ namespace {
 /// of a step in several micro-batches, on this rank or on many.
 class StepParts {
 public:
-    /// Begins a step of `rows` on rank `rank`: appends what clears the sums. `builder` outlives it.
-    StepParts(tape::Builder& builder, const StepRows& rows, base::Rank rank)
-        : builder_(builder), rank_(rank), parts_(rows.parts()), own_(rank.share(rows.parts())) {
+    /// Begins a step of `rows` on one of `ranks`: appends what clears the sums. `builder` outlives it.
+    StepParts(tape::Builder& builder, const StepRows& rows, const StepRanks& ranks)
+        : builder_(builder), ranks_(ranks), parts_(rows.parts()), own_(ranks.share(rows.parts())) {
         const auto clear = [&](const tensor::View& view, double value) {
             append(&ops::fill::kDef, ops::FillParams{value}, {view});
         };
@@ -44,7 +43,7 @@ public:
         if (own_ > 1) clear(sums_ = builder.buffer(1, 1, gradients.cols, gradients.dtype, tape::Role::gradient, "sums"), 0);
         const std::int32_t words = ops::part_words(moved_.present() ? moved_.cols : 0);
         // Equally many rows on all ranks, that of the first rank, which never has fewer.
-        const std::int32_t most = base::Rank{0, rank.world}.share(parts_);
+        const std::int32_t most = StepRanks{0, ranks.world}.share(parts_);
         table_ = builder.buffer(1, most, words, tensor::DType::i32, tape::Role::scratch, "parts");
         clear(table_, 0);
     }
@@ -53,21 +52,19 @@ public:
     void end_micro_batch(const ops::MicroEndParams& micro) {
         const tape::Store& store = builder_.store();
         if (sums_.present()) append(&ops::add_part::kDef, ops::AddPartParams{}, {store.gradient_arena(), sums_});
-        append(&ops::part_end::kDef, ops::PartEndParams{micro, rank_.rank}, {store.state(), moved_, table_});
+        append(&ops::part_end::kDef, ops::PartEndParams{micro, ranks_.rank}, {store.state(), moved_, table_});
     }
 
-    /// Behind the last one: the step's gradients, sums and the statistics that were moved, of all ranks. by_library:
-    /// ReduceParams.
-    void finish(bool by_library, const std::vector<tape::Builder::Moved>& moved) {
+    /// Behind the last one: the step's gradients, sums and the statistics that were moved, of all ranks.
+    void finish(const std::vector<tape::Builder::Moved>& moved) {
         const tape::Store& store = builder_.store();
         tensor::View all = table_;
-        if (rank_.world > 1) {
-            append(&ops::reduce::kDef, ops::ReduceParams{by_library}, {store.gradient_arena()});
-            all = builder_.buffer(1, static_cast<std::int32_t>(rank_.world) * table_.rows, table_.cols, table_.dtype,
+        if (ranks_.world > 1) {
+            all = builder_.buffer(1, static_cast<std::int32_t>(ranks_.world) * table_.rows, table_.cols, table_.dtype,
                                   tape::Role::scratch, "all parts");
-            append(&ops::gather_parts::kDef, ops::GatherPartsParams{}, {table_, all});
+            append(&ops::exchange::kDef, ops::ExchangeParams{ranks_.by_library}, {store.gradient_arena(), table_, all});
         }
-        ops::FoldParams fold{static_cast<std::uint32_t>(parts_), rank_.world};
+        ops::FoldParams fold{static_cast<std::uint32_t>(parts_), ranks_.world};
         append(&ops::fold_sums::kDef, fold, {all, store.state()});
         for (const tape::Builder::Moved& statistic : moved) {
             fold.offset = static_cast<std::uint32_t>(statistic.offset);
@@ -83,7 +80,7 @@ private:
     }
 
     tape::Builder& builder_;
-    const base::Rank rank_;
+    const StepRanks ranks_;
     const std::int32_t parts_;  ///< of the step
     const std::int32_t own_;    ///< of this rank
     tensor::View sums_;         ///< of gradients; absent with one micro-batch at most
@@ -106,12 +103,11 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
                                   const optim::OptimizerSettings& settings, const StepRows& rows, models::Outputs* outputs,
                                   int memory_level, const StepRanks& ranks) {
     MILLRACE_ASSERT(rows.total() > 0, "a step without rows");
-    const base::Rank rank = ranks.rank;
-    const StepRows own = rows.of(rank);
-    const auto size = static_cast<std::uint32_t>(rows.rows), first = own.parts() > 0 ? rank.rank * size : 0;
-    ops::MicroEndParams end{size, static_cast<std::uint32_t>(source.samples(data::Part::train)), true, rank.world};
+    const StepRows own = rows.of(ranks);
+    const auto size = static_cast<std::uint32_t>(rows.rows), first = own.parts() > 0 ? ranks.rank * size : 0;
+    ops::MicroEndParams end{size, static_cast<std::uint32_t>(source.samples(data::Part::train)), true, ranks.world};
     end.parts = static_cast<std::uint32_t>(rows.parts());
-    const std::uint32_t last = own.parts() == 0 ? 0 : rank.rank + static_cast<std::uint32_t>(own.parts() - 1) * rank.world;
+    const std::uint32_t last = own.parts() == 0 ? 0 : ranks.rank + static_cast<std::uint32_t>(own.parts() - 1) * ranks.world;
     end.last = static_cast<std::uint32_t>(rows.total()) - last * size;
 
     tape::BuildOptions options;
@@ -120,9 +116,9 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     tape::Builder builder(store, options);
     // While the position is still that of the step.
     if (rows.parts() > 1) model.append_loss_totals(builder, source, static_cast<std::int32_t>(rows.total()));
-    optim::append_step_begin(builder, rank.rank, first);
+    optim::append_step_begin(builder, ranks.rank, first);
     std::optional<StepParts> parts;
-    if (rows.parts() > 1 || rank.world > 1) parts.emplace(builder, rows, rank);
+    if (rows.parts() > 1 || ranks.world > 1) parts.emplace(builder, rows, ranks);
     builder.close_section();
 
     const auto end_micro_batch = [&] {
@@ -145,9 +141,7 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     append_micro_batches(own.tail, 1);
 
     if (own.parts() == 0) builder.append(record_of(&ops::micro_end::kDef, end, "step", {store.state()}));
-    if (parts)
-        parts->finish(ranks.by_library,
-                      own.parts() > 0 ? builder.moved_statistics() : moved_elsewhere(store, model, source, rows));
+    if (parts) parts->finish(own.parts() > 0 ? builder.moved_statistics() : moved_elsewhere(store, model, source, rows));
     model.append_before_update(builder);
     optim::append_update(builder, settings);
     builder.close_section();

@@ -4,13 +4,23 @@
 
 #include <cstdint>
 
-#include "base/rank.h"
 #include "data/batch_source.h"
 #include "models/model.h"
 #include "optim/settings.h"
 #include "tape/builder.h"
 
 namespace millrace::train {
+
+/// Who computes a step: micro-batch m is done by rank m mod world.
+struct StepRanks {
+    std::uint32_t rank = 0, world = 1;
+    bool by_library = false;  ///< gradients are added in the order of the library, not of the ranks
+
+    /// Of `count` micro-batches, those of this rank.
+    [[nodiscard]] std::int32_t share(std::int32_t count) const {
+        return (count + static_cast<std::int32_t>(world - 1 - rank)) / static_cast<std::int32_t>(world);
+    }
+};
 
 /// The rows of one step: `full` micro-batches of `rows` rows, then one of `tail` rows (0: none).
 struct StepRows {
@@ -19,7 +29,9 @@ struct StepRows {
     [[nodiscard]] std::int64_t total() const { return std::int64_t{rows} * full + tail; }
     [[nodiscard]] std::int32_t parts() const { return full + (tail > 0 ? 1 : 0); }
     /// Those of one rank.
-    [[nodiscard]] StepRows of(base::Rank rank) const { return {rows, rank.share(full), rank.does(full) ? tail : 0}; }
+    [[nodiscard]] StepRows of(const StepRanks& ranks) const {
+        return {rows, ranks.share(full), static_cast<std::uint32_t>(full) % ranks.world == ranks.rank ? tail : 0};
+    }
     friend bool operator==(const StepRows&, const StepRows&) = default;
 };
 
@@ -32,12 +44,6 @@ struct EpochSteps {
     [[nodiscard]] std::int32_t count() const { return regular + (last.total() > 0 ? 1 : 0); }
 };
 EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t accumulation);
-
-/// Who computes a step: micro-batch m is done by rank m mod world.
-struct StepRanks {
-    base::Rank rank;
-    bool by_library = false;  ///< gradients are added in the order of the library, not of the ranks
-};
 
 /// loss totals, step_begin | micro-batch, repeated | shorter micro-batch | parts, grad_norm, optimizer, metrics_push. `rows` are
 /// those of all ranks. Every micro-batch weighs its rows over the rows of the step, so that a remainder counts neither more nor

@@ -69,12 +69,13 @@ base::Status StructureChanges::on_step_begin(std::uint64_t done) {
         parts_.family.structure.propose(operation, engine.model(), engine.store(), parts_.recipe);
     const auto report = [&](std::string_view outcome, const std::string& text, double before, double after) {
         MILLRACE_LOG(info, "step {}: {} {}: {}", done, operation, outcome, text);
-        (void)parts_.events.append("structure", text,
-                                   {{"step", static_cast<std::int64_t>(done)},
-                                    {"operation", operation},
-                                    {"outcome", std::string(outcome)},
-                                    {"loss_before", before},
-                                    {"loss_after", after}});
+        if (parts_.events == nullptr) return;
+        (void)parts_.events->append("structure", text,
+                                    {{"step", static_cast<std::int64_t>(done)},
+                                     {"operation", operation},
+                                     {"outcome", std::string(outcome)},
+                                     {"loss_before", before},
+                                     {"loss_after", after}});
     };
     const double nothing = std::numeric_limits<double>::quiet_NaN();
     if (change.settings.empty()) {

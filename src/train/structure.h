@@ -36,7 +36,7 @@ public:
         StructureSettings settings;
         SourceAdapter adapt;  ///< as the engine was set up with, like what follows
         data::StoredData stored;
-        record::EventWriter& events;
+        record::EventWriter* events;  ///< null where another rank writes
     };
     /// All references are borrowed.
     explicit StructureChanges(Parts parts) : parts_(std::move(parts)) {}

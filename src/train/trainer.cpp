@@ -89,7 +89,6 @@ public:
 private:
     base::Status take_lock();
     base::Status find_initial_weights();
-    base::Result<std::vector<std::string>> forms_of_all() const;
     base::Status prepare();
     base::Status load();
     base::Status open_directory();
@@ -115,8 +114,7 @@ private:
 
 /// With `directory` as rank 0, which alone writes; without it what decides, as on rank 0, and what gives weights to it.
 base::Result<RunResult> Training::run_in(record::RunDirectory* directory) {
-    record::EventWriter nowhere = record::EventWriter::to_nowhere();
-    record::EventWriter& events = directory != nullptr ? directory->events() : nowhere;
+    record::EventWriter* const events = directory != nullptr ? &directory->events() : nullptr;
     const io::Path folder = directory != nullptr ? directory->held().path() : io::Path();
     std::optional<io::CheckpointStore> checkpoints;
     std::unique_ptr<Telemetry> telemetry;
@@ -128,7 +126,7 @@ base::Result<RunResult> Training::run_in(record::RunDirectory* directory) {
         std::unique_ptr<sense::Source> source;
         if (setup_.settings.telemetry.interval.count() > 0)
             source = request_.machine ? request_.machine() : sense::open_machine(sense::machine_options());
-        MILLRACE_SET(telemetry, Telemetry::start(setup_.settings.telemetry, folder, std::move(source), events, clock_));
+        MILLRACE_SET(telemetry, Telemetry::start(setup_.settings.telemetry, folder, std::move(source), *events, clock_));
     }
     Loop loop(setup_, state_, out_.string(), request_.stop, clock_, ranks_);
     MILLRACE_LET(family, models::find_family(setup_.settings.model));
@@ -176,24 +174,8 @@ base::Status Training::find_initial_weights() {
     return base::ok();
 }
 
-/// On GPUs some forms are chosen by timing: rank 0 does so, by itself, and all take what it has.
-base::Result<std::vector<std::string>> Training::forms_of_all() const {
-    const auto device = choose_device(recipe_.text("device"));
-    std::string forms;
-    // Without a device there is an error to come, which set_up() gives.
-    if (ranks_.leads() && ranks_.shares_rows() && device.ok() && *device == ops::DeviceKind::cuda) {
-        const auto rows = static_cast<std::int32_t>(recipe_.integer("train.batch")) / ranks_.data().size();
-        if (auto own = ranks_.own_part(recipe_); own.ok())
-            if (auto setup = set_up(*own, true, {.adapt = request_.adapt_source, .micro_batch = rows}); setup.ok())
-                forms = fmt::format("{}", fmt::join(setup->engine->backend().forms(), "\n"));
-    }
-    MILLRACE_LET(texts, ranks_.world().all_lists(forms));
-    return texts.front().empty() ? std::vector<std::string>{} : base::split(texts.front(), '\n');
-}
-
 /// Everything that may be wrong with a recipe or its data. Ranks agree once within it, before they open their devices.
 base::Status Training::prepare() {
-    if (!request_.resume) MILLRACE_SET(standing_.state.forms, forms_of_all());
     if (request_.resume) {
         auto found = stand_of(request_.out, recipe_);
         if (!found.ok())
@@ -211,8 +193,9 @@ base::Status Training::prepare() {
     MILLRACE_TRY(read_structure(recipe_, *family));
     MILLRACE_LET(own, ranks_.own_part(recipe_));
     // The same split and forms as before, even if more memory is free or others are faster now: these round differently.
-    MILLRACE_SET(setup_, set_up(own, true,
-                                {request_.adapt_source, standing_.state.micro_batch, stored_, true, standing_.state.forms, &ranks_}));
+    MILLRACE_SET(
+        setup_,
+        set_up(own, true, {request_.adapt_source, standing_.state.micro_batch, stored_, true, standing_.state.forms, &ranks_}));
     return base::ok();
 }
 

@@ -86,7 +86,6 @@ public:
 
 private:
     static constexpr MpiTable kTable = {
-        .version = kMpiTableVersion,
         .barrier = [](int) -> const char* {
             for (;;) std::this_thread::sleep_for(1s);
         },

@@ -85,22 +85,16 @@ void add_part_cases(std::vector<OpCase>& cases) {
         cases.push_back(fold("more_ranks_than_parts", 1, 1, 130, {2, 4, 0, 0.1f}, 1, sums));
     }
     for (const int count : {1, 1031, 70001}) cases.push_back(add(2, count));
-    OpCase reduced;
-    reduced.name = "reduce/alone";
-    reduced.op = &reduce::kDef;
-    reduced.params = ReduceParams{};
-    reduced.members = 2;
-    reduced.slot(reduce::data, Element::stat, 2, 1, 1, 37, uniform(-1, 1));
-    cases.push_back(reduced);
-    OpCase gathered;
-    gathered.name = "gather_parts/alone";
-    gathered.op = &gather_parts::kDef;
-    gathered.params = GatherPartsParams{};
-    gathered.members = 2;
-    gathered.splits = false;
-    gathered.slot(gather_parts::table, Element::i32, 2, 1, 3, 12, integers(-9, 9));
-    gathered.slot(gather_parts::all, Element::i32, 2, 1, 3, 12, poison());
-    cases.push_back(gathered);
+    OpCase exchanged;
+    exchanged.name = "exchange/alone";
+    exchanged.op = &exchange::kDef;
+    exchanged.params = ExchangeParams{};
+    exchanged.members = 2;
+    exchanged.splits = false;
+    exchanged.slot(exchange::gradients, Element::stat, 2, 1, 1, 37, uniform(-1, 1));
+    exchanged.slot(exchange::table, Element::i32, 2, 1, 3, 12, integers(-9, 9));
+    exchanged.slot(exchange::all, Element::i32, 2, 1, 3, 12, poison());
+    cases.push_back(exchanged);
 }
 
 }  // namespace millrace::ops::cases

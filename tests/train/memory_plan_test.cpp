@@ -25,7 +25,6 @@ public:
 
 private:
     static constexpr comm::MpiTable kTable = {
-        .version = comm::kMpiTableVersion,
         .all_gather = [](int, const void* send, void* receive, std::size_t) -> const char* {
             const std::int64_t all[] = {std::int64_t{64} << 20, *static_cast<const std::int64_t*>(send), 0};
             std::ranges::copy(all, static_cast<std::int64_t*>(receive));

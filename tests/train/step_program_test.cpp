@@ -112,12 +112,12 @@ struct Course {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> parts;
     ops::MemberState end;
 };
-Course course_of(const StepRows& rows, base::Rank rank, std::uint32_t position) {
+Course course_of(const StepRows& rows, const StepRanks& ranks, std::uint32_t position) {
     testing::Rig rig;
     data::ResidentSamples source(testing::tiny_set(100, 20));
     models::Baseline model(small(0));
     EXPECT_TRUE(rig.start(model, source, {1}).ok());
-    tape::Builder built = build_training_step(*rig.store, model, source, rig.settings, rows, nullptr, 0, {rank});
+    tape::Builder built = build_training_step(*rig.store, model, source, rig.settings, rows, nullptr, 0, ranks);
     Course course;
     ops::MemberState state;
     state.position = position;

@@ -141,8 +141,8 @@ const char* close() {
 }  // namespace
 }  // namespace millrace::comm
 
-extern "C" __attribute__((visibility("default"))) const millrace::comm::MpiTable* millrace_mpi_table() {
+extern "C" __attribute__((visibility("default"))) const millrace::comm::MpiTable* millrace_mpi_table_3() {
     using namespace millrace::comm;
-    static const MpiTable table = {kMpiTableVersion, open, all_to_all, all_gather, barrier, all_reduce, split, close};
+    static const MpiTable table = {open, all_to_all, all_gather, barrier, all_reduce, split, close};
     return &table;
 }

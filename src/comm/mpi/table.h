@@ -5,8 +5,7 @@
 
 namespace millrace::comm {
 
-constexpr int kMpiTableVersion = 3;
-constexpr const char* kMpiEntry = "millrace_mpi_table";
+constexpr const char* kMpiEntry = "millrace_mpi_table_3";  ///< with the number of the table's form
 
 struct MpiPlace {
     int rank, size, local_rank, local_size;
@@ -17,7 +16,6 @@ constexpr int kAllRanks = 0;
 /// Each returns null, or a text that says what failed and lasts until the next call. Sizes and aliases as in comm/group.h;
 /// `ranks` is a communicator: kAllRanks, or one that split() gave.
 struct MpiTable {
-    int version = 0;
     const char* (*open)(MpiPlace* place) = nullptr;
     const char* (*all_to_all)(int ranks, const void* send, void* receive, std::size_t bytes_each) = nullptr;
     const char* (*all_gather)(int ranks, const void* send, void* receive, std::size_t bytes_each) = nullptr;
@@ -31,4 +29,4 @@ struct MpiTable {
 
 }  // namespace millrace::comm
 
-extern "C" const millrace::comm::MpiTable* millrace_mpi_table();
+extern "C" const millrace::comm::MpiTable* millrace_mpi_table_3();

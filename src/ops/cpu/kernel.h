@@ -73,11 +73,12 @@ struct Context {
     ThreadPool pool;
     const SimdKernels& simd;
     Scratch scratch;
-    comm::Group* const group;               ///< BackendOptions::group
+    comm::Group alone;
+    comm::Group& group;                     ///< BackendOptions::group, or `alone`
     base::Status group_error = base::ok();  ///< the first of its calls since the last check
 
     Context(int threads, const SimdKernels& table, comm::Group* ranks = nullptr)
-        : pool(threads), simd(table), scratch(pool.threads()), group(ranks) {}
+        : pool(threads), simd(table), scratch(pool.threads()), group(ranks != nullptr ? *ranks : alone) {}
     void note(base::Status status) {
         if (!status.ok() && group_error.ok()) group_error = std::move(status);
     }

@@ -44,7 +44,7 @@ public:
     }
 
     base::Status start(const BackendOptions& options);
-    base::Status join(comm::Group& group);
+    base::Status join(comm::Group& group, const base::Status& started);
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cuda; }
     [[nodiscard]] std::string description() const override { return description_; }
     base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) override;
@@ -168,7 +168,8 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     return base::ok();
 }
 
-base::Status CudaBackend::join(comm::Group& group) {
+base::Status CudaBackend::join(comm::Group& group, const base::Status& started) {
+    MILLRACE_TRY(group.agree(started));
     MILLRACE_SET(nccl_, comm::Nccl::open(group));
     context_.nccl = nccl_.get();
     return base::ok();
@@ -333,12 +334,7 @@ base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& option
     auto backend = std::make_unique<CudaBackend>();
     base::Status started = cuda_available();
     if (started.ok()) started = backend->start(options);
-    if (options.group == nullptr || options.group->size() == 1) {
-        MILLRACE_TRY(std::move(started));
-    } else {
-        MILLRACE_TRY(options.group->agree(started));
-        MILLRACE_TRY(backend->join(*options.group));
-    }
+    MILLRACE_TRY(options.group == nullptr ? std::move(started) : backend->join(*options.group, started));
     return std::unique_ptr<Backend>(std::move(backend));
 }
 

@@ -85,30 +85,26 @@ KernelResult make_sum(cpu::Context& context, const Bound& bound) {
     });
 }
 
-/// Both leave their error with the context: Backend::check() gives it.
-KernelResult make_reduce_kernel(cpu::Context& context, const Bound& bound) {
-    if (context.group == nullptr) return cpu::make_kernel([]() noexcept {});
-    const tensor::Operand& data = bound[reduce::data];
-    const auto count = static_cast<std::size_t>(data.count());
-    if (bound.params<ReduceParams>().by_library)
-        return cpu::make_kernel(
-            [&context, data, count]() noexcept { context.note(context.group->all_reduce(data.at<float>(0), count)); });
-    auto sum = std::make_unique<comm::OrderedSum>(*context.group, count);
-    return cpu::make_kernel(
-        [&context, data, count, sum = std::move(sum)]() noexcept { context.note(sum->reduce(data.at<float>(0), count)); });
+base::Status gather_tables(comm::Group& group, const Bound& bound) {
+    const tensor::Operand &table = bound[exchange::table], &all = bound[exchange::all];
+    return group.all_gather(table.at<std::int32_t>(0), all.at<std::int32_t>(0),
+                            static_cast<std::size_t>(table.count()) * sizeof(std::int32_t));
 }
 
-void copy_table(const Bound& bound) {
-    const tensor::Operand& table = bound[gather_parts::table];
-    std::copy_n(table.at<std::int32_t>(0), table.count(), bound[gather_parts::all].at<std::int32_t>(0));
+void exchange_alone(const Bound& bound) {
+    comm::Group alone;
+    (void)gather_tables(alone, bound);
 }
 
-KernelResult make_gather(cpu::Context& context, const Bound& bound) {
-    if (context.group == nullptr) return cpu::make_kernel([b = bound]() noexcept { copy_table(b); });
-    return cpu::make_kernel([&context, b = bound]() noexcept {
-        const tensor::Operand &table = b[gather_parts::table], &all = b[gather_parts::all];
-        context.note(context.group->all_gather(table.at<std::int32_t>(0), all.at<std::int32_t>(0),
-                                               static_cast<std::size_t>(table.count()) * sizeof(std::int32_t)));
+/// Errors stay with the context: Backend::check() gives the first.
+KernelResult make_host_exchange(cpu::Context& context, const Bound& bound) {
+    const bool by_library = bound.params<ExchangeParams>().by_library;
+    const auto count = static_cast<std::size_t>(bound[exchange::gradients].count());
+    auto sum = std::make_unique<comm::OrderedSum>(context.group, by_library ? 0 : count);
+    return cpu::make_kernel([&context, b = bound, by_library, count, sum = std::move(sum)]() noexcept {
+        float* gradients = b[exchange::gradients].at<float>(0);
+        context.note(by_library ? context.group.all_reduce(gradients, count) : sum->reduce(gradients, count));
+        context.note(gather_tables(context.group, b));
     });
 }
 
@@ -116,8 +112,7 @@ KernelResult make_gather(cpu::Context& context, const Bound& bound) {
 
 MILLRACE_OPERATOR(part_end, Phase::optimizer, {"state", update}, {"running", update}, {"table", update});
 MILLRACE_OPERATOR(add_part, Phase::optimizer, {"gradients", update}, {"sums", update});
-MILLRACE_OPERATOR(reduce, Phase::optimizer, {"data", update});
-MILLRACE_OPERATOR(gather_parts, Phase::optimizer, {"table"}, {"all", write});
+MILLRACE_OPERATOR(exchange, Phase::optimizer, {"gradients", update}, {"table"}, {"all", write});
 MILLRACE_OPERATOR(fold_sums, Phase::optimizer, {"all"}, {"state", update});
 MILLRACE_OPERATOR(fold_running, Phase::optimizer, {"all"}, {"value", update});
 
@@ -132,14 +127,10 @@ void add_part::check(Checker& c) {
     c.params<AddPartParams>();
     c.require({gradients, sums}, stat, {k, 1, 1, cols});
 }
-void reduce::check(Checker& c) {
-    const auto [k, g, rows, cols] = c.shape(data);
-    c.params<ReduceParams>();
-    c.require({data}, stat, {k, 1, 1, cols});
-}
-void gather_parts::check(Checker& c) {
+void exchange::check(Checker& c) {
     const auto [k, g, rows, words] = c.shape(table);
-    c.params<GatherPartsParams>();
+    c.params<ExchangeParams>();
+    c.require({gradients}, stat, {k, 1, 1, c.shape(gradients).cols});
     c.require({table}, i32, {k, 1, rows, words}).require({all}, i32, {k, 1, c.shape(all).rows, words});
     c.that(rows > 0 && c.shape(all).rows % rows == 0, "all tables have equally many rows");
 }
@@ -166,7 +157,6 @@ MILLRACE_HOST_AT_ONCE(part_end, end_part);
 MILLRACE_HOST_AT_ONCE(fold_sums, sum_up);
 MILLRACE_HOST_AT_ONCE(fold_running, move_running);
 MILLRACE_HOST_KERNELS(add_part, sum_in_order(bound), make_sum(context, bound));
-MILLRACE_HOST_KERNELS(reduce, (void)bound, make_reduce_kernel(context, bound));
-MILLRACE_HOST_KERNELS(gather_parts, copy_table(bound), make_gather(context, bound));
+MILLRACE_HOST_KERNELS(exchange, exchange_alone(bound), make_host_exchange(context, bound));
 
 }  // namespace millrace::ops

@@ -101,14 +101,13 @@ void note(Context& c, base::Status status) {
     if (!status.ok() && c.group_error.ok()) (void)(c.group_error = std::move(status));
 }
 
-/// Equal pieces by all-to-all and all-gather; what is left over goes to every rank whole.
-KernelResult make_ordered_sum(Context& c, const Operand& data) {
+/// Equal pieces by all-to-all and all-gather; what is left over goes to every rank whole. Gives the memory that `steps` use.
+base::Result<DeviceTable> add_ordered_sum(Context& c, const Operand& data, Kernels& steps) {
     const int ranks = c.nccl->ranks();
     const std::int64_t piece = data.count() / ranks, left = data.count() % ranks;
     MILLRACE_LET(received, lend_table(c, static_cast<std::size_t>(ranks * std::max(piece, left)) * sizeof(float)));
     float *all = static_cast<float*>(data.data), *own = all + c.nccl->rank() * piece, *rest = all + ranks * piece;
     auto* from = static_cast<float*>(received);
-    Kernels steps;
     if (piece > 0) {
         const std::size_t bytes = static_cast<std::size_t>(piece) * sizeof(float);
         steps.push_back(make_kernel([&c, all, from, bytes] { note(c, c.nccl->all_to_all(all, from, bytes, c.stream)); }));
@@ -121,7 +120,7 @@ KernelResult make_ordered_sum(Context& c, const Operand& data) {
         steps.push_back(make_kernel([&c, rest, from, bytes] { note(c, c.nccl->all_gather(rest, from, bytes, c.stream)); }));
         steps.push_back(make_launch(c, sum_ranks_kernel, dim3(1), dim3(kThreads), 0, from, ranks, left, rest));
     }
-    return in_order(std::move(steps), received);
+    return received;
 }
 
 }  // namespace
@@ -151,23 +150,24 @@ KernelResult make_fold_running(Context& c, const Bound& b) {
                        Cells(b[fold_running::all], b.params<FoldParams>()), v, v.cols);
 }
 
-KernelResult make_reduce(Context& c, const Bound& b) {
-    if (c.nccl == nullptr) return make_kernel([] {});
-    const Operand& data = b[reduce::data];
-    if (!b.params<ReduceParams>().by_library) return make_ordered_sum(c, data);
-    return make_kernel([&c, to = static_cast<float*>(data.data), count = static_cast<std::size_t>(data.count())] {
-        note(c, c.nccl->all_reduce(to, count, c.stream));
-    });
-}
-
-KernelResult make_gather_parts(Context& c, const Bound& b) {
-    const Operand &table = b[gather_parts::table], &all = b[gather_parts::all];
+KernelResult make_exchange(Context& c, const Bound& b) {
+    const Operand &gradients = b[exchange::gradients], &table = b[exchange::table], &all = b[exchange::all];
     const auto bytes = static_cast<std::size_t>(table.count()) * sizeof(std::int32_t);
     if (c.nccl == nullptr)
         return make_kernel([&c, from = table.data, to = all.data, bytes] {
             (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c.stream);
         });
-    return make_kernel([&c, from = table.data, to = all.data, bytes] { note(c, c.nccl->all_gather(from, to, bytes, c.stream)); });
+    Kernels steps;
+    DeviceTable received;
+    const auto count = static_cast<std::size_t>(gradients.count());
+    if (b.params<ExchangeParams>().by_library)
+        steps.push_back(make_kernel(
+            [&c, to = static_cast<float*>(gradients.data), count] { note(c, c.nccl->all_reduce(to, count, c.stream)); }));
+    else
+        MILLRACE_SET(received, add_ordered_sum(c, gradients, steps));
+    steps.push_back(
+        make_kernel([&c, from = table.data, to = all.data, bytes] { note(c, c.nccl->all_gather(from, to, bytes, c.stream)); }));
+    return in_order(std::move(steps), received);
 }
 
 }  // namespace millrace::ops::cuda

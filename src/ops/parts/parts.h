@@ -32,17 +32,13 @@ namespace part_end { enum Slot { state, running, table, slots }; extern const Op
 struct AddPartParams {};
 namespace add_part { enum Slot { gradients, sums, slots }; extern const OpDef kDef; }
 
-/// reduce. data stat [K,1,1,P], neighbours in memory, becomes ((0 + x0) + x1) + ... over the ranks of the backend's group; by_library: in the order of its
-/// library. The reference has a group of one.
-struct ReduceParams { bool by_library = false; };
-namespace reduce { enum Slot { data, slots }; extern const OpDef kDef; }
-
-/// gather_parts. `all` i32 [K,1,world * parts,C] receives `table` i32 [K,1,parts,C] of all ranks, rank after rank.
-struct GatherPartsParams {};
-namespace gather_parts { enum Slot { table, all, slots }; extern const OpDef kDef; }
+/// exchange. gradients stat [K,1,1,P], neighbours in memory, become ((0 + x0) + x1) + ... over the ranks of the backend's group; by_library: in the order of
+/// its library. `all` i32 [K,1,world * parts,C] receives `table` i32 [K,1,parts,C] of all ranks, rank after rank. The reference has a group of one.
+struct ExchangeParams { bool by_library = false; };
+namespace exchange { enum Slot { gradients, table, all, slots }; extern const OpDef kDef; }
 
 /// fold_sums. loss, penalty, rows and correct of state become the sums over the first `count` micro-batches, in their order; nonfinite is set if one of theirs is.
-/// `all` as gather_parts leaves it, or the one table of world 1.
+/// `all` as exchange leaves it, or the one table of world 1.
 /// fold_running. value stat [K,G,1,C], elements [offset, offset + G * C) of what statistics moved by: for every micro-batch that moved one, value = (1 - momentum)
 /// * value + that.
 struct FoldParams { std::uint32_t count = 1, world = 1, offset = 0; float momentum = 0; };
