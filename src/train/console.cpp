@@ -135,19 +135,6 @@ std::string operators_text(const std::vector<tape::KernelTime>& times, std::uint
     return text;
 }
 
-/// Below a share of 30 % messages are not what a step waits for.
-static std::string ranks_text(const StartReport& report) {
-    constexpr double kMuch = 0.3;
-    std::string text = report.ranks;
-    if (!report.message_share) return text;
-    text += fmt::format("; messages take {:.0f} % of a step", 100 * *report.message_share);
-    if (*report.message_share > kMuch)
-        text +=
-            "\n        members over ranks (members = a multiple of the ranks) need no messages: one model for each rank in the "
-            "same time";
-    return text;
-}
-
 std::string epoch_text(const EpochReport& report, Detail detail) {
     std::string text = fmt::format("epoch {}/{}", report.epoch, report.epochs);
     if (!report.domain.empty()) text += fmt::format(" ({})", report.domain);
@@ -170,7 +157,7 @@ std::string start_text(const StartReport& report) {
                                    report.members > 1 ? fmt::format(", {} members", report.members) : "");
     if (!report.make.empty()) text += fmt::format("model   {}\n", report.make);
     text += fmt::format("data    {}\n", report.data);
-    if (!report.ranks.empty()) text += fmt::format("ranks   {}\n", ranks_text(report));
+    if (!report.ranks.empty()) text += fmt::format("ranks   {}\n", report.ranks);
     if (!report.loading.empty()) text += fmt::format("loading {}\n", report.loading);
     text += fmt::format("device  {}, {}\n", report.device, report.precision);
     text += fmt::format("memory  {}\n", report.memory);

@@ -235,7 +235,8 @@ base::Status Engine::capture_programs() {
 }
 
 /// One pass with every kernel timed: what it leaves behind is cleared before the run starts.
-base::Status Engine::measure_messages(const RunSettings& settings) {
+base::Result<double> Engine::measure_messages(const RunSettings& settings) {
+    MILLRACE_TRY(warm_up(settings));
     const Step& step = steps_[steps_[0].program ? 0 : 1];
     store_->initialize(std::vector<std::uint64_t>(static_cast<std::size_t>(members()), 1));
     step.program->run();
@@ -245,9 +246,9 @@ base::Status Engine::measure_messages(const RunSettings& settings) {
         all += kernel.microseconds;
         if (kernel.text.starts_with(ops::exchange::kDef.name)) messages += kernel.microseconds;
     }
-    message_share_ = all > 0 ? messages / all : 0;
     start_afresh(settings);
-    return backend_->check();
+    MILLRACE_TRY(backend_->check());
+    return all > 0 ? messages / all : 0;
 }
 
 base::Status Engine::add_phase_programs(bool capture) {

@@ -119,10 +119,8 @@ public:
     /// With a group every rank calls it, before anything else, once all have an engine: a run of the programs waits for the
     /// others. An error may leave them waiting.
     base::Status warm_up(const RunSettings& settings);
-    /// Every rank of the group calls it, before weights are loaded: runs two steps and starts afresh.
-    base::Status measure_messages(const RunSettings& settings);
-    /// Of the time of a regular step, what its messages took in a pass before the first step; nothing without ranks.
-    [[nodiscard]] std::optional<double> message_share() const { return message_share_; }
+    /// The same, before weights are loaded; runs two steps and starts afresh. What messages take of the time of a regular step.
+    base::Result<double> measure_messages(const RunSettings& settings);
     /// What computes with several rows of a batch at once (Builder::couple_rows), so that parts of a batch do not add up to it.
     [[nodiscard]] const std::vector<std::string>& row_couplings() const { return row_couplings_; }
     /// The arena's plan of the largest program and the programs by name, for the log.
@@ -192,8 +190,7 @@ private:
     bool class_reports_ = false, scores_macro_f1_ = false;
     comm::Group alone_;
     comm::Group* group_ = &alone_;  ///< EngineOptions::group, where that is not null
-    std::optional<double> message_share_;
-    std::array<Step, 2> steps_;  ///< the regular one and the last of an epoch
+    std::array<Step, 2> steps_;     ///< the regular one and the last of an epoch
     models::Outputs step_outputs_;
     std::array<Pass, data::kPartCount> passes_;
 };

@@ -27,11 +27,10 @@ struct StartReport {
     int members = 1;
     std::string device;  ///< "cpu: 2 threads, NEON"
     std::string precision;
-    std::string data;                     ///< "digits: 54000 to train on, 6000 to select, 10000 to test"
-    std::string memory;                   ///< what was planned
-    std::string ranks;                    ///< how they share the run; empty: one process
-    std::optional<double> message_share;  ///< Engine::message_share()
-    std::string loading;                  ///< how data comes to the device and why; empty where there is no choice
+    std::string data;     ///< "digits: 54000 to train on, 6000 to select, 10000 to test"
+    std::string memory;   ///< what was planned
+    std::string ranks;    ///< how they share the run; empty: one process
+    std::string loading;  ///< how data comes to the device and why; empty where there is no choice
     std::uint64_t steps_per_epoch = 0, total_steps = 0, first_step = 0;
     std::uint32_t epochs = 0;
     bool resumed = false;

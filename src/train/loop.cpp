@@ -106,8 +106,7 @@ StartReport Loop::start_report() {
     start.data = data_text(setup_.data, setup_.unit);
     for (const std::string& note : setup_.notes) start.data += "\n        " + note;
     start.memory = engine().memory_text();
-    start.ranks = ranks_.text();
-    start.message_share = engine().message_share();
+    start.ranks = setup_.ranks;
     start.loading = setup_.loading;
     start.steps_per_epoch = steps_per_epoch_;
     start.total_steps = ended_.empty() ? total_steps_ : step_;
@@ -248,19 +247,16 @@ base::Result<std::vector<Score>> Loop::evaluate(data::Part part, Engine& engine,
 /// Often enough to stop soon, seldom enough to cost nothing: rank 0 says at which step the next meeting is.
 base::Status Loop::meet() {
     const auto now = clock_.now();
-    std::uint64_t steps = 1;
-    if (step_ > met_step_ && now > met_at_) {
-        const double each = std::chrono::duration<double>(now - met_at_).count() / static_cast<double>(step_ - met_step_);
-        steps = static_cast<std::uint64_t>(std::clamp(kMeetingSeconds / each, 1.0, 2.0 * static_cast<double>(step_ - met_step_)));
-    }
+    const double seconds = std::chrono::duration<double>(now - met_at_).count(), done = static_cast<double>(step_ - met_step_);
+    const double steps = seconds > 0 ? std::clamp(done / seconds * kMeetingSeconds, 1.0, std::max(1.0, 2 * done)) : 1;
     met_at_ = now;
     met_step_ = step_;
     const Wishes own{stop_ != nullptr ? stop_->load() : 0, std::ranges::any_of(listeners_, &Listener::stop_requested),
-                     save_wish_ && save_wish_(), 0, step_ + steps};
+                     save_wish_ && save_wish_(), step_ + static_cast<std::uint64_t>(steps)};
     MILLRACE_LET(all, ranks_.world().all_of(own));
     agreed_.next = all.front().next;
     for (const Wishes& wishes : all) {
-        if (agreed_stop_ == 0) agreed_stop_ = wishes.signal;
+        if (agreed_stop_ == 0) agreed_stop_ = static_cast<int>(wishes.signal);
         agreed_.ends |= wishes.ends;
         agreed_.saves |= wishes.saves;
     }

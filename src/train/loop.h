@@ -68,7 +68,7 @@ private:
     [[nodiscard]] bool stop_requested();
     /// What ranks ask of each other.
     struct Wishes {
-        std::int32_t signal = 0, ends = 0, saves = 0, unused = 0;
+        std::int64_t signal = 0, ends = 0, saves = 0;
         std::uint64_t next = 0;  ///< the step before which ranks meet again
     };
     base::Status meet();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -42,19 +41,15 @@ constexpr std::ptrdiff_t kGathered = std::ptrdiff_t{1} << 26;  ///< bytes of eac
 /// How many groups share out the members.
 base::Result<int> groups_of(const base::Recipe& recipe, int world) {
     const auto members = static_cast<int>(recipe.integer("members"));
+    const int most = std::gcd(members, world);
     const std::string& wanted = recipe.text("parallel.members");
-    if (world == 1) return 1;
-    if (wanted == "auto") return std::gcd(members, world);
-    int groups = 0;
-    const auto end = wanted.data() + wanted.size();
-    const bool is_number = std::from_chars(wanted.data(), end, groups).ptr == end;
-    if (!is_number || groups < 1 || world % groups != 0 || members % groups != 0)
-        return recipe.bad(
-            "parallel.members",
-            fmt::format("parallel.members = \"{}\", but {} ranks share {} members; \"auto\" or a divisor of both ({} "
-                        "and others) would be right",
-                        wanted, world, members, std::gcd(members, world)));
-    return groups;
+    if (world == 1 || wanted == "auto") return most;
+    for (int groups = 1; groups <= most; ++groups)
+        if (most % groups == 0 && wanted == std::to_string(groups)) return groups;
+    return recipe.bad("parallel.members",
+                      fmt::format("parallel.members = \"{}\", but {} ranks share {} members; \"auto\" or a divisor of both ({} "
+                                  "and others) would be right",
+                                  wanted, world, members, most));
 }
 
 /// What one rank holds of the run's members.
@@ -83,13 +78,21 @@ base::Result<std::unique_ptr<Ranks>> Ranks::open(comm::Group& world, const base:
     return ranks;
 }
 
-std::string Ranks::text() const {
-    const int data = data_->size();
+std::string Ranks::text(double message_share) const {
+    constexpr double kMuch = 0.3;  // below it messages are not what a step waits for
     if (!several()) return {};
-    if (data == 1) return fmt::format("{}, each trains {} of the {} members, without messages", world_.size(), own(), members_);
-    if (groups() == 1) return fmt::format("{}, which share the rows of a step", world_.size());
-    return fmt::format("{}: {} groups with {} of the {} members each; in each group {} share the rows of a step", world_.size(),
-                       groups(), own(), members_, data);
+    if (!shares_rows())
+        return fmt::format("{}, each trains {} of the {} members, without messages", world_.size(), own(), members_);
+    std::string text = fmt::format("{}, which share the rows of a step", world_.size());
+    if (groups() > 1)
+        text = fmt::format("{}: {} groups with {} of the {} members each; in each group {} share the rows of a step",
+                           world_.size(), groups(), own(), members_, data_->size());
+    text += fmt::format("; messages take {:.0f} % of a step", 100 * message_share);
+    if (message_share > kMuch)
+        text +=
+            "\n        members over ranks (members = a multiple of the ranks) need no messages: one model for each rank in the "
+            "same time";
+    return text;
 }
 
 base::Result<base::Recipe> Ranks::own_part(const base::Recipe& recipe) const {
@@ -170,12 +173,11 @@ base::Status Ranks::all_equal(const std::string& text, const char* what) const {
     for (std::size_t rank = 1; rank < texts.size(); ++rank) {
         if (texts[rank] == texts[0]) continue;
         const std::vector<std::string> here = base::split(texts[rank], '\n'), first = base::split(texts[0], '\n');
-        std::size_t at = 0;
-        while (at < here.size() && at < first.size() && here[at] == first[at]) ++at;
-        const auto line = [at](const std::vector<std::string>& lines) { return at < lines.size() ? lines[at] : "nothing"; };
+        const auto [ours, theirs] = std::ranges::mismatch(here, first);
         if (!leads()) return base::Error{};
         return base::Error{fmt::format("the {} of {} is not that of {}: \"{}\", not \"{}\"; all ranks must have the same", what,
-                                       world_.name_of(static_cast<int>(rank)), world_.name_of(0), line(here), line(first))};
+                                       world_.name_of(static_cast<int>(rank)), world_.name_of(0),
+                                       ours != here.end() ? *ours : "nothing", theirs != first.end() ? *theirs : "nothing")};
     }
     return base::ok();
 }

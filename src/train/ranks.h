@@ -34,8 +34,8 @@ public:
     [[nodiscard]] int members() const { return members_; }  ///< of the run
     [[nodiscard]] int own() const { return members_ / groups(); }
     [[nodiscard]] int first() const { return across_->rank() * own(); }
-    /// "4: 2 groups of members, 2 ranks each share the rows", for people; empty: one process.
-    [[nodiscard]] std::string text() const;
+    /// "4: 2 groups of members, 2 ranks each share the rows", for people; empty: one process. `message_share`: of a step.
+    [[nodiscard]] std::string text(double message_share) const;
     [[nodiscard]] comm::Watchdog& watchdog() { return watchdog_; }
 
     /// The part of this rank's members. A checkpoint of one member stays whole.

@@ -97,19 +97,6 @@ base::Status share_rows(const base::Recipe& recipe, Ranks& ranks, RunSettings& s
     return base::ok();
 }
 
-/// On GPUs some forms are chosen by timing: where none are given rank 0 does so, by itself, and all take what it has.
-base::Result<std::vector<std::string>> forms_of_all(const base::Recipe& recipe, ops::DeviceKind device,
-                                                    const SetUpOptions& given) {
-    std::vector<std::string> forms;
-    if (given.ranks->leads() && device == ops::DeviceKind::cuda && given.forms.empty()) {
-        const auto rows = static_cast<std::int32_t>(recipe.integer("train.batch")) / given.ranks->data().size();
-        if (auto setup = set_up(recipe, true, {.adapt = given.adapt, .micro_batch = rows, .stored = given.stored}); setup.ok())
-            forms = setup->engine->backend().forms();
-    }
-    MILLRACE_LET(texts, given.ranks->world().all_lists(fmt::format("{}", fmt::join(forms, "\n"))));
-    return texts.front().empty() ? std::vector<std::string>{} : base::split(texts.front(), '\n');
-}
-
 /// `loading` is chosen where it has no reason yet; `no_room` becomes true when everything was right but the memory.
 base::Result<Setup> set_up_as(const Request& request, Loading& loading, ops::DeviceKind device,
                               std::unique_ptr<ops::Backend> backend, bool& no_room) {
@@ -199,8 +186,16 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetU
         MILLRACE_TRY(given.ranks->all_equal(ops::name_of(device), "device"));
         if (given.ranks->shares_rows()) {
             options.group = &given.ranks->data();
-            MILLRACE_LET(forms, forms_of_all(recipe, device, given));
-            options.forms.insert(options.forms.end(), forms.begin(), forms.end());
+            // On GPUs some forms are chosen by timing: rank 0 does so, by itself, and all take what it has.
+            std::string forms;
+            const auto rows = static_cast<std::int32_t>(recipe.integer("train.batch")) / options.group->size();
+            if (given.ranks->leads() && device == ops::DeviceKind::cuda && given.forms.empty())
+                if (auto own = set_up(recipe, true, {.adapt = given.adapt, .micro_batch = rows, .stored = given.stored});
+                    own.ok())
+                    forms = fmt::format("{}", fmt::join(own->engine->backend().forms(), "\n"));
+            MILLRACE_LET(texts, given.ranks->world().all_lists(forms));
+            for (const std::string& form : base::split(texts.front(), '\n'))
+                if (!form.empty()) options.forms.push_back(form);
         }
     }
     MILLRACE_LET(backend, ops::make_backend(device, options));

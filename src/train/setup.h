@@ -25,6 +25,7 @@ struct Setup {
     std::string device;              ///< "cpu: 2 threads"
     std::string precision;           ///< of products' operands: "bf16", "tf32"
     int threads = 1;                 ///< of the CPU backend, or of the host
+    std::string ranks;               ///< how they share the run; empty: one process
     std::unique_ptr<Engine> engine;
 };
 

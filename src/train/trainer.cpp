@@ -280,13 +280,14 @@ base::Status Training::begin() {
     MILLRACE_TRY(world.agree(prepared));
     MILLRACE_TRY(ranks_.all_equal(data_text(setup_.data, setup_.unit), "data"));
     MILLRACE_TRY(ranks_.all_equal(setup_.engine->plan_to_share(), "plan"));
+    double message_share = 0;
     if (ranks_.shares_rows()) {
-        base::Status warm = setup_.engine->warm_up(setup_.settings);
-        if (warm.ok()) warm = setup_.engine->measure_messages(setup_.settings);
+        auto measured = setup_.engine->measure_messages(setup_.settings);
         // The others wait on their devices, where no agreement reaches them: the end of this process does.
-        if (!warm.ok()) world.abandon();
-        MILLRACE_TRY(std::move(warm));
+        if (!measured.ok()) world.abandon();
+        MILLRACE_SET(message_share, std::move(measured));
     }
+    setup_.ranks = ranks_.text(message_share);
     MILLRACE_TRY(world.agree(load()));
     MILLRACE_TRY(world.agree(open_directory()));
     MILLRACE_LET(folders, world.all_lists(out_.string()));
