@@ -2,13 +2,12 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
 #include <thread>
 
 namespace millrace::base {
 
-/// Processes that started together and may use the same processors.
-inline std::atomic<int> processor_sharers = 1;
+/// Processes that started together and may use the same processors. Set once, before other threads ask.
+inline int processor_sharers = 1;
 
 /// Processors that are this process's to use: mpirun and srun bind ranks to some of the machine's, which
 /// std::thread::hardware_concurrency() does not see, and ranks with the same ones share them.

@@ -5,8 +5,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -23,20 +21,14 @@ constexpr const char* kMpiRemedy =
     "start one process without mpirun, or install Debian's libopenmpi-dev and openmpi-bin, build again (cmake then makes "
     "libmillrace-mpi.so) and keep that file beside the program";
 
-std::string find_plugin() {
-    if (const char* named = std::getenv("MILLRACE_MPI"); named != nullptr && *named != '\0') return named;
+/// MILLRACE_MPI, or what lies where builds and packages put it. It stays loaded: MPI does not survive being unloaded.
+base::Result<const MpiTable*> load_plugin() {
+    const char* named = std::getenv("MILLRACE_MPI");
+    std::string path = named != nullptr ? named : "";
     std::error_code failed;
     const fs::path folder = fs::read_symlink("/proc/self/exe", failed).parent_path();
-    for (const char* place : {"", "../lib", "../lib/millrace"}) {
-        const fs::path file = folder / place / kPlugin;
-        if (fs::exists(file, failed)) return file.string();
-    }
-    return {};
-}
-
-/// It stays loaded: MPI does not survive being unloaded.
-base::Result<const MpiTable*> load_plugin() {
-    const std::string path = find_plugin();
+    for (const char* place : {"", "../lib", "../lib/millrace"})
+        if (const fs::path file = folder / place / kPlugin; path.empty() && fs::exists(file, failed)) path = file.string();
     if (path.empty())
         return base::Error{
             fmt::format("several processes were started together, but {} is neither beside this program nor in "
@@ -50,8 +42,6 @@ base::Result<const MpiTable*> load_plugin() {
         return base::Error{"is of another version than this program; take the one that was built with it", path};
     return entry();
 }
-
-int number(const char* text) { return text == nullptr ? 0 : std::atoi(text); }
 
 std::string host_name() {
     char name[256] = "";
@@ -74,10 +64,21 @@ Group::~Group() {
     if (table_ != nullptr && ranks_ == kAllRanks && !abandoned()) table_->close();
 }
 
+template <class Call, class... Arguments>
+base::Status Group::collective(Call MpiTable::*call, Arguments... arguments) {
+    if (size() == 1) return base::ok();
+    const UnderWay::Scope waits(shared_->waits);
+    ++shared_->messages;
+    const char* error = (table_->*call)(ranks_, arguments...);
+    if (error == nullptr) return base::ok();
+    abandon();
+    return base::Error{error, fmt::format("rank {} of {}", rank(), size())};
+}
+
 base::Result<std::unique_ptr<Group>> Group::split(int colour) {
     MpiPlace place = place_;
     int ranks = ranks_;
-    if (table_ != nullptr) MILLRACE_TRY(status_of(table_->split(ranks_, colour, &ranks, &place)));
+    MILLRACE_TRY(collective(&MpiTable::split, colour, &ranks, &place));
     auto part = std::make_unique<Group>(table_, place, std::vector<std::string>());
     part->ranks_ = ranks;
     part->shared_ = shared_;
@@ -86,21 +87,6 @@ base::Result<std::unique_ptr<Group>> Group::split(int colour) {
 }
 
 std::string Group::name_of(int rank) const { return fmt::format("rank {} on {}", rank, hosts_[static_cast<std::size_t>(rank)]); }
-
-base::Status Group::status_of(const char* error) const {
-    if (error == nullptr) return base::ok();
-    return base::Error{error, fmt::format("rank {} of {}", rank(), size())};
-}
-
-template <class Call, class... Arguments>
-base::Status Group::collective(Call MpiTable::*call, Arguments... arguments) {
-    if (size() == 1) return base::ok();
-    const UnderWay::Scope waits(shared_->waits);
-    ++shared_->messages;
-    base::Status done = status_of((table_->*call)(ranks_, arguments...));
-    if (!done.ok()) abandon();
-    return done;
-}
 
 base::Status Group::all_to_all(const void* send, void* receive, std::size_t bytes_each) {
     if (size() == 1 && send != receive && bytes_each > 0) std::memcpy(receive, send, bytes_each);
@@ -129,12 +115,12 @@ base::Status Group::agree_on(const base::Error* own) {
 }
 
 Launch launch(const Environment& environment) {
-    if (const char* size = environment("OMPI_COMM_WORLD_SIZE")) return number(size) > 1 ? Launch::kGroup : Launch::kAlone;
+    if (const char* size = environment("OMPI_COMM_WORLD_SIZE")) return std::atoi(size) > 1 ? Launch::kGroup : Launch::kAlone;
     // A batch script's own process has no step, and a step of one task has no other rank.
     const char* tasks = environment("SLURM_STEP_NUM_TASKS");
     const bool has_pmix = environment("PMIX_RANK") != nullptr;
     if (tasks == nullptr) return has_pmix ? Launch::kGroup : Launch::kAlone;
-    if (number(tasks) <= 1) return Launch::kAlone;
+    if (std::atoi(tasks) <= 1) return Launch::kAlone;
     return has_pmix ? Launch::kGroup : Launch::kApart;
 }
 

@@ -81,7 +81,7 @@ public:
     [[nodiscard]] std::string name_of(int rank) const;
 
     /// Piece r of `send` goes to rank r, whose piece for this rank comes to place r of `receive`. Both hold size() pieces of
-    /// `bytes_each`, any number of bytes, and do not overlap.
+    /// `bytes_each`, fewer than 2^31 bytes, and do not overlap.
     base::Status all_to_all(const void* send, void* receive, std::size_t bytes_each);
     /// `send` of rank r comes to place r of `receive` on every rank. `send` may be this rank's own place in `receive`, else they
     /// do not overlap.
@@ -144,7 +144,6 @@ private:
         std::atomic<std::uint64_t> messages = 0;
         UnderWay waits;
     };
-    [[nodiscard]] base::Status status_of(const char* error) const;
     template <class Call, class... Arguments>
     base::Status collective(Call MpiTable::*call, Arguments... arguments);
     base::Status agree_on(const base::Error* own);

@@ -8,8 +8,8 @@
 // What is used of NCCL, declared here so that building needs no header of it. Where there is one, the compiler compares the two.
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
 #include <nccl.h>
-static_assert(ncclSuccess == 0 && ncclInProgress == 7 && ncclInt8 == 0 && ncclFloat32 == 7 && ncclSum == 0);
-static_assert(sizeof(ncclUniqueId) == 128);
+static_assert(ncclSuccess == 0 && ncclInProgress == 7 && ncclInt8 == 0 && ncclFloat32 == 7 && ncclSum == 0 &&
+              sizeof(ncclUniqueId) == 128);
 #else
 struct ncclUniqueId {
     char internal[128];

@@ -23,7 +23,6 @@ namespace {
 constexpr const char* kPage = "sweep.html";
 constexpr const char* kDatabase = "sweep.db";
 constexpr const char* kStudyEvent = "study";  ///< the study is in its database
-constexpr std::chrono::milliseconds kMeetingInterval{100};
 
 std::string worker_name() {
     char host[256] = "host";
@@ -123,19 +122,18 @@ Status check_database(const io::Path& out) {
                  file.string()};
 }
 
-/// Runs `work` in every rank, and returns when all ranks have come back from theirs: mpirun ends those that another one leaves
-/// behind. `stop` becomes the signal in `own_stop` (may be null) of any rank, or SIGTERM where a rank failed; `work` ends soon
+/// Runs every rank's worker, and returns when all ranks have come back from theirs: mpirun ends those that another one leaves
+/// behind. `stop` becomes the signal in `own_stop` (may be null) of any rank, or SIGTERM where a rank failed; workers end soon
 /// after. A thread of each rank meets those of the others several times a second, also while they train: asleep in between, for
 /// a rank that waits in a collective keeps a processor busy.
-Status run_together(comm::Group& group, const std::atomic<int>* own_stop, std::atomic<int>& stop,
-                    const std::function<Status()>& work) {
+Status run_together(comm::Group& group, const std::atomic<int>* own_stop, std::atomic<int>& stop, Worker& worker) {
     struct Now {
         int signal, is_done;
     };
     std::atomic<int> is_done = 0;
     Status met = base::ok();
     const auto meet = [&]() -> Status {
-        for (;; std::this_thread::sleep_for(kMeetingInterval)) {
+        for (;; std::this_thread::sleep_for(std::chrono::milliseconds(100))) {
             if (own_stop != nullptr && *own_stop != 0) stop = own_stop->load();
             MILLRACE_LET(ranks, group.all_of(Now{stop, is_done}));
             const auto stopped = std::ranges::find_if(ranks, [](const Now& rank) { return rank.signal != 0; });
@@ -147,7 +145,7 @@ Status run_together(comm::Group& group, const std::atomic<int>* own_stop, std::a
         met = meet();
         if (!met.ok()) stop = SIGTERM;
     });
-    const Status worked = work();
+    const Status worked = worker.run();
     if (!worked.ok() && stop == 0) stop = SIGTERM;
     is_done = 1;
     meetings.join();
@@ -171,34 +169,25 @@ Status run_in(const StudyFile& study, const RunRequest& request, const io::Path&
     std::unique_ptr<Worker> worker;
     options.on_epoch = [&](const Progress& progress) {
         if (request.on_epoch) request.on_epoch(progress);
-        if (group.rank() == 0 && worker != nullptr) in_between.write(*worker, progress);
+        if (group.rank() == 0) in_between.write(*worker, progress);
     };
-    const auto open = [&]() -> Status {
+    const auto open = [&](bool is_own_turn) -> Status {
+        if (!is_own_turn) return base::ok();
         MILLRACE_SET(worker, Worker::open(study, options, factory, clock));
-        return base::ok();
+        return directory == nullptr ? base::ok() : directory->events().append(kStudyEvent, "the study is in its database");
     };
     // The first one makes the study that the others find.
-    const auto make = [&]() -> Status {
-        if (directory == nullptr) return base::ok();
-        MILLRACE_TRY(open());
-        return directory->events().append(kStudyEvent, "the study is in its database");
-    };
-    MILLRACE_TRY(group.agree(make()));
-    const auto work = [&]() -> Status {
-        if (worker == nullptr) MILLRACE_TRY(open());
-        return worker->run();
-    };
-    Status ran = group.size() > 1 ? run_together(group, request.stop, stop, work) : work();
+    MILLRACE_TRY(group.agree(open(directory != nullptr)));
+    MILLRACE_TRY(group.agree(open(directory == nullptr)));
+    Status ran = group.size() > 1 ? run_together(group, request.stop, stop, *worker) : worker->run();
     if (group.abandoned()) return ran;
     if (ran.ok() && group.size() > 1 && group.rank() == 0) ran = worker->ledger().refresh();
     report.out = out.string();
     if (options.stop != nullptr) report.signal = *options.stop;
-    if (worker != nullptr) {
-        report.was_stopped = worker->was_stopped();
-        report.is_out_of_time = worker->is_out_of_time();
-        report.progress = worker->progress();
-        report.programs = worker->programs_built();
-    }
+    report.was_stopped = worker->was_stopped();
+    report.is_out_of_time = worker->is_out_of_time();
+    report.progress = worker->progress();
+    report.programs = worker->programs_built();
     MILLRACE_LET(epochs, group.all_of(report.progress.trial_epochs));
     report.progress.trial_epochs = std::accumulate(epochs.begin(), epochs.end(), std::int64_t{0});
     return ran.ok() && group.rank() == 0 ? write_results(study, request, *worker, out, report) : ran;

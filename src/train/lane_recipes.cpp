@@ -89,8 +89,7 @@ base::Result<base::Recipe> member_part(const base::Recipe& recipe, int first, in
         else
             cut(name, recipe.reals(name));
     }
-    std::vector<std::uint64_t> seeds = read_seeds(recipe);
-    flags.push_back(fmt::format("seed={}", fmt::join(seeds.begin() + first, seeds.begin() + first + count, ",")));
+    cut("seed", read_seeds(recipe));
     MILLRACE_LET(cut_recipe, defaults_of(recipe, shape.schema, flags));
     base::Recipe part = recipe;
     for (const std::string& flag : flags) part.take(cut_recipe, flag.substr(0, flag.find('=')));

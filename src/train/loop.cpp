@@ -13,8 +13,6 @@
 namespace millrace::train {
 namespace {
 
-constexpr double kMeetingSeconds = 0.25;
-
 std::uint64_t steps_of(const RunSettings& settings, std::uint64_t per_epoch) {
     const std::uint64_t all = settings.epochs * per_epoch;
     return settings.step_limit == 0 ? all : std::min(all, settings.step_limit);
@@ -239,13 +237,9 @@ base::Status Loop::pause() {
     return base::ok();
 }
 
-base::Result<std::vector<Score>> Loop::evaluate(data::Part part, Engine& engine, const std::atomic<int>* stop) {
-    MILLRACE_LET(scores, engine.evaluate(part, stop));
-    return ranks_.all_scores(std::move(scores));
-}
-
 /// Often enough to stop soon, seldom enough to cost nothing: rank 0 says at which step the next meeting is.
 base::Status Loop::meet() {
+    constexpr double kMeetingSeconds = 0.25;
     const auto now = clock_.now();
     const double seconds = std::chrono::duration<double>(now - met_at_).count(), done = static_cast<double>(step_ - met_step_);
     const double steps = seconds > 0 ? std::clamp(done / seconds * kMeetingSeconds, 1.0, std::max(1.0, 2 * done)) : 1;

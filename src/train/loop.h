@@ -39,7 +39,10 @@ public:
     /// The steps of the epoch so far, of all members; the device is idle. Every rank calls it.
     base::Result<StepSums> epoch_sums() { return ranks_.all_sums(metrics_->epoch_sums()); }
     /// Of all members. `stop`: Engine::evaluate; where there are ranks one they have agreed on. Every rank calls it.
-    base::Result<std::vector<Score>> evaluate(data::Part part, Engine& engine, const std::atomic<int>* stop = nullptr);
+    base::Result<std::vector<Score>> evaluate(data::Part part, Engine& engine, const std::atomic<int>* stop = nullptr) {
+        MILLRACE_LET(scores, engine.evaluate(part, stop));
+        return ranks_.all_scores(std::move(scores));
+    }
     /// A listener's wish for a checkpoint: asked on rank 0 where there are ranks, and then with the same answer everywhere.
     void on_save_wish(std::function<bool()> wish) { save_wish_ = std::move(wish); }
     [[nodiscard]] bool save_wished() {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -11,7 +10,6 @@
 #include "base/version.h"
 #include "io/packing.h"
 #include "train/lanes.h"
-#include "train/recipe_keys.h"
 
 namespace millrace::models {
 

@@ -1,14 +1,12 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <filesystem>
 
 #include "base/log.h"
-#include "base/split.h"
 #include "base/version.h"
 #include "models/registry.h"
 #include "models/weights.h"

@@ -91,11 +91,6 @@ base::Status gather_tables(comm::Group& group, const Bound& bound) {
                             static_cast<std::size_t>(table.count()) * sizeof(std::int32_t));
 }
 
-void exchange_alone(const Bound& bound) {
-    comm::Group alone;
-    (void)gather_tables(alone, bound);
-}
-
 /// Errors stay with the context: Backend::check() gives the first.
 KernelResult make_host_exchange(cpu::Context& context, const Bound& bound) {
     const bool by_library = bound.params<ExchangeParams>().by_library;
@@ -157,6 +152,6 @@ MILLRACE_HOST_AT_ONCE(part_end, end_part);
 MILLRACE_HOST_AT_ONCE(fold_sums, sum_up);
 MILLRACE_HOST_AT_ONCE(fold_running, move_running);
 MILLRACE_HOST_KERNELS(add_part, sum_in_order(bound), make_sum(context, bound));
-MILLRACE_HOST_KERNELS(exchange, exchange_alone(bound), make_host_exchange(context, bound));
+MILLRACE_HOST_KERNELS(exchange, (void)gather_tables(*std::make_unique<comm::Group>(), bound), make_host_exchange(context, bound));
 
 }  // namespace millrace::ops
