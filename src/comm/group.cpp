@@ -79,7 +79,7 @@ base::Result<std::unique_ptr<Group>> Group::split(int colour) {
     MpiPlace place = place_;
     int ranks = ranks_;
     MILLRACE_TRY(collective(&MpiTable::split, colour, &ranks, &place));
-    auto part = std::make_unique<Group>(table_, place, std::vector<std::string>());
+    auto part = std::make_unique<Group>(size() == 1 ? nullptr : table_, place, std::vector<std::string>());
     part->ranks_ = ranks;
     part->shared_ = shared_;
     MILLRACE_SET(part->hosts_, part->all_lists(host_name()));

@@ -169,6 +169,7 @@ Status run_in(const StudyFile& study, const RunRequest& request, const io::Path&
     std::unique_ptr<Worker> worker;
     options.on_epoch = [&](const Progress& progress) {
         if (request.on_epoch) request.on_epoch(progress);
+        if (request.stop != nullptr && *request.stop != 0) stop = request.stop->load();  // also where other ranks hang
         if (group.rank() == 0) in_between.write(*worker, progress);
     };
     const auto open = [&](bool is_own_turn) -> Status {

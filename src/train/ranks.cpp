@@ -100,7 +100,7 @@ base::Result<base::Recipe> Ranks::own_part(const base::Recipe& recipe) const {
 
 RunState Ranks::own_part(const RunState& state) const {
     RunState part = state;
-    if (state.members.empty()) return part;
+    if (groups() == 1 || state.members.empty()) return part;
     part.members = part_of(state.members, first(), own());
     const auto each = static_cast<int>(state.group_names.size());
     part.groups = part_of(state.groups, each * first(), each * own());
