@@ -13,8 +13,6 @@ constexpr std::size_t kMostShift = 16;    ///< elements that may have come or go
 constexpr std::size_t kShiftPart = 16;    ///< ... and at most this part of it
 constexpr double kNearBest = 0.9;         ///< shorter lengths win within this share of the best: multiples match as well
 constexpr double kLeastKindMatch = 0.25;  ///< of all kinds: a start-up with many kinds leaves no more
-constexpr double kSteady = 0.7;           ///< of the elements of a stretch
-constexpr double kFullPart = 0.9;         ///< of all places; those above have more kinds than a full period
 constexpr std::size_t kLeastRepeats = 3;
 constexpr std::size_t kMostRehearsed = 20;  ///< steps; with more of them a window has seen enough
 constexpr std::size_t kLeastGraphed = 20;   ///< steps behind them, twice as many at least, where those have fewer elements
@@ -29,7 +27,7 @@ std::uint64_t mixed(std::uint64_t value) {
     return value ^ (value >> 31);
 }
 
-std::vector<Places> kinds_of(std::span<const std::uint64_t> sequence, bool with_pairs, std::size_t least = kLeastCount) {
+std::vector<Places> kinds_of(std::span<const std::uint64_t> sequence, std::size_t least = kLeastCount) {
     std::unordered_map<std::uint64_t, std::size_t> numbers;
     std::vector<Places> kinds;
     const auto add = [&](std::uint64_t key, std::size_t place) {
@@ -39,7 +37,7 @@ std::vector<Places> kinds_of(std::span<const std::uint64_t> sequence, bool with_
     };
     for (std::size_t place = 0; place < sequence.size(); ++place) {
         add(mixed(sequence[place]), place);
-        if (with_pairs && place + 1 < sequence.size() && sequence[place] != sequence[place + 1])
+        if (place + 1 < sequence.size() && sequence[place] != sequence[place + 1])
             add(mixed(sequence[place] * 3 + mixed(sequence[place + 1])), place);
     }
     std::erase_if(kinds, [least](const Places& places) { return places.size() < least; });
@@ -53,29 +51,20 @@ std::size_t shift_of(const Places& places, std::size_t total, std::size_t length
     return std::min(wanted, room > 0 ? (room - 1) / 2 : 0);
 }
 
-/// Calls `use(index, found)` for every place that has another a period later inside the sequence.
-template <class Use>
-void for_each_match(const Places& places, std::size_t total, std::size_t length, const Use& use) {
-    const std::size_t shift = shift_of(places, total, length);
-    std::size_t next = 0;
-    for (std::size_t index = 0; index < places.size(); ++index) {
-        const std::size_t wanted = places[index] + length;
-        if (wanted >= total) return;
-        while (next < places.size() && places[next] + shift < wanted) ++next;
-        use(index, next < places.size() && places[next] <= wanted + shift);
-    }
-}
-
 /// How well one kind repeats, 1 always, 0 no better than by chance. Absent when no occurrence is a period before the end.
 std::optional<double> match_of(const Places& places, std::size_t total, std::size_t length) {
-    std::size_t asked = 0, found = 0;
-    for_each_match(places, total, length, [&](std::size_t, bool hit) {
+    const std::size_t shift = shift_of(places, total, length);
+    std::size_t asked = 0, found = 0, next = 0;
+    for (const std::size_t place : places) {
+        const std::size_t wanted = place + length;
+        if (wanted >= total) break;
+        while (next < places.size() && places[next] + shift < wanted) ++next;
         ++asked;
-        found += hit ? 1 : 0;
-    });
+        found += next < places.size() && places[next] <= wanted + shift ? 1 : 0;
+    }
     if (asked == 0) return std::nullopt;
     const double rate = static_cast<double>(found) / static_cast<double>(asked);
-    const double window = static_cast<double>(2 * shift_of(places, total, length) + 1);
+    const double window = static_cast<double>(2 * shift + 1);
     const double chance = std::min(1.0, window * static_cast<double>(places.size()) / static_cast<double>(total));
     if (chance > 0.999) return rate;
     return std::max(0.0, (rate - chance) / (1 - chance));
@@ -125,7 +114,7 @@ Period sharpened(std::span<const std::uint64_t> sequence, std::size_t length) {
 /// Steps in a sequence, whatever its period is taken for: in a few of them a loop over layers returns better than they do.
 std::size_t count_steps(std::span<const std::uint64_t> sequence) {
     std::vector<std::size_t> counts;
-    for (const Places& places : kinds_of(sequence, true, 1)) counts.push_back(places.size());
+    for (const Places& places : kinds_of(sequence, 1)) counts.push_back(places.size());
     if (counts.empty()) return 0;
     const auto rare = counts.begin() + static_cast<std::ptrdiff_t>(counts.size() / kOncePart);
     std::nth_element(counts.begin(), rare, counts.end());
@@ -174,7 +163,7 @@ std::optional<std::uint64_t> best_of(const std::unordered_map<std::uint64_t, Pla
 }  // namespace
 
 std::optional<Period> find_period(std::span<const std::uint64_t> sequence) {
-    const std::vector<Places> kinds = kinds_of(sequence, true);
+    const std::vector<Places> kinds = kinds_of(sequence);
     if (kinds.empty()) return std::nullopt;
     std::vector<Period> scored;
     double best = 0;
@@ -183,59 +172,9 @@ std::optional<Period> find_period(std::span<const std::uint64_t> sequence) {
         best = std::max(best, scored.back().match);
     }
     if (best < kLeastKindMatch) return std::nullopt;
-    for (const Period& period : scored) {
-        if (period.match < kNearBest * best) continue;
-        const Period exact = sharpened(sequence, period.length);
-        if (!steady_stretches(sequence, exact.length).empty()) return exact;
-    }
+    for (const Period& period : scored)
+        if (period.match >= kNearBest * best) return sharpened(sequence, period.length);
     return std::nullopt;
-}
-
-std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, std::size_t length) {
-    std::vector<Stretch> stretches;
-    if (length == 0 || sequence.size() < kLeastRepeats * length) return stretches;
-    // Sums from the start: elements that come again, and the same weighted so that each kind counts as much as any other.
-    std::vector<std::uint32_t> hits(sequence.size() + 1);
-    std::vector<double> weights(sequence.size() + 1);
-    for (const Places& places : kinds_of(sequence, false))
-        for_each_match(places, sequence.size(), length, [&](std::size_t index, bool hit) {
-            hits[places[index] + 1] = hit ? 1 : 0;
-            weights[places[index] + 1] = hit ? 1.0 / static_cast<double>(places.size()) : 0;
-        });
-    for (std::size_t at = 1; at < hits.size(); ++at) {
-        hits[at] += hits[at - 1];
-        weights[at] += weights[at - 1];
-    }
-    const auto weight = [&](std::size_t at) { return weights[at + length] - weights[at]; };
-    std::vector<double> all;
-    for (std::size_t at = 0; at + 2 * length <= sequence.size(); ++at) all.push_back(weight(at));
-    const auto high = all.begin() + static_cast<std::ptrdiff_t>(kFullPart * static_cast<double>(all.size() - 1));
-    std::nth_element(all.begin(), high, all.end());
-    const double full = *high;
-
-    // A place is steady when the period that begins there comes again, and has most of the kinds a period has: evaluation is
-    // but a part of a step.
-    const auto steady = [&](std::size_t at) {
-        return static_cast<double>(hits[at + length] - hits[at]) >= kSteady * static_cast<double>(length) &&
-               weight(at) >= kSteady * full;
-    };
-    const std::size_t stop = sequence.size() - 2 * length + 1;  // places behind have no whole period after the next
-    for (std::size_t at = 0; at < stop;) {
-        if (!steady(at)) {
-            ++at;
-            continue;
-        }
-        const std::size_t begin = at;
-        while (at < stop && steady(at)) ++at;
-        const std::size_t end = at - 1 + 2 * length;
-        if (end - begin < kLeastRepeats * length) continue;
-        // Elements of two stretches (they stand a few odd elements apart) make them one.
-        if (!stretches.empty() && begin <= stretches.back().end)
-            stretches.back().end = end;
-        else
-            stretches.push_back({begin, end});
-    }
-    return stretches;
 }
 
 std::size_t rehearsal_end(std::span<const std::uint64_t> sequence, std::span<const char> graphs) {

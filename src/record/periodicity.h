@@ -22,14 +22,6 @@ struct Period {
 /// Takes O(n) time and memory with a factor of some dozens.
 std::optional<Period> find_period(std::span<const std::uint64_t> sequence);
 
-struct Stretch {
-    std::size_t begin = 0, end = 0;  ///< elements [begin, end)
-    bool operator==(const Stretch&) const = default;
-};
-
-/// Where the sequence has that period, in order; each at least three periods long. Borders may be off by a third of a period.
-std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, std::size_t length);
-
 /// A place in the period that comes once in it, and everywhere it comes: starts of steps, ascending, also around stretches that
 /// are no steps (an evaluation). `weight` has one entry per element; of places that qualify that with the greatest sum of weights
 /// is taken (the longest pause before a launch, say). Empty where no place comes once.

@@ -15,7 +15,6 @@ namespace {
 constexpr std::size_t kCallsPerLaunch = 4;
 constexpr std::size_t kMostWatchedThreads = 4096, kMostNames = 1u << 17;
 constexpr double kConstantShare = 0.9;  ///< of the steps that have a kind of call equally often
-constexpr std::size_t kJudgedSteps = 64;
 constexpr std::size_t kUnknownPart = 4;
 constexpr std::uint64_t kLoopsPatience = 3'000'000'000;  ///< ns of launching in which samples see what runs
 constexpr std::uint64_t kLookPause = 200'000'000;        ///< ns ...
@@ -49,26 +48,6 @@ std::optional<std::size_t> step_at(const std::vector<std::uint64_t>& starts, std
     const auto after = std::ranges::upper_bound(starts, time);
     if (after == starts.begin() || after == starts.end()) return std::nullopt;
     return static_cast<std::size_t>(after - starts.begin() - 1);
-}
-
-using CallCounts = std::vector<std::array<std::uint32_t, kKinds>>;  ///< step by step
-
-/// How often a kind of call comes in most steps, and in how many.
-std::pair<std::uint32_t, std::size_t> usual_count(const CallCounts& counts, CallKind kind) {
-    std::map<std::uint32_t, std::size_t> times;
-    for (const auto& step : counts) ++times[step[static_cast<std::size_t>(kind)]];
-    return *std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
-}
-
-/// The rarest kind of call that comes equally often in nearly every step, and how often.
-CountedCall rarest_steady(const CallCounts& counts) {
-    CountedCall best;
-    for (const CallKind kind : kPulseOrder) {
-        const auto [count, steps] = usual_count(counts, kind);
-        if (count == 0 || static_cast<double>(steps) < kConstantShare * static_cast<double>(counts.size())) continue;
-        if (best.per_step == 0 || count < best.per_step) best = {kind, count};
-    }
-    return best;
 }
 
 }  // namespace
@@ -255,7 +234,7 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     std::vector<std::uint64_t> starts;
     for (std::size_t i = from; i < found.starts.size(); ++i) starts.push_back(times[found.starts[i]]);
     facts.step_ns = static_cast<double>(median_distance(starts));
-    choose_pulse(starts, facts);
+    for (const bool led : {true, false}) choose_pulse(starts, led, facts);
     if (facts.pulse.site != 0) facts.pulse_depth = depth_of(facts.pulse.site, found.loop, loops);
     const std::uint64_t begin = times[found.starts.front()], end = times[found.starts.back()];
     for (const Call& call : calls_)
@@ -264,59 +243,54 @@ std::optional<StepFacts> StepWatch::look(const LoopTable* loops) {
     return facts;
 }
 
-void StepWatch::choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const {
-    const std::size_t steps = std::min(kJudgedSteps, starts.size() - 1), from = starts.size() - 1 - steps;
-    CallCounts counts(steps), led(steps);
-    for (const Call& call : calls_) {
-        const auto step = step_at(starts, call.begin);
-        if (!step || *step < from) continue;
-        ++counts[*step - from][static_cast<std::size_t>(call.kind)];
-        if (call.led) ++led[*step - from][static_cast<std::size_t>(call.kind)];
-    }
-    facts.pulse = rarest_steady(counts);
-    facts.led = rarest_steady(led);
-    for (const bool by_led : {true, false}) choose_site(starts, by_led, facts);
-}
-
-/// Of calls at a line of Python those that come equally often in nearly every step, as far as all of their kind have a place.
-void StepWatch::choose_site(const std::vector<std::uint64_t>& starts, bool led, StepFacts& facts) const {
-    using Place = std::pair<CallKind, std::uint32_t>;
+/// Of calls at a line of Python, as far as all of their kind have a place, else of those of a kind, the rarest that come equally
+/// often in nearly every step.
+void StepWatch::choose_pulse(const std::vector<std::uint64_t>& starts, bool led, StepFacts& facts) const {
+    using Place = std::pair<CallKind, std::uint32_t>;              // site 0: all of the kind
     std::map<Place, std::map<std::size_t, std::uint32_t>> counts;  // by step
-    std::map<CallKind, std::uint32_t> all;
-    std::map<CallKind, std::set<std::size_t>> unknown;  // steps
+    std::map<CallKind, std::set<std::size_t>> unknown;             // steps
     const std::size_t steps = starts.size() - 1;
     for (const Call& call : calls_) {
         const auto step = step_at(starts, call.begin);
-        if (!step || std::ranges::find(kPulseOrder, call.kind) == kPulseOrder.end()) continue;
-        ++all[call.kind];
-        if (led && !call.led) continue;
+        if (!step || (led && !call.led) || std::ranges::find(kPulseOrder, call.kind) == kPulseOrder.end()) continue;
+        ++counts[{call.kind, 0}][*step];
         const auto site = sites_.find(call.site);
         if (site == sites_.end() || site->second.empty()) unknown[call.kind].insert(*step);
         if (site != sites_.end() && !site->second.empty() && site->second.front().native == 0)
             ++counts[{call.kind, call.site}][*step];
     }
     for (auto& [what, by_step] : counts)
-        for (const std::size_t step : unknown[what.first]) by_step.erase(step);
-    // Whether it is another site, and another kind, than those that are counted; whether it may be an evaluation's alone, which
-    // reads what it makes; calls of its kind in a step.
-    std::tuple<bool, bool, bool, std::uint32_t> best{true, true, true, ~0u};
+        for (const std::size_t step : unknown[what.first])
+            if (what.second != 0) by_step.erase(step);
+    // Whether it has no line; whether it is another site, and another kind, than those that are counted; whether it may be an
+    // evaluation's alone, which reads what it makes; calls of its kind in a step; which is better to count.
+    std::tuple<bool, bool, bool, bool, std::uint32_t, std::ptrdiff_t> best{true, true, true, true, ~0u, 0};
     const auto most = std::max<double>(kFewLooks, kLookShare * facts.step_ns / kLookNs);
     const std::map<std::size_t, std::uint32_t>* chosen = nullptr;
+    CountedCall& pulse = led ? facts.led : facts.pulse;
     for (const auto& [what, by_step] : counts) {
-        const auto among = static_cast<std::uint32_t>((all[what.first] + steps / 2) / steps);
-        const std::size_t judged = steps - unknown[what.first].size();
-        if (judged < kLeastTurns || by_step.empty()) continue;
-        const std::uint32_t usual = by_step.begin()->second;
-        const auto same = std::ranges::count_if(by_step, [usual](const auto& entry) { return entry.second == usual; });
-        const std::tuple rank{!preferred_.contains(what), what.first != preferred_kind_, !facts.trains && waits(what.first),
-                              among};
-        if (among > most || rank >= best || static_cast<double>(same) < kConstantShare * static_cast<double>(judged)) continue;
+        std::size_t all = 0;
+        for (const auto& [step, count] : counts[{what.first, 0}]) all += count;
+        const auto among = static_cast<std::uint32_t>((all + steps / 2) / steps);
+        const bool placed = what.second != 0;
+        const std::size_t judged = placed ? steps - unknown[what.first].size() : steps;
+        if (by_step.empty() || (placed && (judged < kLeastTurns || among > most))) continue;
+        std::map<std::uint32_t, std::size_t> times;
+        for (const auto& [step, count] : by_step) ++times[count];
+        const auto [usual, same] = *std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
+        const std::tuple rank{!placed,
+                              placed && !preferred_.contains(what),
+                              placed && what.first != preferred_kind_,
+                              placed && !facts.trains && waits(what.first),
+                              among,
+                              std::ranges::find(kPulseOrder, what.first) - kPulseOrder.begin()};
+        if (rank >= best || static_cast<double>(same) < kConstantShare * static_cast<double>(judged)) continue;
         best = rank;
         chosen = &by_step;
-        (led ? facts.led : facts.pulse) = {what.first, usual, what.second};
+        pulse = {what.first, usual, what.second};
     }
     for (const auto& [what, by_step] : counts)
-        if (!led && chosen != nullptr && what.first == facts.pulse.call &&
+        if (!led && pulse.site != 0 && what.second != 0 && what.first == pulse.call &&
             std::ranges::any_of(by_step, [&](const auto& step) { return !chosen->contains(step.first); }))
             facts.pulse_apart.push_back(what.second);
 }

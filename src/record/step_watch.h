@@ -87,9 +87,8 @@ private:
     [[nodiscard]] StepInput input(const LoopTable& loops) const;
     [[nodiscard]] bool may_see_loops(const StepInput& input) const;
     [[nodiscard]] std::optional<StepPlace> place_of_site(std::uint32_t site, const LoopTable& loops) const;
-    void choose_site(const std::vector<std::uint64_t>& starts, bool led, StepFacts& facts) const;
     [[nodiscard]] std::size_t depth_of(std::uint32_t site, std::uint64_t loop, const LoopTable* loops) const;
-    void choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
+    void choose_pulse(const std::vector<std::uint64_t>& starts, bool led, StepFacts& facts) const;
 
     const std::size_t capacity_;
     std::vector<Launch> launches_;
