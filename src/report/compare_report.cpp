@@ -169,7 +169,7 @@ private:
                 text += fmt::format("; those of one side differ by {:.2g} %, p = {:.2g} against {:g}",
                                     100 * comparison_.run_spread, *comparison_.p, report_.settings.alpha);
         } else if (comparison_.p)
-            text += fmt::format("; {} permutations, p = {:.2g} against {:g}", comparison_.exact ? "all" : "shuffled",
+            text += fmt::format("; {}, p = {:.2g} against {:g}", comparison_.exact ? "all permutations" : "ranks",
                                 *comparison_.p, report_.settings.alpha);
         paragraph(text, Tone::kFaint);
     }

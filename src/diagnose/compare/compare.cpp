@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
 #include "base/units.h"
 
@@ -12,9 +11,8 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr std::array<std::string_view, 4> kVerdictNames{"better", "worse", "no difference", "too few blocks"};
-constexpr std::size_t kLeastGrown = 10;  ///< blocks a side that growing leaves: one odd block must not decide
 constexpr double kPauseShows = 0.05;     ///< change of the mean beside that of the median that is worth a remark
-constexpr double kLongestBlock = 600;    ///< seconds; beyond, growing would need hours of recording
+constexpr std::size_t kLeastOfARun = 3;  ///< blocks of a recording beside others
 
 using Paces = std::vector<Pace>;
 
@@ -37,37 +35,16 @@ SpeedSummary summary_of(const Paces& paces) {
     return summary;
 }
 
-struct Dealt {
-    Paces before, after;
-    double seconds = 0;
-    bool alike = false;  ///< neighbours still are, with the longest blocks that leave enough of them
-};
-
-Dealt dealt_in(const CompareSide& before, const CompareSide& after, double seconds) {
-    return {paces(before.blocks, seconds), paces(after.blocks, seconds), seconds};
-}
-
-/// Blocks long enough that their order says little, as far as the recordings reach.
-Dealt grown(const CompareSide& before, const CompareSide& after, Dealt dealt) {
-    while ((dealt.alike = neighbours_are_alike(speeds_of(dealt.before), speeds_of(dealt.after))) &&
-           dealt.seconds < kLongestBlock) {
-        Dealt longer = dealt_in(before, after, dealt.seconds * 1.5);
-        if (std::min(longer.before.size(), longer.after.size()) < kLeastGrown) break;
-        dealt = std::move(longer);
-    }
-    return dealt;
-}
-
 using Recordings = std::span<const CompareSide>;  ///< of one side
 
 /// Fills in the spreads of blocks and runs; `measured`: that of recordings, where there are several.
-void add_spreads(Comparison& comparison, Recordings before, Recordings after, double block_seconds,
-                 const CompareSettings& settings, std::optional<double> measured = std::nullopt) {
+void add_spreads(Comparison& comparison, Recordings before, Recordings after, const CompareSettings& settings,
+                 std::optional<double> measured) {
     double most = 0, squares = 0;
     for (const Recordings side : {before, after})
         for (const CompareSide& each : side) {
             most = std::max(most, host_share(each));
-            const double own = unrest_of(speeds_of(paces(each.blocks, block_seconds)), each.breakdown_ms.has_value());
+            const double own = unrest_of(speeds_of(paces(each.blocks, comparison.block_seconds)), each.breakdown_ms.has_value());
             squares += own * own / static_cast<double>(2 * side.size());
         }
     const double assumed = settings.run_spread * most;
@@ -76,28 +53,6 @@ void add_spreads(Comparison& comparison, Recordings before, Recordings after, do
     // recordings cannot show by themselves, blocks and what is assumed of runs may, as they do for one recording of each side;
     // unless the recordings lie farther apart than was assumed.
     comparison.assumed_spread = std::max({assumed, comparison.run_spread, std::sqrt(squares)});
-}
-
-double resampled_median(const Speeds& speeds, std::mt19937_64& random, Speeds& scratch) {
-    scratch.resize(speeds.size());
-    for (double& each : scratch) each = speeds[random() % speeds.size()];
-    const auto middle = scratch.begin() + static_cast<std::ptrdiff_t>(scratch.size() / 2);
-    std::nth_element(scratch.begin(), middle, scratch.end());
-    if (scratch.size() % 2 == 1) return *middle;
-    return (*middle + *std::max_element(scratch.begin(), middle)) / 2;
-}
-
-void add_interval(Comparison& comparison, const Dealt& dealt, const CompareSettings& settings) {
-    std::mt19937_64 random(settings.test.seed);
-    const Speeds before = speeds_of(dealt.before), after = speeds_of(dealt.after);
-    Speeds changes, scratch;
-    for (std::size_t at = 0; at < settings.resamples; ++at) {
-        const double one = resampled_median(before, random, scratch), other = resampled_median(after, random, scratch);
-        if (one > 0) changes.push_back(other / one - 1);
-    }
-    if (changes.empty()) return;
-    comparison.change_low = quantile(changes, 0.025);
-    comparison.change_high = quantile(changes, 0.975);
 }
 
 /// Blocks without which a side is not judged: as many as two equal sides need. Three blocks beside a hundred could give as small
@@ -132,10 +87,9 @@ double missing_seconds(const Comparison& comparison, const CompareSettings& sett
     return std::max(missing(comparison.before), missing(comparison.after));
 }
 
-void add_remarks(Comparison& comparison, const Dealt& dealt) {
-    if (dealt.alike)
-        comparison.remarks.push_back(
-            "neighbouring blocks are alike even when they are long: the speed drifts within a run; longer recordings tell more");
+void add_remarks(Comparison& comparison, bool alike) {
+    if (alike)
+        comparison.remarks.push_back("neighbouring blocks are alike: the speed drifts within a run; longer recordings tell more");
     const SpeedSummary &one = comparison.before, &other = comparison.after;
     if (!(one.mean > 0) || !comparison.change) return;
     const double mean_change = other.mean / one.mean - 1;
@@ -144,8 +98,6 @@ void add_remarks(Comparison& comparison, const Dealt& dealt) {
             fmt::format("with pauses and slow stretches counted, speed was {} steps/s before and {} after ({:+.1f} %)",
                         base::print_figures(one.mean, 4), base::print_figures(other.mean, 4), 100 * mean_change));
 }
-
-constexpr std::size_t kLeastOfARun = 3;  ///< blocks of a recording beside others
 
 struct RunSpeeds {
     Speeds medians;         ///< by recording
@@ -164,15 +116,22 @@ bool is_beyond_spread(const Comparison& comparison, const CompareSettings& setti
     return std::abs(std::log1p(*comparison.change)) >= reach_of_chance(comparison, settings);
 }
 
-RunSpeeds speeds_by_run(Recordings recordings, const CompareSettings& settings) {
+RunSpeeds speeds_by_run(Recordings recordings, double block_seconds) {
     RunSpeeds all;
     for (const CompareSide& recording : recordings) {
-        const Paces own = paces(recording.blocks, settings.block_seconds);
+        const Paces own = paces(recording.blocks, block_seconds);
         all.least = all.medians.empty() ? own.size() : std::min(all.least, own.size());
         all.medians.push_back(summary_of(own).median);
         all.paces.insert(all.paces.end(), own.begin(), own.end());
     }
     return all;
+}
+
+/// Longer runs get longer blocks.
+double block_length(Recordings before, Recordings after, const CompareSettings& settings) {
+    double longest = 0;
+    for (const Recordings side : {before, after}) longest = std::max(longest, summary_of(speeds_by_run(side, 0).paces).seconds);
+    return std::max(settings.block_seconds, longest / static_cast<double>(settings.most_blocks));
 }
 
 Verdict verdict_of(const Comparison& comparison, const CompareSettings& settings) {
@@ -216,62 +175,53 @@ std::vector<Pace> paces(std::span<const Block> blocks, double seconds) {
 }
 
 Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings) {
-    const double longest = std::max(summary_of(paces(before.blocks, 0)).seconds, summary_of(paces(after.blocks, 0)).seconds);
-    const double least = std::max(settings.block_seconds, longest / static_cast<double>(settings.most_blocks));
-    const Dealt brief = dealt_in(before, after, least), dealt = grown(before, after, brief);
-    Comparison comparison;
-    comparison.before = summary_of(dealt.before);
-    comparison.after = summary_of(dealt.after);
-    comparison.block_seconds = dealt.seconds;
-    if (comparison.before.blocks > 0 && comparison.after.blocks > 0) {
-        if (comparison.before.median > 0) comparison.change = comparison.after.median / comparison.before.median - 1;
-        add_interval(comparison, dealt, settings);
-    }
-    if (std::min(dealt.before.size(), dealt.after.size()) < least_blocks(settings)) {
-        comparison.more_seconds = missing_seconds(comparison, settings);
-        return comparison;
-    }
-    const PermutationResult test = permutation_test(speeds_of(dealt.before), speeds_of(dealt.after), settings.test);
-    const Speeds one = speeds_of(brief.before), other = speeds_of(brief.after);
-    comparison.exact = test.exact;
-    comparison.spread = std::max(spread_of(one), spread_of(other));
-    add_spreads(comparison, {&before, 1}, {&after, 1}, least, settings);
-    // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
-    // counts.
-    comparison.p = comparison.change ? std::max(test.p, spread_p(one, other)) : test.p;
-    comparison.verdict = verdict_of(comparison, settings);
-    if (comparison.verdict == Verdict::kNoDifference && comparison.change &&
-        std::abs(*comparison.change) >= settings.min_effect && is_beyond_spread(comparison, settings))
-        comparison.more_seconds = seconds_until_certain(comparison, settings);
-    add_remarks(comparison, dealt);
-    return comparison;
+    return compare({&before, 1}, {&after, 1}, settings);
 }
 
 Comparison compare(std::span<const CompareSide> before, std::span<const CompareSide> after, const CompareSettings& settings) {
-    if (before.size() == 1 && after.size() == 1) return compare(before[0], after[0], settings);
     Comparison comparison;
     comparison.recordings_before = before.size();
     comparison.recordings_after = after.size();
-    comparison.block_seconds = settings.block_seconds;
-    const RunSpeeds from = speeds_by_run(before, settings), to = speeds_by_run(after, settings);
+    comparison.block_seconds = block_length(before, after, settings);
+    const RunSpeeds from = speeds_by_run(before, comparison.block_seconds), to = speeds_by_run(after, comparison.block_seconds);
     comparison.before = summary_of(from.paces);
     comparison.after = summary_of(to.paces);
-    const bool judged = std::min(from.paces.size(), to.paces.size()) >= least_blocks(settings);
-    if (!judged || std::min(from.least, to.least) < kLeastOfARun) {
-        comparison.more_seconds = std::max(missing_seconds(comparison, settings), kLeastOfARun * settings.block_seconds);
+    const bool several = has_run_spread(comparison);
+    const std::size_t fewest = std::min(from.paces.size(), to.paces.size());
+    const Speeds one = speeds_of(from.paces), other = speeds_of(to.paces);
+    SpeedTest test = fewest > 1 ? test_blocks(one, other) : SpeedTest{};
+    if (!several && fewest > 0 && comparison.before.median > 0)
+        comparison.change = comparison.after.median / comparison.before.median - 1;
+    if (fewest < least_blocks(settings) || (several && std::min(from.least, to.least) < kLeastOfARun)) {
+        comparison.more_seconds = missing_seconds(comparison, settings);
+        if (several) *comparison.more_seconds = std::max(*comparison.more_seconds, kLeastOfARun * comparison.block_seconds);
         return comparison;
     }
-    const RunTest test = test_runs(from.medians, to.medians);
-    const Speeds one = speeds_of(from.paces), other = speeds_of(to.paces);
-    comparison.change = test.change;
-    comparison.change_low = test.change_low;
-    comparison.change_high = test.change_high;
+    // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
+    // counts.
+    const PermutationResult ranks = permutation_test(one, other);
+    const double p = std::max(ranks.p, test.p);
+    comparison.exact = ranks.exact;
     comparison.spread = std::max(spread_of(one), spread_of(other));
-    comparison.p = test.p;
-    add_spreads(comparison, before, after, settings.block_seconds, settings, test.spread);
-    if (test.p >= settings.alpha && is_beyond_spread(comparison, settings))
-        comparison.p = std::min(test.p, std::max(permutation_test(one, other, settings.test).p, spread_p(one, other)));
+    std::optional<double> measured;
+    if (several) {
+        test = test_runs(from.medians, to.medians);
+        measured = test.spread;
+        comparison.change = std::expm1(test.change);
+    }
+    add_spreads(comparison, before, after, settings, measured);
+    comparison.p = several ? test.p : p;
+    if (several && test.p >= settings.alpha && is_beyond_spread(comparison, settings)) comparison.p = std::min(test.p, p);
+    if (comparison.change) {
+        comparison.change_low = std::expm1(std::log1p(*comparison.change) - test.reach);
+        comparison.change_high = std::expm1(std::log1p(*comparison.change) + test.reach);
+    }
     comparison.verdict = verdict_of(comparison, settings);
+    if (several) return comparison;
+    if (comparison.verdict == Verdict::kNoDifference && comparison.change &&
+        std::abs(*comparison.change) >= settings.min_effect && is_beyond_spread(comparison, settings))
+        comparison.more_seconds = seconds_until_certain(comparison, settings);
+    add_remarks(comparison, neighbours_are_alike(one, other));
     return comparison;
 }
 

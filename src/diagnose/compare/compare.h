@@ -1,13 +1,13 @@
 #pragma once
 // Is one run faster than another? Steps are not independent of their neighbours, so what is compared are blocks of at least half
-// a second, and the blocks grow while neighbours are still alike. The verdict comes from a permutation test on the blocks' ranks:
-// it needs no distribution, and a pause or an outlier is one rank, however far out it lies. It takes blocks for independent,
-// which those of a restless run are not, however long: so the change must also be large beside the spread within the runs, with
-// blocks that are alike counted as fewer (a trimmed t test of Yuen and Welch; autocorrelation at the upper end of what is
-// possible). And since a run is also faster or slower than the next one of the same program, which no block of it shows, the
-// change must be several times what that spread lets one fear, and several times what is assumed of runs of such a program
-// (statistics.h). With several recordings of a side their spread is measured, and a t test on the recordings may decide alone.
-// Each side needs the blocks that two equal sides would need for `alpha`: seven for a thousandth.
+// a second. The verdict comes from a permutation test on the blocks' ranks: it needs no distribution, and a pause or an outlier
+// is one rank, however far out it lies. It takes blocks for independent, which those of a restless run are not, however long: so
+// the change must also be large beside the spread within the runs, with blocks that are alike counted as fewer (a trimmed t test
+// of Yuen and Welch; autocorrelation at the upper end of what is possible). And since a run is also faster or slower than the
+// next one of the same program, which no block of it shows, the change must be several times what that spread lets one fear, and
+// several times what is assumed of runs of such a program (statistics.h). With several recordings of a side their spread is
+// measured, and a t test on the recordings may decide alone. Each side needs the blocks that two equal sides would need for
+// `alpha`: seven for a thousandth.
 
 #include <array>
 #include <cstdint>
@@ -29,8 +29,6 @@ struct CompareSettings {
     double run_spread = 0.08;    ///< assumed: standard deviation from run to run of what the host does, as a share of its speed
     double block_seconds = 0.5;  ///< least length of a block
     std::size_t most_blocks = 400;  ///< on a side: longer runs get longer blocks
-    std::size_t resamples = 2000;   ///< for the interval of the change
-    PermutationSettings test = {};
 };
 
 /// What is known of a run: one side, or one of its recordings.
@@ -62,15 +60,15 @@ struct Comparison {
     SpeedSummary before, after;
     Verdict verdict = Verdict::kTooFewBlocks;
     std::optional<double> change;                   ///< of the median speed: 0.05 is 5 % faster
-    std::optional<double> change_low, change_high;  ///< 95 % interval, by resampling blocks
+    std::optional<double> change_low, change_high;  ///< 95 % interval; absent where too little is known
     std::optional<double> p;                        ///< two-sided, the larger of both tests'
     double spread = 0;                              ///< standard deviation of the more restless run's blocks, as a share of speed
     double run_spread = 0;                          ///< the same of runs of one program, assumed or measured
     double assumed_spread = 0;                      ///< what the change is held against: the larger of that and what the unrest
                                                     ///< within runs lets one fear
     std::size_t recordings_before = 1, recordings_after = 1;
-    bool exact = false;                  ///< every permutation was looked at
-    double block_seconds = 0;            ///< after growing
+    bool exact = false;  ///< every permutation was looked at
+    double block_seconds = 0;
     std::optional<double> more_seconds;  ///< that each run should be recorded longer, at least: with too few blocks, or
                                          ///< where a change that is large enough is not certain
     std::vector<std::string> remarks;
@@ -86,7 +84,7 @@ double least_loss_shown(const Comparison& comparison, const CompareSettings& set
 /// Recordings of each side with which a change of that size is more than runs of one program differ by.
 std::size_t recordings_needed(const Comparison& comparison, double change, const CompareSettings& settings = {});
 
-/// Pure and repeatable: the shuffles are seeded.
+/// One recording of each side.
 Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings = {});
 /// Each side by its recordings, one at least.
 Comparison compare(std::span<const CompareSide> before, std::span<const CompareSide> after, const CompareSettings& settings = {});

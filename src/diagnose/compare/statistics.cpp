@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <numeric>
-#include <random>
 
 namespace millrace::diagnose {
 namespace {
 
+constexpr std::size_t kMostExact = 60;  ///< values of both sides together up to which every permutation counts
 constexpr double kMostLikeness = 0.9;
 constexpr double kLeastFreedom = 6;  ///< of a side's spread: that of seven blocks, the fewest that alpha allows
 
@@ -51,20 +51,13 @@ double exact_p(const std::vector<std::size_t>& ranks, std::size_t count, double 
     return as_far / all;
 }
 
-double shuffled_p(std::vector<std::size_t> ranks, std::size_t count, double expected, double distance,
-                  const PermutationSettings& settings) {
-    std::mt19937_64 random(settings.seed);
-    std::uint64_t as_far = 0;
-    for (std::uint64_t at = 0; at < settings.shuffles; ++at) {
-        std::size_t sum = 0;
-        for (std::size_t i = 0; i < count; ++i) {
-            std::swap(ranks[i], ranks[i + random() % (ranks.size() - i)]);
-            sum += ranks[i];
-        }
-        if (std::abs(static_cast<double>(sum) - expected) >= distance - 1e-6) ++as_far;
-    }
-    // The values as they are count as one shuffle, so that p is never 0.
-    return static_cast<double>(as_far + 1) / static_cast<double>(settings.shuffles + 1);
+/// The rank sum of so many values is as good as normal.
+double normal_p(const std::vector<std::size_t>& ranks, std::size_t count, double expected, double distance) {
+    const double all = static_cast<double>(ranks.size()), chosen = static_cast<double>(count), mean = expected / chosen;
+    double squares = 0;
+    for (const std::size_t rank : ranks) squares += (static_cast<double>(rank) - mean) * (static_cast<double>(rank) - mean);
+    const double variance = squares * chosen * (all - chosen) / (all * (all - 1));
+    return variance > 0 ? std::erfc((std::max(distance, 1.0) - 1) / std::sqrt(2 * variance)) : 1;
 }
 
 /// The continued fraction of the incomplete beta function, by Lentz's method; `x` below (a + 1) / (a + b + 2).
@@ -149,6 +142,12 @@ double possible_likeness(const Speeds& one, const Speeds& other) {
     return std::min(kMostLikeness, seen + std::sqrt((1 - seen * seen) / static_cast<double>(one.size() + other.size())));
 }
 
+/// Student's, of a difference of logarithms.
+SpeedTest tested(double difference, double error, double freedom) {
+    if (!(error > 0)) return {difference, 0, difference != 0 ? 0.0 : 1.0, 0};
+    return {difference, student_t(0.05, freedom) * error, student_p(difference / error, freedom), 0};
+}
+
 }  // namespace
 
 std::vector<double> midranks(std::span<const double> values) {
@@ -165,8 +164,7 @@ std::vector<double> midranks(std::span<const double> values) {
     return ranks;
 }
 
-PermutationResult permutation_test(std::span<const double> before, std::span<const double> after,
-                                   const PermutationSettings& settings) {
+PermutationResult permutation_test(std::span<const double> before, std::span<const double> after) {
     if (before.empty() || after.empty()) return {};
     const std::vector<std::size_t> ranks = doubled_ranks(before, after);
     const auto total = static_cast<double>(std::accumulate(ranks.begin(), ranks.end(), std::size_t{0}));
@@ -174,8 +172,8 @@ PermutationResult permutation_test(std::span<const double> before, std::span<con
         std::accumulate(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(before.size()), std::size_t{0}));
     const double expected = total * static_cast<double>(before.size()) / static_cast<double>(ranks.size());
     const double distance = std::abs(seen - expected);
-    if (ranks.size() <= settings.most_exact) return {exact_p(ranks, before.size(), expected, distance), true};
-    return {shuffled_p(ranks, before.size(), expected, distance, settings), false};
+    const bool exact = ranks.size() <= kMostExact;
+    return {(exact ? exact_p : normal_p)(ranks, before.size(), expected, distance), exact};
 }
 
 double smallest_p(std::size_t before, std::size_t after) {
@@ -212,13 +210,12 @@ bool neighbours_are_alike(const Speeds& before, const Speeds& after) {
     return count >= 2 && joint_likeness(before, after) > 2 / std::sqrt(count);
 }
 
-double spread_p(const Speeds& before, const Speeds& after) {
+SpeedTest test_blocks(const Speeds& before, const Speeds& after) {
     const double alike = possible_likeness(before, after);
     const Middle a = middle_of(before, alike), b = middle_of(after, alike);
-    const double variance = a.variance + b.variance, size = std::abs(a.mean - b.mean);
-    if (!(variance > 0)) return size > 0 ? 0 : 1;
+    const double variance = a.variance + b.variance;
     const double freedom = variance * variance / (a.variance * a.variance / a.freedom + b.variance * b.variance / b.freedom);
-    return student_p(size / std::sqrt(variance), freedom);
+    return tested(b.mean - a.mean, std::sqrt(variance), freedom);
 }
 
 double spread_of(const Speeds& speeds) {
@@ -246,15 +243,15 @@ double unrest_of(const Speeds& speeds, bool has_breakdown) {
     return std::min(spread, std::max(spread / std::sqrt(kMostIndependent), kFew * std::sqrt(squares / (kPieces - 1))));
 }
 
-RunTest test_runs(const Speeds& before, const Speeds& after) {
+SpeedTest test_runs(const Speeds& before, const Speeds& after) {
     const Speeds one = logarithms_of(before), other = logarithms_of(after);
     const double from = mean_of(one), to = mean_of(other);
     const auto freedom = static_cast<double>(one.size() + other.size()) - 2;
     const double spread = std::sqrt((squares_around(one, from) + squares_around(other, to)) / freedom);
     const double error = spread * std::sqrt(1 / static_cast<double>(one.size()) + 1 / static_cast<double>(other.size()));
-    const double reach = student_t(0.05, freedom) * error;
-    const double p = error > 0 ? student_p((to - from) / error, freedom) : (to == from ? 1 : 0);
-    return {std::expm1(to - from), std::expm1(to - from - reach), std::expm1(to - from + reach), p, spread};
+    SpeedTest test = tested(to - from, error, freedom);
+    test.spread = spread;
+    return test;
 }
 
 }  // namespace millrace::diagnose

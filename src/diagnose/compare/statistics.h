@@ -27,17 +27,11 @@ double quantile(std::vector<double> values, double q);
 std::vector<double> midranks(std::span<const double> values);
 
 /// Of a test on ranks: chance deals the same values to two sides.
-struct PermutationSettings {
-    std::size_t most_exact = 60;  ///< values of both sides together up to which every permutation counts; beyond, shuffles
-    std::uint64_t shuffles = 20'000, seed = 1;
-};
-
 struct PermutationResult {
-    double p = 1;  ///< two-sided, of the rank sum
-    bool exact = false;
+    double p = 1;        ///< two-sided, of the rank sum
+    bool exact = false;  ///< by every permutation; else, of many values, by the normal distribution
 };
-PermutationResult permutation_test(std::span<const double> before, std::span<const double> after,
-                                   const PermutationSettings& settings);
+PermutationResult permutation_test(std::span<const double> before, std::span<const double> after);
 
 /// The smallest p that so many values on the two sides can give; 1 when a side has none.
 double smallest_p(std::size_t before, std::size_t after);
@@ -53,8 +47,19 @@ using Speeds = std::vector<double>;
 
 /// Whether neighbouring blocks are more alike than chance makes them.
 bool neighbours_are_alike(const Speeds& before, const Speeds& after);
-/// Chance of a change as large as that between equal runs, by the spread within each (Welch).
-double spread_p(const Speeds& before, const Speeds& after);
+
+/// A t test on logarithms of speeds.
+struct SpeedTest {
+    double change = 0;  ///< of the logarithm of speed
+    double reach = 0;   ///< 95 % interval: so far to both sides
+    double p = 1;
+    double spread = 0;  ///< standard deviation of recordings of one side, as a share of speed
+};
+/// Of blocks, of which each side has two at least, by the spread within each side (Welch).
+SpeedTest test_blocks(const Speeds& before, const Speeds& after);
+/// Of the median speed of each recording, with one spread for both sides; one at least on each side, three in all.
+SpeedTest test_runs(const Speeds& before, const Speeds& after);
+
 /// Half of the blocks lie closer to the median than this says, as a standard deviation: pauses do not count, as they do not for
 /// the median, and be it that every third block has one.
 double spread_of(const Speeds& speeds);
@@ -63,16 +68,5 @@ double spread_of(const Speeds& speeds);
 /// a part of. Where its quarters differ by less than blocks do, most of the variation is not slow. Four quarters are few, so
 /// twice their standard deviation counts, and never less than as if eight blocks of the run were independent.
 double unrest_of(const Speeds& speeds, bool has_breakdown);
-
-/// What several recordings tell.
-struct RunTest {
-    double change = 0;                       ///< of the mean of the recordings' median speeds (logarithms)
-    double change_low = 0, change_high = 0;  ///< 95 % interval
-    double p = 1;                            ///< of a t test on those medians, with one spread for both sides
-    double spread = 0;                       ///< standard deviation of recordings of one side, as a share of speed
-};
-
-/// `before` and `after`: the median speed of each recording; one at least on each side, three in all.
-RunTest test_runs(const Speeds& before, const Speeds& after);
 
 }  // namespace millrace::diagnose
