@@ -31,7 +31,6 @@ public:
         std::sort(by_end_.begin(), by_end_.end(), [&](auto a, auto b) { return end_of(a) < end_of(b); });
         chain_tasks();
         set_lags();
-        find_dependencies();
         std::vector<Time> costs, gaps;
         for (std::size_t i = 0; i < lane_.calls.size(); ++i) {
             if (call(i).kind != CallKind::kLaunch) continue;
@@ -108,52 +107,25 @@ private:
         }
     }
 
-    /// A task that was launched, whose stream was free, and that still did not begin: what released it? Likely the job of another
-    /// stream that ended right before. Streams that are told to wait for each other stay in order, too, even where it did not
-    /// show.
-    void find_dependencies() {
-        for (std::uint32_t i = 0; i < model_.tasks.size(); ++i) {
-            const Job& job = lane_.jobs[i];
-            Task& task = model_.tasks[i];
-            const Time free = task.previous == kNoIndex ? 0 : lane_.jobs[task.previous].end;
-            if (task.act == kNoIndex || job.begin - std::max(free, job.launched) < kLongPause) continue;
-            auto found = ended_by(job.begin);
-            while (found != by_end_.begin()) {
-                const Job& other = lane_.jobs[*--found];
-                if (other.end < job.begin - kRelease) break;
-                if (other.stream == job.stream || *found > i) continue;
-                task.depends = *found;
-                task.pause = std::min<Time>(task.pause, 1'000);
-                task.lag = std::min(task.lag, job.launched - call(task.act).begin + kUsualLag);
-                break;
-            }
+    /// What is launched behind a stream's wait for an event, or for the last one where its number is not known, waits for the
+    /// last task before that.
+    void follow_stream_wait(std::uint32_t i) {
+        if (call(i).kind == CallKind::kStreamWait) {
+            const auto known = events_.find(call(i).event);
+            source_ = known != events_.end() ? known->second : events_.contains(0) ? events_[0] : kNoIndex;
         }
-        follow_stream_waits();
-    }
-
-    void follow_stream_waits() {
-        std::uint32_t recorded = kNoIndex;  // last task before the last event was recorded
-        std::unordered_map<std::uint64_t, std::uint32_t> by_event;
-        std::uint32_t source = kNoIndex;
-        for (std::uint32_t i = 0; i < lane_.calls.size(); ++i) {
-            const std::uint32_t launched = lane_.jobs_of_call[i];
-            const std::uint32_t last = launched == 0 ? kNoIndex : lane_.own_jobs[launched - 1];
-            if (call(i).kind == CallKind::kEventRecord) {
-                recorded = last;
-                if (call(i).event != 0) by_event[call(i).event] = last;
-            }
-            if (call(i).kind == CallKind::kStreamWait) {
-                auto known = by_event.find(call(i).event);
-                source = known != by_event.end() && call(i).event != 0 ? known->second : recorded;
-            }
-            if (source == kNoIndex || lane_.jobs_of_call[i + 1] == launched) continue;
-            const std::uint32_t target = lane_.own_jobs[launched];
-            Task& task = model_.tasks[target];
-            if (task.depends == kNoIndex && lane_.jobs[source].stream != lane_.jobs[target].stream && source < target &&
-                lane_.jobs[source].end <= lane_.jobs[target].begin + kClockSlack)
-                task.depends = source;
-            source = kNoIndex;
+        const auto own = lane_.jobs_of(i);
+        if (source_ == kNoIndex || own.empty()) return;
+        const Job &source = lane_.jobs[source_], &target = lane_.jobs[own.front()];
+        Task& task = model_.tasks[own.front()];
+        if (task.depends == kNoIndex && source.stream != target.stream && source_ < own.front() &&
+            source.end <= target.begin + kClockSlack)
+            task.depends = source_;
+        if (task.depends != kNoIndex && target.begin - source.end <= kRelease) {
+            task.pause = std::min<Time>(task.pause, 1'000);
+            task.lag = std::min(task.lag, target.launched - call(i).begin + kUsualLag);
         }
+        source_ = kNoIndex;
     }
 
     /// The task with the latest end inside the call, among those launched before: what the call waited for, if it waited.
@@ -277,10 +249,11 @@ private:
                 last_[lane_.jobs[launched_].stream] = launched_;
                 ++launched_;
             }
-            if (entry.kind == CallKind::kEventRecord && entry.event != 0 && launched_ > 0) {
+            if (entry.kind == CallKind::kEventRecord && launched_ > 0) {
                 const auto on = entry.stream != 0 ? last_.find(entry.stream) : last_.end();
-                events_[entry.event] = on != last_.end() ? on->second : launched_ - 1;
+                events_[entry.event] = events_[0] = on != last_.end() ? on->second : launched_ - 1;
             }
+            follow_stream_wait(i);
             set_waits(i, targets_of(i));
             act.queues = is_launch(entry.kind) || entry.kind == CallKind::kCopyAsync || entry.kind == CallKind::kSetAsync;
             const auto done = static_cast<std::size_t>(ended_by(entry.begin) - by_end_.begin());
@@ -310,7 +283,8 @@ private:
     Model model_;
     std::vector<std::uint32_t> by_end_;                        ///< all jobs
     std::map<std::uint32_t, std::uint32_t> last_;              ///< stream: its last task so far
-    std::unordered_map<std::uint64_t, std::uint32_t> events_;  ///< event: last task before it
+    std::unordered_map<std::uint64_t, std::uint32_t> events_;  ///< event: last task before it; 0: the newest
+    std::uint32_t source_ = kNoIndex;                          ///< what the next task waits for
     std::uint32_t launched_ = 0;                               ///< tasks so far
 };
 
