@@ -30,7 +30,7 @@ TEST(Overhead, AnEvaluationInABlockDoesNotMakeTheStep) {
 
 TEST(Overhead, IsWhatWindowsAddOverTheWholeRun) {
     Timeline timeline;
-    timeline.samples = {{0, 1, 1, 'R', kNoStack, kNoName}, {100 * kOneSecond, 1, 1, 'R', kNoStack, kNoName}};
+    timeline.run = {0, 100 * kOneSecond, 1};
     timeline.windows = {
         {10 * kOneSecond, 18 * kOneSecond, 1}, {50 * kOneSecond, 52 * kOneSecond, 1}, {50 * kOneSecond, 99 * kOneSecond, 2}};
     EXPECT_FALSE(overhead_share(timeline, 1, 10, std::nullopt, 0));
@@ -59,7 +59,8 @@ TEST(Overhead, IsWhatWindowsAddOverTheWholeRun) {
 
 TEST(Overhead, WindowsLongerThanAllTimeTogetherAreTheWholeRun) {
     Timeline timeline;
-    timeline.windows.assign(65, {0, Time{1} << 57, 1});
+    timeline.run = {0, Time{1} << 57, 1};
+    timeline.windows.assign(65, timeline.run);
     EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 0).value_or(-1), 0.25, 1e-12);
 }
 
@@ -77,6 +78,7 @@ Timeline with_cupti(double kernel_us, double presence_share) {
     const Time end = simulation.timeline.windows.back().end, step = static_cast<Time>(simulation.step_ms * 1e6);
     for (int block = 0; block < 10; ++block)
         simulation.timeline.blocks.push_back({end + block * 100 * step, end + (block + 1) * 100 * step, 100});
+    simulation.timeline.run = {0, end + 1000 * step, 1};
     simulation.timeline.presence_share = presence_share;
     return std::move(simulation.timeline);
 }

@@ -116,6 +116,7 @@ inline void add_blocks(Timeline& timeline, int count, double steps, double ms) {
     const auto length = static_cast<Time>(ms * 1e6);
     Time begin = timeline.windows.back().end + 1'000'000;
     for (int i = 0; i < count; ++i, begin += length) timeline.blocks.push_back({begin, begin + length, steps});
+    timeline.run = {0, begin, timeline.windows.back().process};
 }
 
 }  // namespace millrace::diagnose

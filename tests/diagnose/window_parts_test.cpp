@@ -68,16 +68,14 @@ TEST(WindowParts, TurnsOfALoopInShortWindowsAreNoSteps) {
     EXPECT_NEAR(diagnosis.findings.front().lost_ms_per_step, truth, 0.25 * truth);
     EXPECT_NEAR(diagnosis.step_ms, sick.step_ms, 0.05 * sick.step_ms);
     EXPECT_LT(diagnosis.steps, 20u);
-    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
-    EXPECT_NEAR(*diagnosis.undisturbed_step_ms, sick.step_ms, 0.02 * sick.step_ms);
-    EXPECT_EQ(diagnosis.blocks.size(), 4u) << "those of less than a step show the loop's pace";
+    EXPECT_FALSE(diagnosis.undisturbed_step_ms) << "turns were counted";
     EXPECT_NE(told(diagnosis).find("in 4 of 5 windows no step returns as in the others"), std::string::npos);
 }
 
 TEST(WindowParts, TurnsThatWereCountedAreNoStepsWithoutShortWindowsEither) {
     const Diagnosis diagnosis = diagnose(with_short_windows(simulate(norms_in_parts, false), 50, {}));
-    ASSERT_EQ(diagnosis.blocks.size(), 4u) << told(diagnosis);
-    EXPECT_NEAR(diagnosis.blocks.front().steps, 50, 1e-9);
+    EXPECT_TRUE(diagnosis.blocks.empty());
+    EXPECT_NE(told(diagnosis).find("the pace without recording is not known"), std::string::npos) << told(diagnosis);
 }
 
 TEST(WindowParts, AWindowThatTheEndCutDoesNotChangeWhatWasCounted) {
@@ -88,13 +86,13 @@ TEST(WindowParts, AWindowThatTheEndCutDoesNotChangeWhatWasCounted) {
             p.item();
         },
         false);
-    // Two of these calls come in a step; who counted saw one of them.
+    // Two of these calls come in a step, as was counted; the second window has one of them.
     Timeline timeline = seen_in(program.timeline, {{0, turn(program.timeline, 60), kProcess},
                                                    {turn(program.timeline, 70), turn(program.timeline, 73), kProcess}});
     const auto second = Time{1'000'000'000}, begin = timeline.windows.back().end;
     for (Time i = 0; i < 6; ++i)
         timeline.blocks.push_back(
-            {begin + i * second, begin + (i + 1) * second, 1'000 / program.step_ms, std::nullopt, CallKind::kStreamSync, 1});
+            {begin + i * second, begin + (i + 1) * second, 1'000 / program.step_ms, std::nullopt, CallKind::kStreamSync, 2});
     const Diagnosis diagnosis = diagnose(timeline);
     EXPECT_NE(told(diagnosis).find("in 1 of 2 windows no step returns"), std::string::npos) << told(diagnosis);
     ASSERT_TRUE(diagnosis.undisturbed_step_ms);

@@ -124,19 +124,18 @@ struct Look {
 /// The main thread's samples on one side.
 struct SideTally {
     struct Line {
-        std::size_t loading = 0, waiting = 0, in_call = 0;
+        std::size_t loading = 0, waiting = 0;
     };
     double step_ms = 0;
     std::map<std::uint32_t, Line> lines;
     std::size_t samples = 0, loading = 0;
 
-    void add(const Look& look, bool in_call) {
+    void add(const Look& look) {
         ++samples;
         if (!look.loading) return;
         Line& line = lines[look.place];
         ++loading, ++line.loading;
         line.waiting += look.waiting ? 1 : 0;
-        line.in_call += in_call ? 1 : 0;
     }
     /// Of a step, what so many samples stand for.
     [[nodiscard]] double ms(std::size_t count) const {
@@ -158,12 +157,6 @@ Sides tally(const Study& study) {
     const BlockSpeed speed = speed_of(study.blocks);
     sides.inside.step_ms = study.recorded_ms;
     sides.outside.step_ms = speed.steps > 0 ? speed.ms / speed.steps : 0;
-    std::vector<std::pair<Time, Time>> calls;  // of the main thread
-    for (const Call& call : study.timeline.calls)
-        if (call.process == study.launcher.process && call.thread == study.launcher.main_thread)
-            calls.emplace_back(call.begin, call.end);
-    std::ranges::sort(calls);
-    auto call = calls.begin();
     auto block = study.blocks.begin();
     std::uint64_t loop = 0;
     for (const WindowSteps& window : study.steps) loop = window.loop != 0 ? window.loop : loop;
@@ -177,16 +170,15 @@ Sides tally(const Study& study) {
     std::size_t elsewhere = 0;
     for (const Sample& sample : study.timeline.samples) {
         if (!study.is_main(sample)) continue;
-        while (call != calls.end() && call->second <= sample.time) ++call;
         while (block != study.blocks.end() && block->end <= sample.time) ++block;
         if (study.trains_at(sample.time))
-            sides.inside.add(memo.of(sample, look), call != calls.end() && call->first <= sample.time);
+            sides.inside.add(memo.of(sample, look));
         else if (block == study.blocks.end() || block->begin > sample.time)
             continue;
         else if (const Look& seen = memo.of(sample, look); seen.elsewhere)
             ++elsewhere;
         else
-            sides.outside.add(seen, false);
+            sides.outside.add(seen);
     }
     const auto in_steps = static_cast<double>(sides.outside.samples);
     if (elsewhere > 0) sides.outside.step_ms *= in_steps / (in_steps + static_cast<double>(elsewhere));
@@ -222,21 +214,17 @@ std::optional<UnseenLoading> unseen_loading(const Study& study) {
     const double hidden = inside.ms(inside.loading) - study.gain_of(without_host_work(study, Doing::kLoading));
     if (hidden > kMostHidden * study.recorded_ms) return std::nullopt;
     double most = 0;
-    SideTally::Line shown;  // by the windows
     for (const auto& [place, line] : outside.lines) {
         const auto found = inside.lines.find(place);
-        const auto before = found == inside.lines.end() ? SideTally::Line{} : found->second;
-        const double more = outside.ms(line.loading) - inside.ms(before.loading);
+        const std::size_t before = found == inside.lines.end() ? 0 : found->second.loading;
+        const double more = outside.ms(line.loading) - inside.ms(before);
         if (place == kNoPlace || more <= most) continue;
         most = more;
-        shown = before;
         unseen.place = place;
         unseen.samples = line.loading;
         unseen.waits = 2 * line.waiting > line.loading;
     }
-    // Who copies to the GPU while it loads waits there for kernels, which may have become slower.
-    if (unseen.place == kNoPlace || 2 * shown.in_call > shown.loading) return std::nullopt;
-    return unseen;
+    return unseen.place == kNoPlace ? std::nullopt : std::optional(unseen);
 }
 
 std::string remark_of(const UnseenLoading& unseen, const Study& study) {

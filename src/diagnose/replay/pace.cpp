@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "diagnose/replay/study.h"
 #include "record/pulse_blocks.h"
@@ -12,71 +11,36 @@ namespace {
 constexpr std::size_t kCallKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
 constexpr double kDiffer = 0.02;  ///< what `compare` calls no difference
 
-struct PaceStretch {
-    Time begin = 0, end = 0;  ///< of the host
-    std::size_t steps = 0;
-};
-
-/// All of a lane's steps; with evaluations between them from the first evaluation to the last, so that these count in proportion.
-PaceStretch stretch_of(const Study& study, std::size_t lane) {
-    const WindowSteps& window = study.steps[lane];
-    const std::vector<Job>& jobs = study.lanes[lane].jobs;
-    if (window.steps.empty() || window.evaluations.size() == 1) return {};
-    if (window.evaluations.empty())
-        return {jobs[window.steps.front().first_job].launched, jobs[window.steps.back().end_job].launched, window.steps.size()};
-    const std::uint32_t first = window.evaluations.front().first_job, last = window.evaluations.back().first_job;
-    const auto between = [&](const Step& step) { return step.first_job >= first && step.first_job < last; };
-    return {jobs[first].launched, jobs[last].launched,
-            static_cast<std::size_t>(std::count_if(window.steps.begin(), window.steps.end(), between))};
-}
-
-/// Calls of each kind per training step; 0 none.
+/// Calls of each kind per training step, from a window's first step to its last; 0 none. One evaluation between them does not
+/// tell how often they come.
 std::array<double, kCallKinds> calls_per_step(const Study& study) {
     std::array<double, kCallKinds> calls{};
     double steps = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        const PaceStretch stretch = stretch_of(study, lane);
-        if (stretch.steps == 0) continue;
-        steps += static_cast<double>(stretch.steps);
-        for (const Call& call : within(study.timeline.calls, &Call::begin, stretch.begin, stretch.end))
+        const WindowSteps& window = study.steps[lane];
+        if (window.steps.empty() || window.evaluations.size() == 1) continue;
+        const std::vector<Job>& jobs = study.lanes[lane].jobs;
+        const Time begin = jobs[window.steps.front().first_job].launched, end = jobs[window.steps.back().end_job].launched;
+        steps += static_cast<double>(window.steps.size());
+        for (const Call& call : within(study.timeline.calls, &Call::begin, begin, end))
             if (call.process == study.launcher.process) ++calls[static_cast<std::size_t>(call.kind)];
     }
     for (double& count : calls) count = steps > 0 ? count / steps : 0;
     return calls;
 }
 
-/// From the first moment that anything is known of to the last.
-Time run_length(const Timeline& timeline) {
-    Time begin = std::numeric_limits<Time>::max(), end = std::numeric_limits<Time>::min();
-    const auto cover = [&](Time first, Time last) { begin = std::min(begin, first), end = std::max(end, last); };
-    for (const auto* windows : {&timeline.windows, &timeline.left_out})
-        for (const Window& window : *windows) cover(window.begin, window.end);
-    for (const Block& block : timeline.blocks) cover(block.begin, block.end);
-    for (const Sample& sample : timeline.samples) cover(sample.time, sample.time);
-    for (const MachineSample& sample : timeline.machine) cover(sample.time, sample.time);
-    return begin < end ? end - begin : 0;
-}
-
 }  // namespace
 
 std::vector<Block> in_training_steps(const Study& study) {
     const std::array<double, kCallKinds> calls = calls_per_step(study);
-    std::vector<Block> converted;
-    for (Block block : study.timeline.blocks) {
+    std::vector<Block> believed;
+    for (const Block& block : study.timeline.blocks) {
         if (block.process != 0 && block.process != study.launcher.process) continue;
         const double each = calls[std::min(static_cast<std::size_t>(block.call), kCallKinds - 1)];
-        const double times = block.calls_per_step > 0 && each > 0 ? block.calls_per_step / each : 1;
-        const double whole = times >= 1 ? std::round(times) : 1 / std::round(1 / times);
-        if (std::abs(times / whole - 1) > kDiffer) continue;
-        // Of both ways to count them, the one by which they take about as long as those in windows.
-        const double counted_ms = ms_of(block.end - block.begin) / block.steps;
-        const bool other =
-            std::abs(std::log(counted_ms / whole / study.recorded_ms)) < std::abs(std::log(counted_ms / study.recorded_ms));
-        if (other) block.steps *= whole;
-        // Turns of a loop inside of a step show how fast that loop is.
-        if (!other || block.steps >= 1) converted.push_back(block);
+        const bool known = block.calls_per_step > 0 && each > 0;
+        if (!known || std::abs(block.calls_per_step / each - 1) <= kDiffer) believed.push_back(block);
     }
-    return converted;
+    return believed;
 }
 
 BlockSpeed speed_of(std::span<const Block> blocks) {
@@ -104,7 +68,7 @@ std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded) {
 
 std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t process, double recorded_ms,
                                      std::optional<double> undisturbed_ms, double presence_ms) {
-    const Time run = run_length(timeline);
+    const Time run = timeline.run.end - timeline.run.begin;
     if (!undisturbed_ms || *undisturbed_ms <= 0 || recorded_ms <= 0 || run <= 0) return std::nullopt;
     double inside = 0;  // windows of a made-up file may be longer together than there is time
     for (const auto* windows : {&timeline.windows, &timeline.left_out})

@@ -24,9 +24,6 @@ std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher) {
         const Window& window = windows[i * windows.size() / count];
         lanes.push_back(read_lane(timeline, launcher, window.begin, window.end));
     }
-    // Windows whose jobs had to be joined by order serve only where there are no others.
-    const bool complete = std::ranges::any_of(lanes, [](const Lane& lane) { return lane.rejoined == 0 && !lane.jobs.empty(); });
-    if (complete) std::erase_if(lanes, [](const Lane& lane) { return lane.rejoined > 0; });
     return lanes;
 }
 
@@ -209,25 +206,14 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher)
             model.pace = static_cast<Time>(std::min(*busy * (recorded_ms + unseen_loading_ms()), base_ms) * 1e6);
 }
 
-/// Where no step returns as it does in others: start-up would pass for a very long one. Nor do turns of a loop inside of a step
-/// count, where only what returns was found and less than half of what a step has that other windows show; nor an evaluation's
-/// batches, where other windows show training.
+/// Where no step returns as it does in others: start-up would pass for a very long one. Nor do an evaluation's batches count,
+/// where other windows show training.
 void Study::leave_out_shapeless() {
-    std::vector<double> work(steps.size(), 0);  // of a step, by window
-    for_each_job(&WindowSteps::steps, [&](std::size_t lane, std::uint32_t, const Job& job) {
-        work[lane] += static_cast<double>(1 + job.more_work.size()) / static_cast<double>(steps[lane].steps.size());
-    });
-    double whole = 0;
-    bool returns = false;
-    const bool training = std::ranges::any_of(steps, &WindowSteps::trains);
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-        returns = returns || (!steps[i].steps.empty() && steps[i].source != StepSource::kWindow);
-        if (steps[i].source < StepSource::kPeriod) whole = std::max(whole, work[i]);
-    }
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-        const bool part = steps[i].source == StepSource::kPeriod && 2 * work[i] < whole;
-        const bool evaluates = training && !steps[i].trains && steps[i].source != StepSource::kNone;
-        if (part || evaluates || (returns && steps[i].source == StepSource::kWindow)) steps[i] = {}, ++shapeless;
+    const auto returns = [](const WindowSteps& window) { return !window.steps.empty() && window.source != StepSource::kWindow; };
+    const bool some = std::ranges::any_of(steps, returns), training = std::ranges::any_of(steps, &WindowSteps::trains);
+    for (WindowSteps& window : steps) {
+        const bool evaluates = training && !window.trains && window.source != StepSource::kNone;
+        if (evaluates || (some && window.source == StepSource::kWindow)) window = {}, ++shapeless;
     }
 }
 
@@ -241,13 +227,11 @@ void Study::take_evaluation_off() {
     for (const Block& block : blocks) counted_in.push_back(block.end - block.begin);
     if (apart > ms_of(median_of(std::move(counted_in)))) return;  // most blocks hold none, and those count
     pace_has_evaluation = true;
-    // All from one evaluation to the next may have been counted as one step. Or calls of the evaluation as steps: it is unknown
-    // how many.
-    const double counted = *undisturbed_ms / whole;
+    // Where calls of the evaluation were counted as steps it is unknown how many.
+    const double share = *undisturbed_ms / whole;
     undisturbed_ms.reset();
-    for (const double together : {1.0, std::round(static_cast<double>(step_count) / phases)})
-        if (const double share = counted / together; share >= kPolicy.fastest_pace && share <= kPolicy.slowest_pace)
-            undisturbed_ms = share * recorded_ms, undisturbed_evaluation_ms = share * evaluation_ms;
+    if (share >= kPolicy.fastest_pace && share <= kPolicy.slowest_pace)
+        undisturbed_ms = share * recorded_ms, undisturbed_evaluation_ms = share * evaluation_ms;
 }
 
 /// What another profiler did between the calls is no part of the program, nor is what it took to note operators and functions.

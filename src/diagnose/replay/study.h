@@ -161,9 +161,8 @@ std::optional<UnseenLoading> unseen_loading(const Study& study);
 /// The same in words.
 std::string remark_of(const UnseenLoading& unseen, const Study& study);
 
-/// The timeline's blocks. What the recorder counts as a step is what returns: several training steps with an evaluation, or one
-/// turn of a loop inside of a step. Where windows show that it is a whole multiple or part of a training step, training steps
-/// count; where it is neither, the pace is unknown, and such blocks are left out.
+/// The timeline's blocks, without those that count something else than the steps of windows (all from one evaluation to the next,
+/// turns of a loop inside of a step): nothing is made of a pace that two counters do not agree about.
 std::vector<Block> in_training_steps(const Study& study);
 
 /// What blocks say of a step, by their steps.
