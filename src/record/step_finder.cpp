@@ -112,12 +112,9 @@ Cuts cuts_of(const std::optional<FoundTurns>& turns, const StepInput& input, con
     const std::size_t whole = cuts.starts.size();
     if (!go_on(sized, seen, cuts)) go_on(kinds, seen, cuts);
     // Where its loop is not known, or its calls have no places, an evaluation looks like a part of the step that an update ends.
-    const std::size_t slack = slack_of(cuts.length);
-    std::size_t limit = cuts.length + slack;
     for (std::size_t i = 0; i + 1 < cuts.starts.size(); ++i) {
-        const std::size_t launched = cuts.ends[i + 1] - cuts.starts[i];
-        if (i + 1 < whole && launched > cuts.length + slack) limit = kMostVaried * cuts.length;
-        if (launched > (i + 1 < whole ? kMostVaried * cuts.length : limit)) cuts.starts[i] = cuts.ends[i + 1] - cuts.length;
+        const std::size_t most = i + 1 < whole ? kMostVaried * cuts.length : cuts.length + slack_of(cuts.length);
+        if (cuts.ends[i + 1] - cuts.starts[i] > most) cuts.starts[i] = cuts.ends[i + 1] - cuts.length;
     }
     return cuts;
 }

@@ -179,8 +179,10 @@ private:
             if (as_often(each.size(), turns) && (first == 0 || line(place) < line(first))) first = place;
         }
         if (heaviest != 0 && 2 * most_launches > launched) {
-            const bool whole = input_.places[heaviest].compiled || launches_graphs(visits[heaviest]);
-            if (whole && repeats_in(visits[heaviest])) return cut(loop, repetitions_in(visits[heaviest]), true);
+            const std::vector<Visit>& own = visits[heaviest];
+            const std::vector<Visit> parts = repetitions_in(own);
+            const bool whole = input_.places[heaviest].compiled || launches_graphs(own);
+            if (whole && parts.size() >= 2 * own.size()) return cut(loop, parts, true);
         }
         if (turns < kLeastTurns) return std::nullopt;
         return cut(loop, visits[first], true);
@@ -197,15 +199,6 @@ private:
     bool launches_graphs(const std::vector<Visit>& visits) const {
         const std::vector<std::size_t> acts = launched_in(visits.front());
         return !acts.empty() && input_.acts[acts.front()].graph;
-    }
-
-    /// Whether most of the visits launch the same twice or more.
-    bool repeats_in(const std::vector<Visit>& visits) const {
-        const auto repeated = std::ranges::count_if(visits, [&](const Visit& visit) {
-            const std::vector<std::size_t> acts = launched_in(visit);
-            return repeats_after(acts) < acts.size();
-        });
-        return 2 * static_cast<std::size_t>(repeated) > visits.size();
     }
 
     /// Visits of one place, each cut where its launches come again.

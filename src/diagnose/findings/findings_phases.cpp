@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
 
 #include "base/units.h"
 #include "diagnose/findings/findings.h"
@@ -24,9 +23,8 @@ struct Rounds {
 };
 
 Rounds rounds_of(const Study& study) {
-    std::unordered_map<std::uint32_t, Time> shortest;  // by name
-    std::vector<std::pair<std::uint32_t, Time>> kernels;
-    double phases = 0, in_steps = 0, ms = 0;
+    double kernels = 0, phases = 0, in_steps = 0, ms = 0;
+    Rounds rounds;
     for (const WindowSteps& window : study.steps) {
         phases += static_cast<double>(window.evaluations.size());
         for (const Step& step : window.steps) in_steps += step.end_job - step.first_job;
@@ -34,32 +32,22 @@ Rounds rounds_of(const Study& study) {
     study.for_each_job(&WindowSteps::evaluations, [&](std::size_t, std::uint32_t, const Job& job) {
         const Work& work = study.timeline.work[job.first_work];
         if (work.kind != WorkKind::kKernel) return;
-        kernels.emplace_back(work.name, job.end - job.begin);
-        ms += ms_of(job.end - job.begin);
-        Time& least = shortest.try_emplace(work.name, kPolicy.kernel_latency).first->second;
-        least = std::min(least, job.end - job.begin);
+        const Time length = job.end - job.begin;
+        ++kernels;
+        ms += ms_of(length);
+        if (length <= kPolicy.short_kernel) rounds.latency_ms += study.per_step(ms_of(std::min(length, kPolicy.kernel_latency)));
     });
-    Rounds rounds;
-    if (kernels.empty() || in_steps == 0) return rounds;
-    rounds.launches = static_cast<double>(kernels.size()) / phases;
-    rounds.kernel_us = 1e3 * ms / static_cast<double>(kernels.size());
+    if (kernels == 0 || in_steps == 0) return {};
+    rounds.launches = kernels / phases;
+    rounds.kernel_us = 1e3 * ms / kernels;
     rounds.steps = rounds.launches / study.per_step(in_steps);
-    for (const auto& [name, length] : kernels)
-        if (length <= kPolicy.short_kernel) rounds.latency_ms += study.per_step(ms_of(shortest[name]));
     return rounds;
 }
 
 /// Per step, what recording or another profiler added to evaluations, by the model that is without it.
 double added_ms(const Study& study) {
     if (study.call_cost <= 0 && !study.has_profiler()) return 0;
-    double added = 0;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        if (study.steps[lane].evaluations.empty()) continue;
-        for (const Step& phase : study.steps[lane].evaluations)
-            if (phase.first_job > 0) added += ms_of(phase.end - phase.begin);
-        added -= ms_of(phases_time(play(study.models[lane]), study.steps[lane].evaluations));
-    }
-    return std::max(0.0, study.per_step(added));
+    return std::max(0.0, study.evaluation_ms - study.replayed_evaluation_ms());
 }
 
 /// Why the GPU idles in evaluations, and what to do about that.

@@ -1,7 +1,6 @@
 #include "diagnose/replay/cures.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace millrace::diagnose {
 namespace {
@@ -48,18 +47,10 @@ std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, c
 }
 
 /// Leaves of each such job what it works: its launch, the pause before it and its latency go.
-void compute_together(const Study& study, const Site& site, std::size_t lane, Model& model) {
-    const Lane& calls = study.lanes[lane];
-    const auto name_of_job = [&](std::uint32_t job) { return study.timeline.work[calls.jobs[job].first_work].name; };
-    // The shortest of a kernel's runs, with the smallest tensor, shows how much of its time is no work.
-    std::unordered_map<std::uint32_t, Time> latency;
-    for (std::uint32_t job : site.together[lane]) {
-        Time& shortest = latency.try_emplace(name_of_job(job), kPolicy.kernel_latency).first->second;
-        shortest = std::min(shortest, calls.jobs[job].end - calls.jobs[job].begin);
-    }
+void compute_together(const Site& site, std::size_t lane, Model& model) {
     for (std::uint32_t job : site.together[lane]) {
         Task& task = model.tasks[job];
-        task.duration -= std::min(task.duration, latency[name_of_job(job)]);
+        task.duration -= std::min(task.duration, kPolicy.kernel_latency);
         task.pause = 0;
         drop_launch(model.acts[task.act]);
     }
@@ -117,7 +108,7 @@ Cure without_reads(const Roles& roles, const Site& site) {
             for (const std::uint32_t job : roles.study.lanes[lane].jobs_of(act))
                 model.tasks[job].duration = model.tasks[job].pause = 0;
         }
-        compute_together(roles.study, site, lane, model);
+        compute_together(site, lane, model);
     };
 }
 

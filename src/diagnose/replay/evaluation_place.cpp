@@ -25,12 +25,10 @@ SeenStacks seen_in(const Study& study, std::vector<Step> WindowSteps::*which) {
     });
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
         for (const Step& step : study.steps[lane].*which) {
-            const std::vector<Job>& jobs = study.lanes[lane].jobs;
-            // Before an evaluation launches anything it may load its data: that is no training.
-            const bool training = which == &WindowSteps::steps;
-            const std::uint32_t first = training || step.first_job == 0 ? step.first_job : step.first_job - 1,
-                                last = step.before_phase ? step.end_job - 1 : step.end_job;
-            for (const Sample& sample : within(study.timeline.samples, &Sample::time, jobs[first].launched, jobs[last].launched))
+            // Before an evaluation launches anything it may load its data.
+            const auto [begin, end] = study.host_span(lane, step);
+            const Time from = which == &WindowSteps::steps ? begin : study.lanes[lane].jobs[step.first_job - 1].launched;
+            for (const Sample& sample : within(study.timeline.samples, &Sample::time, from, end))
                 if (study.is_main(sample) && sample.stack != kNoStack) ++seen.samples[sample.stack];
         }
     return seen;

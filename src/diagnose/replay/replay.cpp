@@ -61,8 +61,7 @@ Time steps_time(const Played& played, const std::vector<Step>& steps) {
 
 Time phases_time(const Played& played, const std::vector<Step>& phases) {
     Time sum = 0;
-    for (const Step& phase : phases)
-        if (phase.first_job > 0) sum += played.task_begin[phase.end_job] - played.task_end[phase.first_job - 1];
+    for (const Step& phase : phases) sum += played.task_begin[phase.end_job] - played.task_end[phase.first_job - 1];
     return sum;
 }
 

@@ -59,7 +59,7 @@ Played play(const Model& model);
 /// Sum over the steps of their length, in nanoseconds.
 Time steps_time(const Played& played, const std::vector<Step>& steps);
 
-/// The same of what stands between steps. One that opens the window counts nothing: when it began is not known.
+/// The same of what stands between steps.
 Time phases_time(const Played& played, const std::vector<Step>& phases);
 
 /// Idle time of the device right before each task, 0 where it was busy.

@@ -15,7 +15,7 @@ constexpr Time kEntry = 2'000;         ///< into and out of a call that does not
 constexpr Time kSlowestLaunch = 100'000;
 constexpr Time kUsualLag = 5'000;          ///< from launch to begin, where none was seen
 constexpr Time kRelease = 30'000;          ///< a task starts that soon after what it waited for
-constexpr Time kLongPause = 50'000;        ///< queued tasks follow each other faster, unless they wait for another stream
+constexpr Time kLongCall = 100'000;        ///< that may have waited, whatever it does
 constexpr std::size_t kBlockedAhead = 64;  ///< fewer launched tasks never filled a queue
 
 class Builder {
@@ -186,7 +186,7 @@ private:
             case CallKind::kStreamQuery:
             case CallKind::kCapture: break;
             default:
-                if (length > 2 * kLongPause)
+                if (length > kLongCall)
                     if (const std::uint32_t released = released_by(i, std::max<Time>(4 * kClockSlack, length / 10));
                         released != kNoIndex)
                         targets.push_back(released);

@@ -235,19 +235,14 @@ void Study::take_evaluation_off() {
 }
 
 /// What another profiler did between the calls is no part of the program, nor is what it took to note operators and functions.
-/// Some take less than others: what one stretch of host work has no room for comes off the next.
 void Study::remove_profiler() {
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
         const auto taken = covered_before(timeline, launcher, lanes[lane], timeline.profiler_work);
-        Time owed = 0;
         for (std::uint32_t act = 0; act < models[lane].acts.size(); ++act) {
             Time& gap = models[lane].acts[act].gap;
             gap -= std::min(taken[act], gap);
             if (act == 0 || !is_steady(lane, act)) continue;
-            owed += Time{call(lane, act).notes} * kPolicy.profiler_note;
-            const Time noted = std::min(owed, static_cast<Time>(kPolicy.noted_share * static_cast<double>(gap)));
-            gap -= noted;
-            owed -= noted;
+            gap = without_notes(gap, call(lane, act));
         }
     }
     models = quickened(std::move(models), kPolicy.profiler_call);
@@ -259,13 +254,13 @@ void Study::remove_recording_cost() {
     if (is_shapeless()) return;
     call_cost = recording_cost(*this);
     if (call_cost == 0) return;
-    const double step_before = base_ms, evaluation_before = mean_ms(*this, models, true) - base_ms;
+    const double step_before = base_ms, evaluation_before = replayed_evaluation_ms();
     models = quickened(std::move(models), call_cost);
     base_ms = mean_ms(*this, models);
     if (!undisturbed_evaluation_ms || step_before <= 0 || evaluation_before <= 0) return;
     // Recording costs those more that launch more. What launches do not explain, such as higher clocks, quickens both alike.
     const double whole = *undisturbed_ms + *undisturbed_evaluation_ms, step = recorded_ms * base_ms / step_before;
-    const double evaluation = evaluation_ms * (mean_ms(*this, models, true) - base_ms) / evaluation_before;
+    const double evaluation = evaluation_ms * replayed_evaluation_ms() / evaluation_before;
     undisturbed_ms = whole * step / (step + evaluation);
     undisturbed_evaluation_ms = whole - *undisturbed_ms;
 }
@@ -284,15 +279,13 @@ void Study::remove_presence() {
     if (undisturbed_evaluation_ms) *undisturbed_evaluation_ms *= base_ms / before;
 }
 
+double Study::replayed_evaluation_ms() const { return mean_ms(*this, models, true) - base_ms; }
+
 bool Study::trains_at(Time time) const {
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-        const std::vector<Job>& jobs = lanes[lane].jobs;
-        const auto begun = [&](const Step& step) { return jobs[step.first_job].launched <= time; };
+        const auto begun = [&](const Step& step) { return host_span(lane, step).first <= time; };
         const auto next = std::ranges::partition_point(steps[lane].steps, begun);
-        if (next == steps[lane].steps.begin()) continue;
-        // Before an evaluation launches anything it may load its data: that is no training.
-        const Step& step = *std::prev(next);
-        if (time < jobs[step.before_phase ? step.end_job - 1 : step.end_job].launched) return true;
+        if (next != steps[lane].steps.begin() && time < host_span(lane, *std::prev(next)).second) return true;
     }
     return false;
 }

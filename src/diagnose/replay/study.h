@@ -60,8 +60,15 @@ struct Study {
     bool is_profiled() const { return has_profiler() && recorded_ms - base_ms > kPolicy.much_profiling * recorded_ms; }
     /// Whether nothing returns in any window: each counts as one step.
     bool is_shapeless() const { return std::ranges::find(steps, StepSource::kWindow, &WindowSteps::source) != steps.end(); }
+    /// The model's counterpart of evaluation_ms.
+    double replayed_evaluation_ms() const;
     /// Outside of windows against inside, with evaluations where the pace has them.
     std::optional<double> pace() const;
+    /// When the host launched it; what comes before the first launch of an evaluation behind it is no training.
+    std::pair<Time, Time> host_span(std::size_t lane, const Step& step) const {
+        const std::vector<Job>& jobs = lanes[lane].jobs;
+        return {jobs[step.first_job].launched, jobs[step.before_phase ? step.end_job - 1 : step.end_job].launched};
+    }
     std::span<const Job> jobs_in(std::size_t lane, const Step& step) const {
         return std::span(lanes[lane].jobs).subspan(step.first_job, step.end_job - step.first_job);
     }
