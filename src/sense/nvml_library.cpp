@@ -70,7 +70,8 @@ base::Result<Library> Library::open(const std::string& path) {
     if (path.empty()) return base::Error("GPUs are not looked for");
     Library library;  // before the lock, so that it is closed after its release
     const std::lock_guard lock(opening_or_closing());
-    library.handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    // It stays: a thread that used it may end later, and what is to be done then would be unloaded code.
+    library.handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library.handle_ == nullptr) return base::Error("no driver (" + path + " not found)");
     bind_all(library.handle_, library.api_);
     const Api& api = library.api_;

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "mock_machine.h"
+#include "sense/nvml_library.h"
 
 namespace millrace::sense {
 namespace {
@@ -9,6 +12,12 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+TEST(Gpu, AThreadMayEndAfterTheDriversLibraryWasClosed) {
+    bool opened = false;
+    std::thread([&] { opened = nvml::Library::open(mock_library(MILLRACE_MOCK_NVML)).ok(); }).join();
+    EXPECT_TRUE(opened);
+}
 
 TEST(Gpu, FactsComeFromTheDriver) {
     const MockMachine machine({{"MOCK_NVML_GPUS", "2"}});

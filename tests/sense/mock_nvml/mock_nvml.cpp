@@ -19,6 +19,7 @@
 //
 // Built a second time with MOCK_NVML_OLD it lacks everything that drivers of 2018 lacked.
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -158,6 +159,14 @@ unsigned mockNvmlCalls(const char* name) { return state().calls[name]; }
 unsigned mockNvmlLiveSamples() { return static_cast<unsigned>(state().samples.size()); }
 
 Code nvmlInit_v2() {
+    // As the driver's library may: something is left to do when this thread ends.
+    static const pthread_key_t key = [] {
+        pthread_key_t made{};
+        pthread_key_create(&made, [](void* count) { ++*static_cast<int*>(count); });
+        return made;
+    }();
+    static int ended = 0;
+    pthread_setspecific(key, &ended);
     ++state().calls["nvmlInit_v2"];
     ::usleep(1000u * static_cast<unsigned>(std::atoi(variable("MOCK_NVML_INIT_MS", "0").c_str())));
     const int code = std::atoi(variable("MOCK_NVML_INIT", "0").c_str());
