@@ -15,6 +15,7 @@ LEAST_GAIN, MOST_GAIN = 0.15, 0.9     # of the untouched step: what is added. So
 LAUNCH_US, FLUSH_US = 5.0, 2.0        # guesses, only to choose strengths
 PAGEABLE_MB_PER_MS, WRITTEN_MB_PER_MS = 8.0, 1.0
 GPU_BYTES_PER_MS, CPU_BYTES_PER_MS = 3e9, 3e6
+TF32_WORDS = ("Conv", "LSTM", "GRU", "RNN", "tf32", "float32_matmul_precision")
 ROWS = 4                              # of a host buffer, one of which goes up in a step: not the same as in the step before
 MOST_BUSY = 0.85                      # of a GPU to which small launches are added: else they take its time, not the host's
 
@@ -304,7 +305,8 @@ def wrong_type(view):
                 found += [lambda _, source=source, node=keyword.value, call=node: Illness(
                     "wrong-type", ("no-tensor-cores",), {source.path: [source.replace(node, "False")]}, (*where, (source.path, call.lineno)), "bf16 off")
                     for keyword in node.keywords if keyword.arg in ("bf16", "fp16") and isinstance(keyword.value, ast.Constant) and keyword.value.value is True]
-    if view.main.imports("torch") and not view.is_jax:
+    # PyTorch lets cuDNN have TF32 by itself, products only where a program says so.
+    if view.main.imports("torch") and not view.is_jax and any(word in source.text for source in view.sources for word in TF32_WORDS):
         line = view.main.after_imports()
         lines = ("import torch as _torch", "_torch.backends.cuda.matmul.allow_tf32 = False", "_torch.backends.cudnn.allow_tf32 = False")
         found.append(lambda _: replaced(view.main, Insert(line, lines, (1, 2)), "TF32 off"))

@@ -165,8 +165,13 @@ class Illnesses(unittest.TestCase):
                 self.assertTrue(line in results[path].inserted or said not in next(each for each in some if each.path == path).lines, (name, said))
             for path, line in also:
                 self.assertNotIn(line, results[path].inserted)
-        self.assertEqual(names, {"host-read", "blocking-copy", "pageable-copy", "python-work", "slow-loading", "small-launches", "file-output", "repeated-work",
-                                 "wrong-type"})
+        self.assertEqual(names, {"host-read", "blocking-copy", "pageable-copy", "python-work", "slow-loading", "small-launches", "file-output", "repeated-work"})
+
+    def test_only_who_uses_tf32_loses_it(self):
+        for line, wanted in (("", False), ("torch.backends.cuda.matmul.allow_tf32 = True", True), ("torch.set_float32_matmul_precision('high')", True),
+                             ("layer = torch.nn.Conv2d(1, 2, 3)", True)):
+            some = [Source("main.py", f"import torch\n{line}\n" + ACCUMULATING.replace("autocast", "profile"))]
+            self.assertEqual("wrong-type" in illnesses.possible(view(some)), wanted, line)
 
     def test_the_line_of_two_illnesses_at_one_place(self):
         some = sources()
