@@ -180,9 +180,9 @@ private:
         }
         if (heaviest != 0 && 2 * most_launches > launched) {
             const std::vector<Visit>& own = visits[heaviest];
-            const std::vector<Visit> parts = repetitions_in(own);
             const bool whole = input_.places[heaviest].compiled || launches_graphs(own);
-            if (whole && parts.size() >= 2 * own.size()) return cut(loop, parts, true);
+            const std::vector<Visit> parts = whole ? repetitions_in(own) : own;
+            if (parts.size() >= 2 * own.size()) return cut(loop, parts, true);
         }
         if (turns < kLeastTurns) return std::nullopt;
         return cut(loop, visits[first], true);

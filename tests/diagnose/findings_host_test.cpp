@@ -116,6 +116,21 @@ TEST(PythonWork, NamesTheLinesOfItsFunctionThatTakeMost) {
     EXPECT_NE(finding->evidence.find("at line 12"), std::string::npos) << finding->evidence;
 }
 
+TEST(LaunchBound, IsToldOfWithoutSamplesAsWell) {
+    SimulatedProgram::Traits traits;
+    traits.operator_us = 23;
+    Timeline timeline = simulate(brief_work(0), false, 300, traits).timeline;
+    const auto cost = [](const Timeline& of) {
+        const Diagnosis diagnosis = diagnose(of);
+        const Finding* finding = finding_of(diagnosis, Kind::kLaunchBound);
+        return finding ? finding->lost_ms_per_step : 0.0;
+    };
+    const double sampled = cost(timeline);
+    EXPECT_GT(sampled, 0.3);
+    timeline.samples.clear();
+    EXPECT_NEAR(cost(timeline), sampled, 0.1 * sampled);
+}
+
 /// A step in which garbage is collected, by a line of the user's or under a library's.
 StepBody collecting(const std::vector<Frame>& library, double milliseconds = 20) {
     return [=](SimulatedProgram& p, int, bool cured) {

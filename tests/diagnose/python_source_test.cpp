@@ -181,15 +181,10 @@ TEST(PythonSource, ManyOfAnythingAreReadInLinearTime) {
 TEST(PythonSource, NamesThatALineCalls) {
     const std::string text =
         "with open('a', 'w') as out:\r\n    out.write(json.dumps(x))  # flush()\n    y = [write, f'{size(x)}']\nlog(\n    tail(3))\n";
-    using Names = std::vector<std::string>;
-    EXPECT_EQ(called_on(text, 1), Names{"open"});
-    EXPECT_EQ(called_on(text, 2), (Names{"write", "dumps"}));
-    EXPECT_EQ(called_on(text, 3), Names{"size"});
-    EXPECT_EQ(called_on(text, 4), Names{"log"});
-    EXPECT_EQ(called_on(text, 5), Names{"tail"});
-    EXPECT_EQ(called_on(text, 6), Names{});
-    EXPECT_EQ(called_on("f(", 1), Names{"f"});
-    EXPECT_EQ(called_on("", 1), Names{});
+    const std::multimap<int, std::string> calls{{1, "open"}, {2, "write"}, {2, "dumps"}, {3, "size"}, {4, "log"}, {5, "tail"}};
+    EXPECT_EQ(calls_by_line(text), calls);
+    EXPECT_EQ(calls_by_line("f("), (std::multimap<int, std::string>{{1, "f"}}));
+    EXPECT_TRUE(calls_by_line("").empty());
 }
 
 }  // namespace

@@ -28,8 +28,9 @@ struct Amount {
 
     void add(std::uint32_t at, double more) {
         ms += more;
-        lines[at] += more;
-        place = key_with_most(lines);
+        double& line = lines[at];
+        line += more;
+        if (at != kNoPlace && (place == kNoPlace || line > lines[place])) place = at;
     }
     void add_wait(double more, std::uint32_t name) {
         waiting_ms += more;

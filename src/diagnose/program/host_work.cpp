@@ -75,16 +75,18 @@ std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const
 std::unordered_set<std::uint32_t> writing_places(const Places& places, const std::vector<Sample>& samples) {
     std::map<std::uint32_t, bool> opens;  // by place
     std::unordered_set<std::uint32_t> writing, functions;
-    std::map<std::string, std::string> texts;
+    std::map<std::string, std::multimap<int, std::string>> files;
     for (const Sample& sample : samples) {
         const std::uint32_t place = places.of_stack(sample.stack);
         if (place == kNoPlace || !opens.try_emplace(place, false).second) continue;
         const Frame& frame = places.frame(place);
-        const auto [text, fresh] = texts.try_emplace(frame.file);
-        if (fresh) text->second = read_source(frame.file).value_or("");
-        for (const std::string& name : called_on(text->second, frame.line)) {
+        const auto [calls, fresh] = files.try_emplace(frame.file);
+        if (fresh) calls->second = calls_by_line(read_source(frame.file).value_or(""));
+        const auto [first, end] = calls->second.equal_range(frame.line);
+        for (const auto& [line, name] : std::ranges::subrange(first, end)) {
             opens[place] = opens[place] || name == "open";
-            if (is_one_of(name, "write writelines flush print tofile")) writing.insert(place), functions.insert(places.function(place));
+            if (is_one_of(name, "write writelines flush print tofile"))
+                writing.insert(place), functions.insert(places.function(place));
         }
     }
     for (const auto& [place, does] : opens)
@@ -200,7 +202,7 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             const Call &before = timeline.calls[lane.calls[i - 1]], &call = timeline.calls[lane.calls[i]];
             const Time begin = before.end, end = call.begin;
             const Time length = without_notes(end - begin, call);
-            if (length <= std::min(least, kPolicy.launch_gap)) continue;
+            if (length <= (samples.empty() ? kPolicy.launch_gap : std::min(least, kPolicy.launch_gap))) continue;
             // Size tells stretches apart, too, roughly: what happens in every hundredth step only is another thing.
             const auto size = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(end - begin)) / 2);
             auto [found, fresh] =

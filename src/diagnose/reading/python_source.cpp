@@ -152,16 +152,16 @@ PythonSource::Found PythonSource::calls(Scope scope, std::string_view name) cons
     return {Calls::kOneLine, entry->second};
 }
 
-std::vector<std::string> called_on(std::string_view text, int line) {
+std::multimap<int, std::string> calls_by_line(std::string_view text) {
     const std::string plain = with_plain_line_ends(text);
-    std::vector<std::string> names;
+    std::multimap<int, std::string> calls;
     PythonTokens tokens(plain);
     PythonToken before;
-    for (PythonToken token = tokens.next(); token.kind < PythonToken::Kind::kEnd && token.line <= line; token = tokens.next()) {
-        if (token.is('(') && token.line == line && before.kind == PythonToken::Kind::kName) names.emplace_back(before.text);
+    for (PythonToken token = tokens.next(); token.kind < PythonToken::Kind::kEnd; token = tokens.next()) {
+        if (token.is('(') && before.kind == PythonToken::Kind::kName) calls.emplace(before.line, before.text);
         before = token;
     }
-    return names;
+    return calls;
 }
 
 }  // namespace millrace::diagnose

@@ -2,6 +2,7 @@
 // What a Python program calls, by function and line: enough to say on which line a function calls another one, nothing more.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,7 +62,7 @@ private:
     bool sound_ = false;
 };
 
-/// The last names of what a line calls: "open" and "dumps" of "open(json.dumps(x))".
-std::vector<std::string> called_on(std::string_view text, int line);
+/// The last names of what each line calls: "open" and "dumps" of "open(json.dumps(x))".
+std::multimap<int, std::string> calls_by_line(std::string_view text);
 
 }  // namespace millrace::diagnose
