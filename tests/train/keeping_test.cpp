@@ -200,6 +200,22 @@ TEST_F(Keeping, CheckpointOfANewerFormatIsNoDamagedOne) {
     EXPECT_NE(refused.error().text().find("move it away"), std::string::npos) << refused.error().text();
 }
 
+TEST_F(Keeping, CheckpointOfMoreOrFewerMembersIsRefused) {
+    ASSERT_TRUE(run("a", {"train.epochs=1", "members=3"}).ok());
+    const std::string before = bytes("a/checkpoints/last/state.json");
+    for (const bool more : {false, true}) {
+        auto state = base::json_or_throw(before);
+        for (const char* list : {"members", "epoch_sums"})
+            more ? state[list].push_back(state[list].back()) : state[list].erase(2);
+        state["best"] = nullptr;
+        state.erase("staleness");
+        std::ofstream(folder_ / "a/checkpoints/last/state.json") << base::json_text(state);
+        const auto refused = run("a", {"train.epochs=2", "members=3"}, true);
+        ASSERT_FALSE(refused.ok()) << more;
+        EXPECT_NE(refused.error().text().find("number of members"), std::string::npos) << refused.error().text();
+    }
+}
+
 TEST_F(Keeping, MetricsThatGrewAgainAfterALossAreNotCutInALine) {
     ASSERT_TRUE(run("a", {"train.epochs=1"}).ok());
     const auto path = folder_ / "a/metrics.jsonl";

@@ -1,7 +1,7 @@
 #pragma once
 // Whose the time of a step was, and which causes are told of. Rules name what may be to blame, with a cure; here they are weighed
-// against each other: the best first, the others by what they still return once those before them are cured. So no second cure is
-// advised that returns nothing.
+// against each other: the best first, the others by what they still return once those before them are cured (launching, which hides nearly all
+// other work, excepted). So no second cure is advised that returns nothing.
 
 #include <functional>
 #include <string>

@@ -50,7 +50,7 @@ struct Tally {
 
 struct WorkStretch {
     std::uint32_t tally = 0;
-    bool is_short = false;  ///< enough for a framework's way to a launch
+    bool is_short = false;  ///< no longer than a framework's way to a launch may be
     std::span<const Sample> samples;
 };
 
