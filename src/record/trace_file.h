@@ -1,6 +1,6 @@
 #pragma once
 // trace.bin of a run directory: what the probe recorded and what was seen from outside, in frames that only get appended.
-// docs/run-format.md has the bytes. Times are CLOCK_MONOTONIC in nanoseconds unless they say otherwise.
+// docs/trace-format.md has the bytes. Times are CLOCK_MONOTONIC in nanoseconds unless they say otherwise.
 
 #include <compare>
 #include <cstdint>
