@@ -189,8 +189,7 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SetU
             // On GPUs some forms are chosen by timing: rank 0 does so, by itself, and all take what it has.
             std::string forms;
             const auto rows = static_cast<std::int32_t>(recipe.integer("train.batch")) / options.group->size();
-            if (given.ranks->leads() && device == ops::DeviceKind::cuda && given.forms.empty() && training &&
-                !options.deterministic)
+            if (given.ranks->leads() && device == ops::DeviceKind::cuda && given.forms.empty() && !options.deterministic)
                 if (auto own = set_up(recipe, true, {.adapt = given.adapt, .micro_batch = rows, .stored = given.stored});
                     own.ok())
                     forms = fmt::format("{}", fmt::join(own->engine->backend().forms(), "\n"));
